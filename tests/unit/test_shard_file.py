@@ -1,0 +1,59 @@
+"""The shard format: any safetensors reader understands it, our reader maps it, and damage is named."""
+
+import numpy as np
+import pytest
+from babelmill.files import UserError
+from babelmill.shard_file import ShardFile, write_shard
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+DOCUMENTS = [[1, 20, 21, 2], [1, 2], [1, 65535, 300, 301, 2]]
+
+
+def write(path, documents=DOCUMENTS, vocab_size=65536, batches=1):
+    with write_shard(path, len(documents), vocab_size, "ab" * 32) as writer:
+        for part in np.array_split(np.arange(len(documents)), batches):
+            chosen = [documents[i] for i in part]
+            writer.append(np.array([t for d in chosen for t in d], np.uint32), np.array([len(d) for d in chosen]))
+    return path
+
+
+@pytest.mark.parametrize("vocab_size, dtype", [(65536, np.uint16), (65537, np.uint32)])
+def test_safetensors_and_our_reader_agree(tmp_path, vocab_size, dtype):
+    path = write(tmp_path / "train.safetensors", vocab_size=vocab_size)
+    shard = ShardFile.open(path)
+    tensors = load_file(path)
+    for name, array in (("tokens", shard.tokens), ("offsets", shard.offsets)):
+        assert tensors[name].dtype == array.dtype and tensors[name].tolist() == array.tolist()
+    assert shard.tokens.dtype == dtype and shard.offsets.dtype == np.int64
+    assert [shard.tokens[a:b].tolist() for a, b in zip(shard.offsets, shard.offsets[1:], strict=False)] == DOCUMENTS
+    with safe_open(path, "np") as file:
+        assert file.metadata() == shard.metadata == {"tokenizer_sha256": "ab" * 32, "vocab_size": str(vocab_size)}
+    assert shard.vocab_size == vocab_size
+    assert isinstance(shard.tokens, np.memmap)
+
+
+def test_bytes_do_not_depend_on_how_documents_are_batched(tmp_path):
+    files = [write(tmp_path / str(batches), batches=batches).read_bytes() for batches in (1, 2, 3)]
+    assert files[0] == files[1] == files[2]
+
+
+def test_no_documents(tmp_path):
+    shard = ShardFile.open(write(tmp_path / "x", documents=[]))
+    assert shard.tokens.size == 0 and shard.offsets.tolist() == [0]
+
+
+def test_a_file_that_is_no_shard_is_named(tmp_path):
+    good = write(tmp_path / "good").read_bytes()
+    for name, content in {"short": good[:-2], "headless": good[:100], "text": b"hello" * 100, "empty": b""}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=name):
+            ShardFile.open(tmp_path / name)
+    with pytest.raises(UserError, match=r"missing.*no such file"):
+        ShardFile.open(tmp_path / "missing")
+
+
+def test_nothing_is_left_behind_when_writing_stops_early(tmp_path):
+    with pytest.raises(RuntimeError), write_shard(tmp_path / "x", 2, 100, "ab" * 32) as writer:
+        writer.append(np.array([1, 2]), np.array([2]))
+    assert list(tmp_path.iterdir()) == []
