@@ -1,0 +1,508 @@
+"""The configuration: layers, the settings files made from them, and `python -m babelmill.config`.
+
+Layers, later beats earlier: `config/defaults.yaml` < preset < the user's configuration (`config/config.yaml` merged
+with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`. `schema.py` holds types and bounds.
+
+What a stage is asked to do is a file, `results/settings/{name}/{stage}.json`: the slice of the configuration that this
+stage and nothing else reads, plus a digest of the stage's source. It is an input of the stage's rule, so a changed
+value invalidates exactly that stage and what follows from it. It is canonical (sorted, typed), so that `1e-3` and
+`0.001`, or another order of keys, are the same file.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import functools
+import glob
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pydantic
+import yaml
+
+from babelmill import digest
+from babelmill.files import UserError, read_json, sha256, write_json
+from babelmill.languages import Language, read_table
+from babelmill.schema import SECTIONS, LanguageEntry, ModelEntry, User
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = Path("results/settings")
+NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
+
+# Which sections each stage reads. `run` is no stage: it is what the train rule takes as an `ancient` input.
+LANGUAGE_STAGES = {"corpus": ("corpus",)}
+MODEL_STAGES = {
+    "tokenizer": ("tokenizer", "mixture"),
+    "shards": (),
+    "train": ("model", "train", "mixture"),
+    "export": ("export",),
+    "evaluate": ("evaluation",),
+    "convert": ("card",),
+}
+STAGES = {**LANGUAGE_STAGES, **MODEL_STAGES}
+MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
+
+
+def nearest(word: str, known) -> str:
+    """A hint such as `; did you mean eng?`, or what is allowed where nothing is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; known are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+
+
+def read_yaml(path: str | Path) -> dict:
+    """Read a configuration file; an empty one is an empty mapping."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such configuration file") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if values is not None and not isinstance(values, dict):
+        raise UserError(f"{path}: a mapping of keys to values is expected")
+    return values or {}
+
+
+def merge(base: dict, over: dict) -> dict:
+    """A new mapping: `over` laid over `base`, nested mappings merged, everything else replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        merged[key] = (
+            merge(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
+        )
+    return merged
+
+
+def lookup(values: dict, keys) -> Any:
+    """The value under nested keys, or None."""
+    for key in keys:
+        if not isinstance(values, dict) or key not in values:
+            return None
+        values = values[key]
+    return values
+
+
+def flatten(values: dict, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys."""
+    flat = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """The configuration of one model, or the corpus of one language.
+
+    `sections` maps section names to pydantic objects, `origins` dotted keys to the layer that each value came from.
+    """
+
+    name: str
+    languages: tuple[str, ...]
+    preset: str | None
+    sections: dict[str, Any]
+    origins: dict[str, str]
+
+
+class Configuration:
+    """All layers, checked. Resolving a name is cheap and cached, since Snakemake asks once for each job."""
+
+    def __init__(self, sources: list[tuple[str, dict]], root: Path = ROOT):
+        """`sources`: the user's files and command line as (label, values), later beats earlier."""
+        self.root = root
+        self.sources = sources
+        defaults = read_yaml(root / "config/defaults.yaml")
+        self.user = functools.reduce(merge, (values for _, values in sources), {})
+        self._check_keys(self.user)
+        top_keys = set(User.model_fields)
+        self.defaults = {key: value for key, value in defaults.items() if key not in top_keys}
+        top = merge(
+            {key: defaults[key] for key in top_keys},
+            {key: value for key, value in self.user.items() if key in top_keys},
+        )
+        self.top: User = self._validate(User, top, "", lambda key: self.origin(key) or "config/defaults.yaml")
+        self.table = self._language_table()
+        self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
+        self.batches |= self.top.batches
+        for name in [*self.top.models, *self.top.languages, *self.top.batches]:
+            if not NAME.fullmatch(name):
+                raise UserError(
+                    f"{self.origin_of_name(name)}: {name!r} is not a name; names are letters and digits in groups"
+                    " joined by single underscores, beginning with a small letter, such as eng, srp_Latn, my_mixture"
+                )
+        for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
+            for member in members:
+                if not self.is_model(member) and not (name == "targets" and member in self.batches):
+                    raise UserError(
+                        f"{self.origin(name) or self.origin('batches.' + name) or 'config/defaults.yaml'}: {name} names"
+                        f" {member!r}, which is no model{nearest(member, self.known_models())}"
+                    )
+
+    # What exists.
+
+    def known_models(self) -> set[str]:
+        """Every language is a model of itself; mixtures are named in `models:`."""
+        return set(self.table) | set(self.top.models)
+
+    def is_model(self, name: str) -> bool:
+        """Whether `name` can be trained."""
+        return name in self.table or name in self.top.models
+
+    def languages_of(self, model: str) -> tuple[str, ...]:
+        """The languages of a model; a UserError with the nearest known names if there is no such model."""
+        if not self.is_model(model):
+            raise UserError(f"there is no model {model!r}{nearest(model, self.known_models() | set(self.batches))}")
+        languages = self.top.models[model].languages if model in self.top.models else []
+        if not languages and model not in self.table:
+            raise UserError(f"{self.origin('models.' + model)}: models.{model} needs `languages:`, a list of codes")
+        for code in languages:
+            if code not in self.table:
+                raise UserError(
+                    f"{self.origin('models.' + model)}: models.{model}.languages names {code!r},"
+                    f" which is no language{nearest(code, self.table)}"
+                )
+        return tuple(languages) or (model,)
+
+    def language(self, code: str) -> Language:
+        """The table's row of a language; a UserError with the nearest known ones if there is none."""
+        if code not in self.table:
+            raise UserError(f"there is no language {code!r}{nearest(code, self.table)}")
+        return self.table[code]
+
+    def targets(self) -> list[str]:
+        """The models of `targets:`, batches expanded, each once."""
+        names = [member for name in self.top.targets for member in self.batches.get(name, [name])]
+        return list(dict.fromkeys(names))
+
+    # What applies.
+
+    @functools.cache  # noqa: B019  one Configuration a process
+    def model(self, name: str) -> Resolved:
+        """The resolved configuration of a model."""
+        languages = self.languages_of(name)
+        preset = self._preset(name, languages)
+        entry = lookup(self.user, ("models", name)) or {}
+        layers = [
+            ("config/defaults.yaml", self.defaults),
+            (f"config/presets/{preset}.yaml", self._preset_values(preset)),
+            (None, {key: value for key, value in self.user.items() if key in MODEL_SECTIONS}),
+            (f"models.{name}", {key: value for key, value in entry.items() if key in MODEL_SECTIONS}),
+        ]
+        sections, origins = self._sections(MODEL_SECTIONS, layers)
+        longest, positions = max(sections["train"].sequence_lengths), sections["model"].max_position_embeddings
+        if longest > positions:
+            raise UserError(
+                f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
+                f" model.max_position_embeddings = {positions}; lower the one or raise the other"
+            )
+        return Resolved(name, languages, preset, sections, origins)
+
+    @functools.cache  # noqa: B019
+    def corpus(self, code: str) -> Resolved:
+        """The resolved corpus section of a language."""
+        self.language(code)
+        entry = lookup(self.user, ("languages", code)) or {}
+        layers = [
+            ("config/defaults.yaml", self.defaults),
+            (None, {key: value for key, value in self.user.items() if key == "corpus"}),
+            (f"languages.{code}", {key: value for key, value in entry.items() if key == "corpus"}),
+        ]
+        sections, origins = self._sections(["corpus"], layers)
+        return Resolved(code, (code,), None, sections, origins)
+
+    def settings(self, name: str, stage: str) -> dict:
+        """The content of `results/settings/{name}/{stage}.json`."""
+        if stage == "run":
+            return self._slice(self.model(name), "run", ("run",))
+        resolved = self.corpus(name) if stage in LANGUAGE_STAGES else self.model(name)
+        values = self._slice(resolved, stage, STAGES[stage]) | {"code": digest.of_stage(stage)}
+        if stage == "corpus":
+            values["sources"] = self._corpus_sources(resolved)
+        if stage == "tokenizer":
+            source = resolved.sections["tokenizer"].source
+            values["sources"] = {source: sha256(source)} if source and Path(source).is_file() else {}
+        if stage == "convert":
+            values["language_table"] = {
+                code: {"name": self.table[code].name, "tag": self.table[code].tag, "script": self.table[code].script}
+                for code in resolved.languages
+            }
+        return values
+
+    def write_settings(self, name: str) -> None:
+        """Write all settings files of a name, each only where it differs.
+
+        All at once, since Snakemake takes one inventory of a folder and does not see a file that appears in it later.
+        """
+        wanted = {}
+        if name in self.table:
+            wanted["corpus"] = self.settings(name, "corpus")
+        if self.is_model(name):
+            wanted |= {stage: self.settings(name, stage) for stage in [*MODEL_STAGES, "run"]}
+        for stage, values in wanted.items():
+            path = SETTINGS / name / f"{stage}.json"
+            if not path.is_file() or read_json(path) != values:
+                write_json(path, values)
+
+    # Where a value came from.
+
+    def origin(self, dotted: str) -> str | None:
+        """The label of the user's last source that says something about a key; None if none does."""
+        for label, values in reversed(self.sources):
+            if lookup(values, dotted.split(".")) is not None:
+                return label
+        return None
+
+    def origin_of_name(self, name: str) -> str:
+        """The user's source in which a model, language or batch is named."""
+        return next(filter(None, (self.origin(f"{top}.{name}") for top in ("models", "languages", "batches"))), "?")
+
+    # Details.
+
+    def _preset(self, name: str, languages: tuple[str, ...]) -> str:
+        entry = self.top.models.get(name)
+        preset = (entry and entry.preset) or self.top.preset
+        if preset == "auto":
+            if len(languages) > 1:
+                return "multilingual"
+            return "base" if self.table[languages[0]].tier == 1 else "small"
+        return preset
+
+    @functools.cache  # noqa: B019
+    def _preset_values(self, preset: str) -> dict:
+        known = {path.stem for path in (self.root / "config/presets").glob("*.yaml")}
+        if preset not in known:
+            where = self.origin("preset") or "models"
+            raise UserError(f"{where}: preset = {preset!r} is not allowed{nearest(preset, known | {'auto'})}")
+        return read_yaml(self.root / "config/presets" / f"{preset}.yaml")
+
+    def _sections(self, names, layers) -> tuple[dict, dict]:
+        """Merge layers and validate the named sections. A layer labelled None is the user's own."""
+        merged: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        for label, values in layers:
+            merged = merge(merged, values)
+            for key in flatten(values):
+                source = (
+                    self.origin(f"{label}.{key}") if label and label.startswith(("models.", "languages.")) else None
+                )
+                origins.pop(key, None)  # a later layer's keys stand last: see _section_label
+                origins[key] = f"{source}, {label}" if source else label or self.origin(key) or "?"
+        sections = {}
+        for name in names:
+            label = functools.partial(self._section_label, origins, name)
+            sections[name] = self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label)
+        return sections, origins
+
+    @staticmethod
+    def _section_label(origins: dict, section: str, key: str) -> str:
+        """Where to look: the key's own layer, or the last layer that sets anything in the section."""
+        own = [label for dotted, label in origins.items() if dotted.startswith(f"{section}.")]
+        return origins.get(key) or (own[-1] if own else "config/defaults.yaml")
+
+    def _validate(self, schema, values, prefix: str, label):
+        """Validate, or raise one line: file: key = value: what is allowed."""
+        try:
+            return schema.model_validate(values)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            message = first["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+            names = [part for part in first["loc"] if isinstance(part, int) or part in flatten_keys(values)]
+            key = prefix + ".".join(str(part) for part in names)
+            if not names:
+                raise UserError(f"{label(key)}: {message}") from None
+            raise UserError(f"{label(key)}: {key} = {first['input']!r}: {message}") from None
+
+    def _check_keys(self, user: dict) -> None:
+        """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
+
+        def check(values, known, prefix):
+            if not isinstance(values, dict):
+                raise UserError(
+                    f"{self.origin(prefix.rstrip('.'))}: {prefix.rstrip('.')} = {values!r}: keys are expected"
+                )
+            for key in values:
+                if SECRET.search(str(key)):
+                    raise UserError(
+                        f"{self.origin(prefix + str(key))}: {prefix}{key}: a secret does not belong into a"
+                        " configuration file; set it as an environment variable (HF_TOKEN, WANDB_API_KEY)"
+                    )
+                if key not in known:
+                    raise UserError(
+                        f"{self.origin(prefix + str(key))}: unknown key {prefix}{key}{nearest(str(key), known)}"
+                    )
+
+        check(user, {*User.model_fields, *SECTIONS}, "")
+        for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
+            for name, entry in (user.get(group) or {}).items():
+                check(entry, entry_type.model_fields, f"{group}.{name}.")
+        for prefix, values in [
+            ("", user),
+            *((f"models.{name}.", entry) for name, entry in (user.get("models") or {}).items()),
+            *((f"languages.{name}.", entry) for name, entry in (user.get("languages") or {}).items()),
+        ]:
+            for section, schema in SECTIONS.items():
+                if section in values:
+                    check(values[section], schema.model_fields, f"{prefix}{section}.")
+
+    def _language_table(self) -> dict[str, Language]:
+        table = read_table(self.root / "config/languages.tsv")
+        for code, entry in self.top.languages.items():
+            base = table.get(code) or Language(code, code, 3, "", 1.0, code)
+            given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
+            table[code] = dataclasses.replace(base, **given)
+        return table
+
+    @staticmethod
+    def _slice(resolved: Resolved, stage: str, sections) -> dict:
+        values = {"stage": stage, "name": resolved.name, "languages": list(resolved.languages)}
+        for name in sections:
+            values[name] = resolved.sections[name].model_dump()
+        if "mixture" in values and len(resolved.languages) == 1:
+            values["mixture"] = {"weights": "size"}  # nothing to weigh: a change must not rerun anything
+        return values
+
+    def _corpus_sources(self, resolved: Resolved) -> dict:
+        corpus = resolved.sections["corpus"]
+        code = resolved.name
+        where = resolved.origins["corpus.files"]
+        if not corpus.files and not corpus.builtin:
+            raise UserError(
+                f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
+                " (globs such as texts/*.txt)"
+            )
+        return {pattern: snapshot(pattern, where) for pattern in [*corpus.files, *corpus.validation_files]}
+
+
+def flatten_keys(values) -> set:
+    """Every key of nested mappings, to tell a key from the tag of a union in a pydantic location."""
+    if not isinstance(values, dict):
+        return set()
+    return set(values).union(*(flatten_keys(value) for value in values.values()))
+
+
+@functools.cache
+def snapshot(pattern: str, where: str = "") -> dict:
+    """What a glob matches now: {"files": count, "bytes": sum, "sha256": digest over (path, size, modification time)}.
+
+    Ten thousand files are one line of settings, and an older file in a newer one's place is seen.
+    """
+    paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not paths:
+        hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+        raise UserError(f"{where}: corpus file {pattern}: no such file{hint}")
+    listing, size = hashlib.sha256(), 0
+    for path in paths:
+        status = os.stat(path)
+        size += status.st_size
+        listing.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return {"files": len(paths), "bytes": size, "sha256": listing.hexdigest()}
+
+
+def read_settings(path: str | Path, stage: str) -> SimpleNamespace:
+    """Read a settings file: `stage`, `name`, `languages`, its sections as typed objects, and `raw`, the whole of it."""
+    raw = read_json(path)
+    if raw.get("stage") != stage:
+        raise UserError(f"{path}: these are settings of stage {raw.get('stage')!r}, not of {stage!r}")
+    try:
+        values = {key: SECTIONS[key].model_validate(value) if key in SECTIONS else value for key, value in raw.items()}
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: {key} = {first['input']!r}: {first['msg']}") from None
+    return SimpleNamespace(**values, raw=raw)
+
+
+# The command line.
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--profile`, `--configfile` and `--config`, which mean what they mean to Snakemake."""
+    parser.add_argument("--profile", help="a profile folder; its configfile is used")
+    parser.add_argument(
+        "--configfile", nargs="+", default=None, help="configuration files (they replace the profile's)"
+    )
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="values over all files")
+
+
+def parse_overrides(pairs) -> dict:
+    """`--config key=value ...`; values are YAML, as Snakemake reads them."""
+    values = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator:
+            raise UserError(f"--config {pair}: KEY=VALUE is expected")
+        values[key] = yaml.safe_load(text)
+    return values
+
+
+def from_arguments(args: argparse.Namespace) -> Configuration:
+    """The configuration that Snakemake would use with the same `--profile`, `--configfile` and `--config`."""
+    profile = {}
+    if args.profile:
+        folder = Path(args.profile)
+        names = ("profile.v9+.yaml", "profile.yaml", "config.v9+.yaml", "config.v8+.yaml", "config.yaml")
+        path = next((folder / name for name in names if (folder / name).is_file()), None)
+        if path is None:
+            raise UserError(f"--profile {args.profile}: no profile.yaml in this folder")
+        profile = read_yaml(path)
+    files = args.configfile if args.configfile is not None else profile.get("configfile", [])
+    files = [files] if isinstance(files, str) else files
+    overrides = profile.get("config", {})
+    overrides = overrides if isinstance(overrides, dict) else parse_overrides(overrides)
+    overrides = parse_overrides(args.config) if args.config else overrides
+    return load(files, overrides)
+
+
+def load(configfiles=(), overrides: dict | None = None) -> Configuration:
+    """`config/config.yaml` of the working folder, then the given files, then the overrides."""
+    sources = [(str(path), read_yaml(path)) for path in ("config/config.yaml", *configfiles) if os.path.exists(path)]
+    missing = [path for path in configfiles if not os.path.exists(path)]
+    if missing:
+        raise UserError(f"--configfile {missing[0]}: no such file")
+    return Configuration([*sources, ("--config", overrides or {})])
+
+
+def describe(configuration: Configuration, name: str) -> str:
+    """Every value that applies to a model, and the layer it came from."""
+    resolved = configuration.model(name)
+    lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
+    parts = [("", resolved)]
+    if len(resolved.languages) > 1:
+        parts += [(f"{code}: ", configuration.corpus(code)) for code in resolved.languages]
+    else:
+        parts.insert(0, ("", configuration.corpus(resolved.languages[0])))
+    for prefix, part in parts:
+        for section, values in part.sections.items():
+            for key, value in values.model_dump().items():
+                dotted = f"{section}.{key}"
+                lines.append(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the resolved configuration of models, with the layer that each value came from."""
+    parser = argparse.ArgumentParser(prog="python -m babelmill.config", description=main.__doc__)
+    parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
+    add_arguments(parser)
+    args = parser.parse_args()
+    try:
+        configuration = from_arguments(args)
+        for name in args.models or configuration.targets():
+            print(describe(configuration, name))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

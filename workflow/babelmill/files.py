@@ -1,0 +1,104 @@
+"""Atomic files and folders, and the one error type that users see.
+
+A reader never meets half a file: everything is written under a temporary name in the same folder, flushed to disk and
+renamed. `safetensors` and `torch.save` do not promise all of this (mode 0600, or a partial file under the final name
+on a full disk), so their bytes come through here too.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+class UserError(Exception):
+    """Something the user can mend. The message is one line: what, where (file, key, value), what to do."""
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+UMASK = _umask()  # read once: os.umask is process-wide, and changing it briefly would race with other threads
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path, mode: str = "wb"):
+    """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
+
+    A full disk ends in a UserError that names the path and how many bytes were already written.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~UMASK)
+        os.replace(name, path)
+        _fsync_folder(path.parent)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            size = os.path.getsize(name) if os.path.exists(name) else 0
+            raise UserError(f"no space left on the device while writing {path} (after {size:,} bytes)") from error
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path):
+    """Build a folder beside `path`; put it in the place of `path` when the block succeeds, remove it when it fails."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield folder
+        os.chmod(folder, 0o777 & ~UMASK)
+        _fsync_folder(folder)
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(folder, path)
+        _fsync_folder(path.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_json(path: str | Path, value) -> None:
+    """Write canonical JSON: sorted keys, so that equal values are equal files."""
+    with atomic_write(path, "w") as file:
+        json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
+        file.write("\n")
+
+
+def read_json(path: str | Path):
+    """Read a JSON file; a missing or damaged one is a UserError that names it."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: not valid JSON ({error}); delete it and run the workflow again") from None
+
+
+def sha256(path: str | Path) -> str:
+    """Hex digest of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

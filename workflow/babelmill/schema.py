@@ -1,0 +1,243 @@
+"""The types and bounds of every configuration key, one class a section.
+
+This is the one source of truth for what a key may be. The values live in `config/defaults.yaml` (with their
+documentation), `config/presets/*.yaml` and the user's files; no class has a default of its own, so that a value stands
+in one place. `config.py` says how layers are merged and which stage reads which section.
+"""
+
+import re
+from fractions import Fraction
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _ratio(text: str) -> str:
+    """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+    if not match or not int(match[2]) > 0 or not 0 < int(match[1]) < int(match[2]):
+        raise ValueError("a ratio n/d with 0 < n < d is allowed, for instance 1/2 or 15/16")
+    ratio = Fraction(int(match[1]), int(match[2]))
+    return f"{ratio.numerator}/{ratio.denominator}"
+
+
+class Section(BaseModel):
+    """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_text(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
+        return {
+            key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()
+        }
+
+
+class Corpus(Section):
+    """Where a language's text comes from and how it becomes documents."""
+
+    files: list[str]
+    builtin: Literal["python-docs"] | None
+    validation_files: list[str]
+    text_column: str
+    document: Literal["file", "line"]
+    validation_share: Annotated[float, Field(ge=0, lt=1)]
+    on_error: Literal["stop", "skip"]
+    normalization: Literal["none", "NFC"]
+    control_characters: Literal["keep", "remove"]
+    min_characters: NonNegative
+    deduplicate: bool
+
+
+class Tokenizer(Section):
+    """The byte-level BPE tokenizer."""
+
+    source: str | None
+    vocab_size: Annotated[int, Field(ge=16 + 256, le=2**20)]
+    min_frequency: Positive
+
+
+class Mixture(Section):
+    """How a model of several languages weighs them."""
+
+    weights: Literal["size", "uniform"] | Annotated[float, Field(ge=0, le=1)]
+
+
+class Model(Section):
+    """The architecture (GPT-BERT)."""
+
+    hidden_size: Positive
+    intermediate_size: Positive
+    num_attention_heads: Positive
+    num_hidden_layers: Positive
+    max_position_embeddings: Positive
+    position_bucket_size: Annotated[int, Field(ge=2)]
+    hidden_dropout_prob: Dropout
+    attention_probs_dropout_prob: Dropout
+    layer_norm_eps: Annotated[float, Field(gt=0)]
+    gate: bool
+    layer_mixing: bool
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self):
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"model.num_attention_heads = {self.num_attention_heads} does not divide"
+                f" model.hidden_size = {self.hidden_size}; choose a divisor"
+            )
+        return self
+
+
+class Train(Section):
+    """Objective, data schedule and optimiser."""
+
+    seed: NonNegative
+    epochs: Annotated[float, Field(gt=0)]
+    max_steps: Positive | None
+    global_batch_tokens: Positive
+    batch_reduction: Annotated[float, Field(ge=1)]
+    micro_batch_tokens: Positive
+    sequence_lengths: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    phase_starts: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
+    objective: Literal["hybrid", "masked", "causal"]
+    hybrid_ratio: Annotated[str, AfterValidator(_ratio)]
+    token_weighted: bool
+    mask_rate_start: Annotated[float, Field(gt=0, le=1)]
+    mask_rate_end: Annotated[float, Field(gt=0, le=1)]
+    optimizer: Literal["lamb", "adamw", "muon"]
+    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate_floor: Share
+    warmup: Annotated[float, Field(ge=0, lt=1)]
+    cooldown: Annotated[float, Field(ge=0, lt=1)]
+    betas: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
+    eps: Annotated[float, Field(gt=0)]
+    weight_decay: Annotated[float, Field(ge=0)]
+    clip_norm: Annotated[float, Field(gt=0)]
+    z_loss_weight: Annotated[float, Field(ge=0)]
+    ema_decay: Annotated[float, Field(ge=0, lt=1)]
+    precision: Literal["bf16", "fp32"]
+    activation_checkpointing: bool
+    non_finite: Literal["stop", "skip"]
+
+    @model_validator(mode="after")
+    def _phases(self):
+        starts = self.phase_starts
+        if len(starts) != len(self.sequence_lengths):
+            raise ValueError(
+                f"train.phase_starts has {len(starts)} entries and train.sequence_lengths {len(self.sequence_lengths)};"
+                " give one start for each length"
+            )
+        if starts[0] != 0 or sorted(set(starts)) != starts:
+            raise ValueError(f"train.phase_starts = {starts} must begin with 0 and rise")
+        if min(self.global_batch_tokens, self.micro_batch_tokens) < max(self.sequence_lengths):
+            raise ValueError(
+                f"train.global_batch_tokens = {self.global_batch_tokens} and train.micro_batch_tokens ="
+                f" {self.micro_batch_tokens} must hold at least one row of {max(self.sequence_lengths)} tokens"
+            )
+        return self
+
+
+class Export(Section):
+    """What the Hugging Face folder holds."""
+
+    variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1)]
+    default_variant: Literal["main", "ema"]
+
+    @model_validator(mode="after")
+    def _default_is_exported(self):
+        if self.default_variant not in self.variants:
+            raise ValueError(
+                f"export.default_variant = {self.default_variant!r} is not in export.variants = {self.variants}"
+            )
+        return self
+
+
+class Evaluation(Section):
+    """How the exported model is measured."""
+
+    sequence_length: Annotated[int, Field(ge=2)]
+    disjoint_masks: Annotated[int, Field(ge=2)]
+
+
+class Card(Section):
+    """What only the author can tell about the model."""
+
+    license: str
+    authors: list[str]
+    description: str
+
+
+class Run(Section):
+    """How a training run is looked after. Changing these never repeats a run."""
+
+    checkpoint_every: Positive
+    keep: Positive
+    log_every: Positive
+    validate_every: NonNegative
+    tracking: Literal["none", "wandb"]
+
+
+class Resources(Section):
+    """What a training job asks of the machine."""
+
+    gpus: NonNegative
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "corpus": Corpus,
+    "tokenizer": Tokenizer,
+    "mixture": Mixture,
+    "model": Model,
+    "train": Train,
+    "export": Export,
+    "evaluation": Evaluation,
+    "card": Card,
+    "run": Run,
+    "resources": Resources,
+}
+
+
+class LanguageEntry(Section):
+    """An entry of `languages:`; what it leaves out comes from `config/languages.tsv`."""
+
+    name: str = ""
+    tier: Literal[1, 2, 3] | None = None
+    script: str = ""
+    byte_premium: Annotated[float, Field(gt=0)] | None = None
+    tag: str = ""
+    corpus: dict[str, Any] = {}
+
+
+class ModelEntry(Section):
+    """An entry of `models:`; its sections are laid over the user's configuration for this model alone."""
+
+    languages: list[str] = []
+    preset: str | None = None
+    tokenizer: dict[str, Any] = {}
+    mixture: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+    export: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
+    card: dict[str, Any] = {}
+    run: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
+
+
+class User(Section):
+    """The top level of the user's configuration."""
+
+    targets: list[str]
+    preset: str
+    batches: dict[str, list[str]]
+    models: dict[str, ModelEntry]
+    languages: dict[str, LanguageEntry]
