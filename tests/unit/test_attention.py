@@ -1,0 +1,97 @@
+"""Attention: the implementations agree with each other and with the formula, and masks mean what they say."""
+
+import math
+
+import pytest
+import torch
+
+from babelmill.model.attention import attention, position_buckets
+
+MODES = ["sdpa", "plain"]
+
+
+def tensors(queries=19, keys=19, batch=2, heads=3, size=8, requires_grad=False):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(batch, heads, queries, size), *[(batch, heads, keys, size)] * 2, *[(heads, 63, size)] * 2]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_(requires_grad) for shape in shapes
+    ]
+
+
+def formula(query, key, value, query_table, key_table, buckets, allowed):
+    """The definition, one query and key at a time."""
+    context = torch.zeros_like(query)
+    for b, n, i in torch.cartesian_prod(*map(torch.arange, query.shape[:3])).tolist():
+        keys = [j for j in range(key.size(2)) if allowed[b, 0, i, j]]
+        if not keys:
+            continue
+        q, k = query[b, n, i], key[b, n, keys]
+        bucket = buckets[i, keys]
+        scores = (k @ q + key_table[n, bucket] @ q + (k * query_table[n, bucket]).sum(-1)) / math.sqrt(3 * q.numel())
+        context[b, n, i] = scores.softmax(0) @ value[b, n, keys]
+    return context
+
+
+@pytest.mark.parametrize("implementation", MODES)
+@pytest.mark.parametrize("queries", [19, 1, 4])
+def test_equals_the_formula(implementation, queries):
+    """All positions at once, and a few new ones after cached ones."""
+    inputs = tensors(queries=queries)
+    buckets = position_buckets(queries, 19, 32, 512)
+    allowed = torch.rand(2, 1, queries, 19, generator=torch.Generator().manual_seed(1)) < 0.6
+    context, _ = attention(*inputs, buckets, allowed, implementation=implementation)
+    torch.testing.assert_close(context, formula(*inputs, buckets, allowed), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("implementation", MODES)
+def test_gradients_are_those_of_autograd(implementation):
+    """Checked by finite differences; one query may attend to nothing."""
+    inputs = tensors(queries=5, keys=5, batch=1, heads=2, size=4, requires_grad=True)
+    buckets = position_buckets(5, 5, 32, 512)
+    allowed = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    allowed[:, :, 2] = False
+
+    def run(*inputs):
+        return attention(*inputs, buckets, allowed, implementation=implementation)[0]
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+@pytest.mark.parametrize("implementation", MODES)
+def test_query_without_keys_gives_zeros_and_finite_gradients(implementation):
+    inputs = tensors(requires_grad=True)
+    allowed = torch.ones(2, 1, 19, 19, dtype=torch.bool)
+    allowed[1, :, 7:] = False
+    context, _ = attention(*inputs, position_buckets(19, 19, 32, 512), allowed, implementation=implementation)
+    assert (context[1, :, 7:] == 0).all() and (context[0] != 0).all()
+    context.square().sum().backward()
+    assert all(tensor.grad.isfinite().all() for tensor in inputs)
+
+
+@pytest.mark.parametrize("implementation", MODES)
+def test_dropout_drops_weights_and_keeps_the_mean(implementation):
+    torch.manual_seed(0)
+    inputs = tensors()
+    buckets, allowed = position_buckets(19, 19, 32, 512), torch.ones(1, 1, 19, 19, dtype=torch.bool)
+    expected, _ = attention(*inputs, buckets, allowed, implementation=implementation)
+    runs = torch.stack(
+        [attention(*inputs, buckets, allowed, dropout=0.3, implementation=implementation)[0] for _ in range(2000)]
+    )
+    error = runs.std(0) / 2000**0.5
+    assert ((runs.mean(0) - expected).abs() < 6 * error).all()
+    assert error.min() > 0
+
+
+def test_plain_returns_the_weights():
+    inputs = tensors()
+    allowed = torch.ones(1, 1, 19, 19, dtype=torch.bool).tril()
+    context, weights = attention(*inputs, position_buckets(19, 19, 32, 512), allowed, implementation="plain")
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 19, dtype=torch.float64))
+    torch.testing.assert_close(weights @ inputs[2], context)
+
+
+def test_distances_beyond_the_table_share_its_last_rows():
+    buckets = position_buckets(600, 600, 32, 512)
+    assert buckets[599, 0] == buckets[511, 0] == 62
+    assert buckets[0, 599] == buckets[0, 511] == 0
+    assert buckets[300, 300] == 31

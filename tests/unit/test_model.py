@@ -1,0 +1,158 @@
+"""The model: equal to the published implementation's numbers, of the published size, and causal where it says so."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch.nn import functional as F
+
+from babelmill.model.attention import position_buckets
+from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
+
+GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
+SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT
+    "small": (8192, 384, 1280, 6, 29_892_164, 28_117_760),
+    "base": (16384, 768, 2560, 12, 119_454_532, 112_367_104),
+    "multilingual": (32768, 768, 3072, 12, 146_209_604, 139_122_176),
+}
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with safe_open(GOLDEN, "pt") as file:
+        config = GPTBertConfig(**json.loads(file.metadata()["config"]))
+        return config, {name: file.get_tensor(name) for name in file.keys()}
+
+
+def group(tensors, prefix):
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+@pytest.fixture
+def model(golden):
+    config, tensors = golden
+    model = GPTBert(config).double()
+    model.load_state_dict(group(tensors, "weight."), strict=True)
+    return model
+
+
+def tiny(**changes):
+    torch.manual_seed(0)
+    shape = dict(vocab_size=50, hidden_size=24, intermediate_size=40, num_attention_heads=3, num_hidden_layers=3)
+    return GPTBert(GPTBertConfig(**shape | changes))
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "plain"])
+def test_equals_the_published_implementation(golden, model, implementation):
+    """Hidden states, logits, loss, z-loss and every gradient of a batch with padding, segments and both objectives."""
+    _, tensors = golden
+    allowed = training_mask(tensors["segments"], tensors["causal"])
+    hidden = model.encode(tensors["input_ids"], allowed, implementation)
+    torch.testing.assert_close(hidden, tensors["hidden"], rtol=0, atol=1e-9)
+
+    labels = tensors["labels"].T  # the published implementation is time-major
+    logits = model.logits(hidden.transpose(0, 1)[labels != -100])
+    torch.testing.assert_close(logits, tensors["logits_time_major"], rtol=0, atol=1e-9)
+
+    loss = F.cross_entropy(logits, labels[labels != -100])
+    z_loss = logits.logsumexp(-1).square().mean()
+    torch.testing.assert_close(loss[None], tensors["loss"], rtol=0, atol=1e-9)
+    torch.testing.assert_close(z_loss[None], tensors["z_loss"], rtol=0, atol=1e-9)
+
+    (loss + 1e-4 * z_loss).backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    expected = group(tensors, "grad.")
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_state_dict_has_exactly_the_published_names(golden, model):
+    """Nothing more: no second copy of the embedding, no position index."""
+    assert model.state_dict().keys() == group(golden[1], "weight.").keys()
+
+
+def test_position_buckets_are_the_published_ones(golden):
+    _, tensors = golden
+    buckets = position_buckets(512, 512, 32, 512)
+    ours = torch.cat([buckets[0].flip(0), buckets[1:, 0]])  # distances -511 .. 511
+    assert tensors["bucket_distance"].tolist() == list(range(-511, 512))
+    assert ours.tolist() == tensors["bucket_index"].tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_parameter_counts(size):
+    vocabulary, width, inner, heads, gpt_bert, ltg_bert = SIZES[size]
+    for switches, count in [({}, gpt_bert), ({"gate": False, "layer_mixing": False}, ltg_bert)]:
+        with torch.device("meta"):
+            model = GPTBert(GPTBertConfig(vocabulary, width, inner, heads, 12, **switches))
+        assert sum(parameter.numel() for parameter in model.parameters()) == count
+
+
+def test_initial_weights():
+    """Truncated normal of sqrt(2 / 5H), feed-forward scaled down with depth, and layer mixing that changes nothing."""
+    torch.manual_seed(0)
+    model = GPTBert(GPTBertConfig(1000, 384, 1280, 6, 3))
+    std = (2 / (5 * 384)) ** 0.5
+    weights = dict(model.named_parameters())
+    for name, weight in weights.items():
+        if name.endswith("bias"):
+            assert (weight == 0).all(), name
+        elif "alphas" in name:
+            assert weight.tolist() == [0.0] * (len(weight) - 1) + [1.0], name
+        elif "layer_norm" in name:
+            assert (weight == 1).all(), name
+        else:
+            depth = 2 * (1 + int(name.split(".")[2])) if ".mlp." in name else 1
+            expected = std / depth**0.5
+            assert weight.abs().max() <= 2 * expected + 1e-7, name
+            assert weight.std().item() == pytest.approx(0.8796 * expected, rel=0.03), name
+
+
+def test_training_mask():
+    """Within a document; in causal rows only backwards; padding attends to nothing and nobody attends to it."""
+    segments = torch.tensor([[0, 0, 1, -1], [0, 0, 1, -1]])
+    both, causal = training_mask(segments, torch.tensor([False, True]))[:, 0].int().tolist()
+    assert both == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert causal == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_causal_rows_do_not_see_the_future_and_documents_do_not_see_each_other():
+    model = tiny().eval()
+    input_ids = torch.randint(50, (2, 40))
+    segments = (torch.arange(40) >= 25).long().expand(2, -1)
+    allowed = training_mask(segments, torch.tensor([True, False]))
+    changed = input_ids.clone()
+    changed[:, 30] = (changed[:, 30] + 1) % 50
+    same = (model(input_ids, allowed) == model(changed, allowed)).all(-1)
+    assert same[0].tolist() == [t < 30 for t in range(40)]
+    assert same[1].tolist() == [t < 25 for t in range(40)]
+
+
+@pytest.mark.parametrize("switches", [{}, {"gate": False}, {"layer_mixing": False}])
+def test_activation_checkpointing_changes_no_number(switches):
+    """With dropout on: the recomputation draws the same numbers."""
+    gradients = []
+    for checkpointing in (False, True):
+        model = GPTBert(tiny(**switches).config, activation_checkpointing=checkpointing)
+        model.load_state_dict(tiny(**switches).state_dict())
+        torch.manual_seed(1)
+        input_ids = torch.arange(40).view(2, 20)
+        model(input_ids, training_mask(input_ids * 0, torch.tensor([True, False]))).square().mean().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name in gradients[0]:
+        torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-7)
+
+
+def test_ltg_bert_has_neither_gate_nor_mixing():
+    names = tiny(gate=False, layer_mixing=False).state_dict().keys()
+    assert not any("dwa" in name or "in_proj_vg" in name for name in names)
+    assert "transformer.attention_layers.0.in_proj_v.weight" in names
+
+
+def test_longer_than_max_position_embeddings():
+    model = tiny().eval()
+    input_ids = torch.arange(600)[None] % 50
+    assert model(input_ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).isfinite().all()

@@ -1,0 +1,295 @@
+"""GPT-BERT (Charpentier and Samuel, 2024, arXiv:2410.24159), batch-major, under the published parameter names.
+
+A BERT-like encoder with relative positions, gated attention and GEGLU layers, in which every sub-block's input is a
+learned average of all outputs so far (DenseFormer). Whether it reads both sides or only the left is decided by the
+attention mask alone, so one set of weights is a masked and a causal language model. With `gate` and `layer_mixing` off
+it is LTG-BERT.
+
+This file is shipped inside exported models: it imports nothing but torch, the standard library and `.attention`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from .attention import attention, position_buckets
+
+
+@dataclass(frozen=True)
+class GPTBertConfig:
+    """Shape of the model; the names are those of the published configuration files."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_hidden_layers: int
+    max_position_embeddings: int = 512
+    position_bucket_size: int = 32
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-5
+    gate: bool = True
+    layer_mixing: bool = True
+
+
+def training_mask(segments: torch.Tensor, causal: torch.Tensor) -> torch.Tensor:
+    """Who may attend to whom in training: positions of the same segment, in causal rows not the later ones.
+
+    Args:
+        segments: [B, T] int64, the document a position belongs to; -1 is padding, which attends to nothing.
+        causal: [B] bool.
+
+    Returns:
+        [B, 1, T, T] bool, True where the query (dimension 2) may attend to the key (dimension 3).
+    """
+    position = torch.arange(segments.size(1), device=segments.device)
+    same = (segments[:, :, None] == segments[:, None, :]) & (segments >= 0)[:, :, None]
+    earlier = position[:, None] >= position[None, :]
+    return (same & (earlier | ~causal[:, None, None]))[:, None]
+
+
+class Embedding(nn.Module):
+    """Token embeddings, and the table of relative positions that all layers share."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.word_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.word_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps, elementwise_affine=False)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.relative_embedding = nn.Parameter(torch.empty(2 * config.position_bucket_size - 1, config.hidden_size))
+        self.relative_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """input_ids [B, T] to hidden [B, T, H] and relative positions [R, H]."""
+        hidden = self.dropout(self.word_layer_norm(self.word_embedding(input_ids)))
+        return hidden, self.relative_layer_norm(self.relative_embedding)
+
+
+class Attention(nn.Module):
+    """Self-attention with relative positions and, with `gate`, a gate on each query's result."""
+
+    def __init__(self, config):
+        super().__init__()
+        size = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.gate = config.gate
+        self.pre_layer_norm = nn.LayerNorm(size, config.layer_norm_eps, elementwise_affine=False)
+        self.in_proj_qk = nn.Linear(size, 2 * size)
+        if config.gate:
+            self.in_proj_vg = nn.Linear(size, 2 * size)
+        else:
+            self.in_proj_v = nn.Linear(size, size)
+        self.post_layer_norm = nn.LayerNorm(size, config.layer_norm_eps, elementwise_affine=False)
+        self.out_proj = nn.Linear(size, size)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., T, H] to [..., n, T, d]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+
+    def forward(self, hidden, relative, buckets, allowed, implementation="sdpa", cache=None):
+        """hidden [B, T, H] to the change of it [B, T, H], and the weights [B, n, T, Tk] ("plain" only).
+
+        `cache(key, value)` returns the keys and values of all positions so far, for generation.
+        """
+        hidden = self.pre_layer_norm(hidden)
+        query, key = map(self._by_head, self.in_proj_qk(hidden).chunk(2, -1))
+        query_table, key_table = map(self._by_head, self.in_proj_qk(self.dropout(relative)).chunk(2, -1))
+        value, gate = self.in_proj_vg(hidden).chunk(2, -1) if self.gate else (self.in_proj_v(hidden), None)
+        value = self._by_head(value)
+        if cache is not None:
+            key, value = cache(key, value)
+        dropout = self.dropout.p if self.training else 0.0
+        context, weights = attention(
+            query, key, value, query_table, key_table, buckets, allowed, dropout, implementation
+        )
+        context = context.transpose(1, 2).flatten(2)
+        if gate is not None:
+            context = context * F.gelu(gate)
+        return self.dropout(self.out_proj(self.post_layer_norm(context))), weights
+
+
+class GEGLU(nn.Module):
+    """x * gelu(gate) of the two halves of the input (Shazeer, 2020)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, gate = x.chunk(2, -1)
+        return x * F.gelu(gate, approximate="tanh")
+
+
+class FeedForward(nn.Module):
+    """Feed-forward block; the published names count the members of `mlp`."""
+
+    def __init__(self, config):
+        super().__init__()
+        size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(size, eps, elementwise_affine=False),
+            nn.Linear(size, 2 * inner, bias=False),
+            GEGLU(),
+            nn.LayerNorm(inner, eps, elementwise_affine=False),
+            nn.Linear(inner, size, bias=False),
+            nn.Dropout(config.hidden_dropout_prob),
+        )
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.mlp(hidden)
+
+
+class LayerMixing(nn.Module):
+    """Depth-weighted averages (DenseFormer, Pagliardini et al., 2024): after sub-block j, x = sum_i alpha_j[i] h_i."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.alphas = nn.ParameterList(nn.Parameter(torch.empty(j + 2)) for j in range(2 * config.num_hidden_layers))
+
+    def forward(self, history: list[torch.Tensor]) -> torch.Tensor:
+        """The input of the next sub-block from the embedding h_0 and the outputs h_1.. of all sub-blocks so far."""
+        alpha = self.alphas[len(history) - 2]
+        return torch.stack(history, -1) @ alpha
+
+
+class Encoder(nn.Module):
+    """The stack of attention and feed-forward blocks."""
+
+    def __init__(self, config, activation_checkpointing: bool = False):
+        super().__init__()
+        self.activation_checkpointing = activation_checkpointing
+        self.attention_layers = nn.ModuleList(Attention(config) for _ in range(config.num_hidden_layers))
+        self.mlp_layers = nn.ModuleList(FeedForward(config) for _ in range(config.num_hidden_layers))
+        if config.layer_mixing:
+            self.dwa_modules = LayerMixing(config)
+        self.layer_mixing = config.layer_mixing
+
+    def forward(self, hidden, relative, buckets, allowed, implementation="sdpa", caches=None):
+        """hidden [B, T, H] to the outputs of the embedding and of each layer (L + 1 of [B, T, H]) and L weights.
+
+        `caches` holds one function a layer, see `Attention`.
+        """
+        outputs, weights, history = [hidden], [], [hidden]
+        for i, (attend, feed_forward) in enumerate(zip(self.attention_layers, self.mlp_layers, strict=True)):
+            cache = caches[i] if caches is not None else None
+            change, weight = self._run(attend, hidden, relative, buckets, allowed, implementation, cache)
+            hidden = self._add(hidden, change, history)
+            hidden = self._add(hidden, self._run(feed_forward, hidden), history)
+            outputs.append(hidden)
+            weights.append(weight)
+        return outputs, weights
+
+    def _run(self, block, *args):
+        if self.activation_checkpointing and self.training:
+            return checkpoint(block, *args, use_reentrant=False)
+        return block(*args)
+
+    def _add(self, hidden, change, history):
+        hidden = hidden + change
+        if not self.layer_mixing:
+            return hidden
+        history.append(hidden)
+        return self.dwa_modules(history)
+
+
+class OutputProjection(nn.Module):
+    """Scores of all tokens; the matrix is the token embedding, so only the bias is a parameter here."""
+
+    def __init__(self, vocab_size: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(vocab_size))
+
+    def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+        return F.linear(hidden, embedding, self.bias)
+
+
+class Classifier(nn.Module):
+    """The language-model head; the published names count the members of `nonlinearity`."""
+
+    def __init__(self, config):
+        super().__init__()
+        size, eps = config.hidden_size, config.layer_norm_eps
+        self.nonlinearity = nn.ModuleList(
+            [
+                nn.LayerNorm(size, eps, elementwise_affine=False),
+                nn.Linear(size, size),
+                nn.GELU(),
+                nn.LayerNorm(size, eps, elementwise_affine=False),
+                nn.Dropout(config.hidden_dropout_prob),
+                OutputProjection(config.vocab_size),
+            ]
+        )
+
+    def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+        """hidden [..., H] and the token embedding [V, H] to logits [..., V]."""
+        for layer in self.nonlinearity[:-1]:
+            hidden = layer(hidden)
+        return self.nonlinearity[-1](hidden, embedding)
+
+
+@torch.no_grad()
+def init_weights(module: nn.Module, hidden_size: int) -> None:
+    """Initialise one module's own parameters as published: truncated normal of sqrt(2 / 5H), zero biases, no mixing.
+
+    `Encoder` also scales its feed-forward matrices down with depth, so it must come after the modules inside it
+    (`nn.Module.apply` goes that way).
+    """
+    std = (2 / (5 * hidden_size)) ** 0.5
+
+    def normal(weight):
+        nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
+
+    if isinstance(module, nn.Linear):
+        normal(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        normal(module.weight)
+    elif isinstance(module, Embedding):
+        normal(module.relative_embedding)
+    elif isinstance(module, LayerMixing):
+        for alpha in module.alphas:
+            nn.init.zeros_(alpha)
+            alpha[-1] = 1.0
+    elif isinstance(module, OutputProjection):
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, Encoder):
+        for i, layer in enumerate(module.mlp_layers):
+            layer.mlp[1].weight.mul_((1 / (2 * (1 + i))) ** 0.5)
+            layer.mlp[4].weight.mul_((1 / (2 * (1 + i))) ** 0.5)
+
+
+class GPTBert(nn.Module):
+    """The language model as it is trained.
+
+    Args:
+        config: the shape.
+        activation_checkpointing: recompute each block's activations in the backward pass instead of keeping them.
+    """
+
+    def __init__(self, config: GPTBertConfig, activation_checkpointing: bool = False):
+        super().__init__()
+        self.config = config
+        self.embedding = Embedding(config)
+        self.transformer = Encoder(config, activation_checkpointing)
+        self.classifier = Classifier(config)
+        self.apply(lambda module: init_weights(module, config.hidden_size))
+
+    def encode(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa") -> torch.Tensor:
+        """Hidden states [B, T, H] of input_ids [B, T]; `allowed` is as for `attention`, e.g. [B, 1, T, T]."""
+        hidden, relative = self.embedding(input_ids)
+        length, config = input_ids.size(1), self.config
+        buckets = position_buckets(
+            length, length, config.position_bucket_size, config.max_position_embeddings, input_ids.device
+        )
+        outputs, _ = self.transformer(hidden, relative, buckets, allowed, implementation)
+        return outputs[-1]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Scores [..., V] of hidden states [..., H]: of all positions, or of those gathered because they have a target."""
+        return self.classifier(hidden, self.embedding.word_embedding.weight)
+
+    def forward(self, input_ids: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        """Logits [B, T, V]; position t scores the token at t + 1, whatever the mask."""
+        return self.logits(self.encode(input_ids, allowed))
