@@ -242,10 +242,10 @@ class Configuration:
         All at once, since Snakemake takes one inventory of a folder and does not see a file that appears in it later.
         """
         wanted = {}
-        if name in self.table:
-            wanted["corpus"] = self.settings(name, "corpus")
         if self.is_model(name):
             wanted |= {stage: self.settings(name, stage) for stage in [*MODEL_STAGES, "run"]}
+        if name in self.table:
+            wanted["corpus"] = self.settings(name, "corpus")
         for stage, values in wanted.items():
             path = SETTINGS / name / f"{stage}.json"
             if not path.is_file() or read_json(path) != values:

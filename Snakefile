@@ -1,0 +1,40 @@
+"""Babelmill: raw text to published language models, one per language. See README.md.
+
+`snakemake converted/eng` builds one model, `snakemake tier1` a batch, a bare `snakemake` the `targets:` of the configuration.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/corpus.smk"
+include: "workflow/rules/tokenizer.smk"
+include: "workflow/rules/shards.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/export.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/convert.smk"
+
+
+rule all:
+    """Every model of the configuration's `targets:`."""
+    default_target: True
+    input:
+        converted(CONFIG.targets()),
+    localrule: True
+
+
+for batch, models in CONFIG.batches.items():
+
+    rule:
+        """The converted models of a batch: tier1, tier2, tier3, or a list under `batches:`."""
+        name:
+            batch
+        input:
+            converted(models),
+        localrule: True

@@ -1,0 +1,109 @@
+"""What all rules share: the checked configuration, and the functions that turn wildcards into inputs and resources.
+
+These functions are where a wildcard is resolved, so they are where a model or language that does not exist is refused.
+"""
+
+import sys
+from pathlib import Path
+from shlex import quote
+
+# The package of this checkout, and the interpreter that runs Snakemake, are what every job uses, on any machine.
+PACKAGE = str(Path(workflow.basedir, "workflow"))
+if PACKAGE not in sys.path:
+    sys.path.insert(0, PACKAGE)
+PATHS = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": PACKAGE}
+shell.prefix("".join(f"export {name}={quote(path)}:${{{name}-}}; " for name, path in PATHS.items()))
+
+from babelmill.config import SETTINGS, STAGES, Configuration, read_yaml
+from babelmill.files import UserError
+
+
+def one_line(function):
+    """End with the one line of the package's UserError; Snakemake would wrap any exception in rule and traceback."""
+
+    def wrapped(*wildcards):
+        try:
+            return function(*wildcards)
+        except UserError as error:
+            sys.exit(f"error: {error}")
+
+    return wrapped
+
+
+@one_line
+def load_configuration():
+    """The user's layers in Snakemake's own order: config/config.yaml, --configfile, --config."""
+    command_line = workflow.config_settings
+    files = [path for path in ["config/config.yaml", *map(str, command_line.configfiles or [])] if Path(path).exists()]
+    sources = [(path, read_yaml(path)) for path in files]
+    configuration = Configuration([*sources, ("--config", dict(command_line.config or {}))], Path(workflow.basedir))
+    if taken := configuration.top.batches.keys() & {*STAGES, "all"}:
+        raise UserError(
+            f"{configuration.origin('batches')}: batches.{min(taken)}: a rule has this name, choose another"
+        )
+    return configuration
+
+
+CONFIG = load_configuration()
+WRITTEN = set()
+
+
+def settings(stage):
+    """An input function: the settings file of a stage, after all files of the wildcard's name have been written.
+
+    Only the main process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited,
+    and must do what it was submitted for.
+    """
+
+    @one_line
+    def of(wildcards):
+        name = wildcards.language if stage == "corpus" else wildcards.model
+        if name not in WRITTEN and workflow.is_main_process:
+            CONFIG.write_settings(name)
+            WRITTEN.add(name)
+        return str(SETTINGS / name / f"{stage}.json")
+
+    return of
+
+
+def run_settings(wildcards):
+    """The run settings of a model, as an input whose changes repeat nothing."""
+    return ancient(settings("run")(wildcards))
+
+
+def languages(pattern):
+    """An input function: `pattern` for each language of the wildcard's model."""
+
+    @one_line
+    def of(wildcards):
+        return expand(pattern, language=CONFIG.languages_of(wildcards.model), model=wildcards.model)
+
+    return of
+
+
+@one_line
+def shards_of_language(wildcards):
+    """The corpus of a language, if the model has it."""
+    known = CONFIG.languages_of(wildcards.model)
+    if wildcards.language not in known:
+        raise UserError(f"model {wildcards.model} has no language {wildcards.language!r}; it has {', '.join(known)}")
+    return expand(
+        "results/corpora/{language}/{file}",
+        language=wildcards.language,
+        file=["manifest.json", "train.parquet", "validation.parquet"],
+    )
+
+
+def gpus(wildcards):
+    """GPUs of a training job: a function of the model's preset, or what the user said."""
+    return CONFIG.model(wildcards.model).sections["resources"].gpus
+
+
+def converted(models):
+    """The deliverables of a list of models."""
+    return expand("converted/{model}", model=models)
+
+
+wildcard_constraints:
+    language="[^/]+",
+    model="[^/]+",

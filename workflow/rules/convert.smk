@@ -1,0 +1,28 @@
+"""Stage `convert`. Takes: export, evaluation and the manifests. Gives: converted/{model}/, the deliverable."""
+
+
+rule convert:
+    """Add the model card, written from what was measured, to the exported folder."""
+    input:
+        settings=settings("convert"),
+        export="results/exports/{model}",
+        evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
+        corpora=languages("results/corpora/{language}/manifest.json"),
+        tokenizer="results/tokenizers/{model}/manifest.json",
+        model=multiext("results/models/{model}/", "manifest.json", "metrics.jsonl"),
+    output:
+        folder=directory("converted/{model}"),
+    log:
+        "logs/convert/{model}.log",
+    benchmark:
+        "results/benchmarks/convert/{model}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    shell:
+        "python -m babelmill.convert --settings {input.settings:q} --export {input.export:q}"
+        " --evaluation {input.evaluation[0]:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
+        " --model {input.model[0]:q} --out {output.folder:q} --log {log:q}"

@@ -1,0 +1,23 @@
+"""Stage `corpus`. Takes: the text of a language (local files, or the built-in corpus). Gives: results/corpora/{language}/."""
+
+
+rule corpus:
+    """Read, clean and deduplicate a language's text, and set the validation documents aside."""
+    input:
+        settings=settings("corpus"),
+    output:
+        train="results/corpora/{language}/train.parquet",
+        validation="results/corpora/{language}/validation.parquet",
+        manifest="results/corpora/{language}/manifest.json",
+    log:
+        "logs/corpus/{language}.log",
+    benchmark:
+        "results/benchmarks/corpus/{language}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=120,
+    shell:
+        "python -m babelmill.corpus --settings {input.settings:q} --out {output.manifest:q} --log {log:q}"

@@ -1,0 +1,34 @@
+"""Stage `evaluate`. Takes: the exported folder and the validation text. Gives: results/evaluations/{model}/evaluation.json."""
+
+
+rule evaluate:
+    """Measure bits per byte of the validation text, causal and masked, and the tokenizer."""
+    input:
+        settings=settings("evaluate"),
+        export="results/exports/{model}",
+        corpora=languages("results/corpora/{language}/manifest.json"),
+        text=languages("results/corpora/{language}/validation.parquet"),
+        shards=languages("results/shards/{{model}}/{language}/manifest.json"),
+        tokens=languages("results/shards/{{model}}/{language}/train.safetensors"),
+        validation=languages("results/shards/{{model}}/{language}/validation.safetensors"),
+    output:
+        evaluation=report(
+            "results/evaluations/{model}/evaluation.json",
+            caption="../report/evaluation.rst",
+            category="Evaluation",
+            labels={"model": "{model}"},
+        ),
+        manifest="results/evaluations/{model}/manifest.json",
+    log:
+        "logs/evaluate/{model}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{model}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 8
+    resources:
+        mem_mb=8000,
+        runtime=120,
+    shell:
+        "python -m babelmill.evaluate --settings {input.settings:q} --export {input.export:q}"
+        " --corpora {input.corpora:q} --shards {input.shards:q} --out {output.manifest:q} --threads {threads} --log {log:q}"

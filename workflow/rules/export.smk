@@ -1,0 +1,28 @@
+"""Stage `export`. Takes: trained weights and tokenizer. Gives: results/exports/{model}/, a Hugging Face folder without card."""
+
+
+rule export:
+    """Write the Hugging Face folder and prove, in a fresh process, that it computes what the training model does."""
+    input:
+        settings=settings("export"),
+        model=multiext(
+            "results/models/{model}/", "manifest.json", "model.safetensors", "ema.safetensors", "config.json"
+        ),
+        tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
+        shards=languages("results/shards/{{model}}/{language}/manifest.json"),
+        validation=languages("results/shards/{{model}}/{language}/validation.safetensors"),
+    output:
+        folder=directory("results/exports/{model}"),
+    log:
+        "logs/export/{model}.log",
+    benchmark:
+        "results/benchmarks/export/{model}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 2
+    resources:
+        mem_mb=8000,
+        runtime=30,
+    shell:
+        "python -m babelmill.export --settings {input.settings:q} --model {input.model[0]:q}"
+        " --tokenizer {input.tokenizer[0]:q} --shards {input.shards:q} --out {output.folder:q} --log {log:q}"

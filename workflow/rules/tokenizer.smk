@@ -1,0 +1,25 @@
+"""Stage `tokenizer`. Takes: the corpora of a model's languages. Gives: results/tokenizers/{model}/tokenizer.json."""
+
+
+rule tokenizer:
+    """Train the model's byte-level BPE tokenizer on the training split of its languages."""
+    input:
+        settings=settings("tokenizer"),
+        corpora=languages("results/corpora/{language}/manifest.json"),
+        text=languages("results/corpora/{language}/train.parquet"),
+    output:
+        tokenizer="results/tokenizers/{model}/tokenizer.json",
+        manifest="results/tokenizers/{model}/manifest.json",
+    log:
+        "logs/tokenizer/{model}.log",
+    benchmark:
+        "results/benchmarks/tokenizer/{model}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 8
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    shell:
+        "python -m babelmill.tokenizer --settings {input.settings:q} --corpora {input.corpora:q}"
+        " --out {output.manifest:q} --threads {threads} --log {log:q}"

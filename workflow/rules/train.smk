@@ -1,0 +1,38 @@
+"""Stage `train`. Takes: the shards of a model's languages. Gives: results/models/{model}/, the weights and their average.
+
+Checkpoints live in results/checkpoints/{model}/, which is no output: Snakemake deletes the outputs of a failed job, and a
+job that was interrupted goes on from its last checkpoint. `--resources gpu=N` or a profile caps the number of processes.
+"""
+
+
+rule train:
+    """Train the model with one process a GPU, at least one."""
+    input:
+        settings=settings("train"),
+        run=run_settings,
+        tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
+        shards=languages("results/shards/{{model}}/{language}/manifest.json"),
+        tokens=languages("results/shards/{{model}}/{language}/train.safetensors"),
+        validation=languages("results/shards/{{model}}/{language}/validation.safetensors"),
+    output:
+        main="results/models/{model}/model.safetensors",
+        ema="results/models/{model}/ema.safetensors",
+        config="results/models/{model}/config.json",
+        metrics="results/models/{model}/metrics.jsonl",
+        manifest="results/models/{model}/manifest.json",
+    log:
+        "logs/train/{model}.log",
+    benchmark:
+        "results/benchmarks/train/{model}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 8
+    resources:
+        gpu=gpus,
+        mem_mb=16000,
+        runtime=720,
+    shell:
+        "torchrun --standalone --nproc-per-node $(( {resources.gpu} > 1 ? {resources.gpu} : 1 ))"
+        " -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
+        " --shards {input.shards:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
+        " --threads {threads} --log {log:q}"
