@@ -255,14 +255,14 @@ class Configuration:
 
     def origin(self, dotted: str) -> str | None:
         """The label of the user's last source that says something about a key; None if none does."""
-        for label, values in reversed(self.sources):
-            if lookup(values, dotted.split(".")) is not None:
-                return label
-        return None
+        return self._origin(dotted.split("."))
+
+    def _origin(self, keys) -> str | None:
+        return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not None), None)
 
     def origin_of_name(self, name: str) -> str:
         """The user's source in which a model, language or batch is named."""
-        return next(filter(None, (self.origin(f"{top}.{name}") for top in ("models", "languages", "batches"))), "?")
+        return next(filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches"))), "?")
 
     # Details.
 
@@ -389,13 +389,18 @@ def flatten_keys(values) -> set:
     return set(values).union(*(flatten_keys(value) for value in values.values()))
 
 
+def expand_glob(pattern: str) -> list[str]:
+    """The files that a glob matches, sorted; `**` crosses folders."""
+    return sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+
+
 @functools.cache
 def snapshot(pattern: str, where: str = "") -> dict:
     """What a glob matches now: {"files": count, "bytes": sum, "sha256": digest over (path, size, modification time)}.
 
     Ten thousand files are one line of settings, and an older file in a newer one's place is seen.
     """
-    paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    paths = expand_glob(pattern)
     if not paths:
         hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
         raise UserError(f"{where}: corpus file {pattern}: no such file{hint}")

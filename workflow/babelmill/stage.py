@@ -23,6 +23,12 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def folder(text: str) -> Path:
+    """Argument type: the folder of a stage, given as itself or by its manifest.json, which is what a rule has."""
+    path = Path(text)
+    return path.parent if path.name == "manifest.json" else path
+
+
 def configure_logging(path: Path | None) -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`."""
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]

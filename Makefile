@@ -1,0 +1,33 @@
+# `make demo` and `make test` are all it takes: each sets up what it needs (a virtual environment in .venv).
+PYTHON ?= python3.11
+BIN := .venv/bin
+export PYTHONPATH := workflow
+SETUP := .venv/.installed
+
+.PHONY: demo test lint setup bench help
+
+help:  ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
+
+demo: $(SETUP)  ## train a tiny English model in front of you, from text that comes with Python
+	@$(BIN)/python -m babelmill.unlock --profile profiles/demo
+	$(BIN)/snakemake --profile profiles/demo converted/eng
+	@$(BIN)/python -m babelmill.show converted/eng
+
+test: $(SETUP)  ## all tests, on all cores
+	$(BIN)/pytest -n auto --dist loadgroup
+
+lint: $(SETUP)  ## ruff, snakefmt, snakemake --lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check .
+	$(BIN)/snakemake --lint
+
+setup: $(SETUP)  ## the virtual environment alone
+
+# Installs again when the pins change. The package itself is used from this folder, never from a copy.
+$(SETUP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or say make PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,slurm]'
+	@touch $(SETUP)

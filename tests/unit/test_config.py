@@ -1,0 +1,192 @@
+"""The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from babelmill import config
+from babelmill.config import Configuration
+from babelmill.files import UserError
+from babelmill.schema import SECTIONS, User
+
+ROOT = Path(config.ROOT)
+TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
+
+
+def configuration(*layers):
+    return Configuration([(f"layer{number}.yaml", layer) for number, layer in enumerate(layers)])
+
+
+def refused(*layers, name="eng"):
+    """The one line of error for these layers."""
+    with pytest.raises(UserError) as error:
+        made = configuration(*layers)
+        made.settings(name, "train")
+        made.settings(name, "corpus")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_defaults_hold_every_key_and_document_it():
+    text = (ROOT / "config/defaults.yaml").read_text()
+    values = yaml.safe_load(text)
+    assert set(values) == {*User.model_fields, *SECTIONS}
+    for section, schema in SECTIONS.items():
+        assert list(values[section]) == list(schema.model_fields), f"{section}: other keys, or in another order"
+    for line in text.splitlines():
+        if line.strip() and not line.strip().startswith("#") and not line.strip().endswith(":"):
+            assert "#" in line, f"no comment: {line}"
+
+
+@pytest.mark.parametrize("preset", ["tiny", "small", "base", "multilingual"])
+def test_presets_are_valid_and_carry_the_published_sizes(preset):
+    model = configuration({"preset": preset}).model("eng").sections["model"]
+    sizes = {"tiny": (128, 384, 4, 4), "small": (384, 1280, 6, 12), "base": (768, 2560, 12, 12)}
+    sizes["multilingual"] = (768, 3072, 12, 12)
+    found = (model.hidden_size, model.intermediate_size, model.num_attention_heads, model.num_hidden_layers)
+    assert found == sizes[preset]
+
+
+def test_preset_follows_the_tier():
+    made = configuration({"models": {"nordic": {"languages": ["dan", "swe"]}}})
+    assert [made.model(name).preset for name in ("eng", "jpn", "zul", "nordic")] == [
+        "base",
+        "small",
+        "small",
+        "multilingual",
+    ]
+
+
+def test_language_table_has_the_tiers_of_babybabellm():
+    batches = configuration().batches
+    assert [len(batches[f"tier{tier}"]) for tier in (1, 2, 3)] == [9, 15, 21]
+    assert set(batches["tier1"]) == {"bul", "zho", "nld", "eng", "fra", "deu", "ind", "fas", "ukr"}
+
+
+def test_later_layers_beat_earlier_ones():
+    made = configuration(
+        {"preset": "tiny"},
+        {"train": {"learning_rate": 0.5}},
+        {"train": {"learning_rate": 0.25}, "models": {"deu": {"train": {"learning_rate": 0.125}}}},
+    )
+    rates = {name: made.model(name).sections["train"].learning_rate for name in ("eng", "deu")}
+    assert rates == {"eng": 0.25, "deu": 0.125}
+    assert made.model("eng").sections["train"].global_batch_tokens == 4096  # the preset's
+    assert made.model("deu").origins["train.learning_rate"] == "layer2.yaml, models.deu"
+    assert made.model("eng").origins["train.learning_rate"] == "layer2.yaml"
+    assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
+
+
+@pytest.mark.parametrize("value", [0.001, "0.001", "1e-3", 1e-3])
+def test_spellings_of_a_number_are_one_setting(value):
+    assert (
+        configuration({"train": {"learning_rate": value}}).settings("eng", "train")["train"]["learning_rate"] == 0.001
+    )
+
+
+def test_text_of_the_command_line_is_coerced():
+    train = {"max_steps": "100", "token_weighted": "true", "hybrid_ratio": "8/16", "epochs": "3"}
+    as_text = configuration({"train": train}).settings("eng", "train")
+    train = {"max_steps": 100, "token_weighted": True, "hybrid_ratio": "1/2", "epochs": 3.0}
+    assert as_text == configuration({"train": train}).settings("eng", "train")
+    assert configuration({"train": {"max_steps": "null"}}).settings("eng", "train")["train"]["max_steps"] is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        ({"train": {"learning_rte": 1}}, ["layer0.yaml", "train.learning_rte", "learning_rate"]),
+        ({"models": {"eng": {"train": {"epoch": 1}}}}, ["layer0.yaml", "models.eng.train.epoch", "epochs"]),
+        ({"tran": {}}, ["layer0.yaml", "tran", "train"]),
+        (
+            {"train": {"mask_rate_start": 1.5}},
+            ["layer0.yaml", "train.mask_rate_start = 1.5", "less than or equal to 1"],
+        ),
+        ({"train": {"epochs": "many"}}, ["layer0.yaml", "train.epochs = 'many'", "number"]),
+        ({"train": {"hybrid_ratio": "3/2"}}, ["layer0.yaml", "train.hybrid_ratio = '3/2'", "0 < n < d"]),
+        ({"train": {"optimizer": "sgd"}}, ["layer0.yaml", "train.optimizer = 'sgd'", "'lamb'"]),
+        ({"model": {"num_attention_heads": 7}}, ["layer0.yaml", "num_attention_heads = 7", "hidden_size = 768"]),
+        ({"train": {"sequence_lengths": [1024]}}, ["layer0.yaml", "train.phase_starts", "sequence_lengths"]),
+        (
+            {"train": {"sequence_lengths": [1024], "phase_starts": [0]}},
+            ["layer0.yaml", "1024", "max_position_embeddings = 512"],
+        ),
+        ({"preset": "smal"}, ["layer0.yaml", "preset = 'smal'", "small"]),
+        ({"targets": ["enf"]}, ["layer0.yaml", "'enf'", "eng"]),
+        ({"batches": {"mine": ["enf"]}}, ["layer0.yaml", "mine", "'enf'", "eng"]),
+        ({"models": {"a/b": {"languages": ["eng"]}}}, ["layer0.yaml", "'a/b'", "not a name"]),
+        ({"models": {"../x": {"languages": ["eng"]}}}, ["layer0.yaml", "'../x'", "not a name"]),
+        ({"models": {"mix": {"languages": ["eng", "dee"]}}, "targets": ["mix"]}, ["layer0.yaml", "'dee'", "deu"]),
+        ({"export": {"variants": ["main"], "default_variant": "ema"}}, ["layer0.yaml", "'ema'", "variants"]),
+        ({"run": {"hf_token": "x"}}, ["layer0.yaml", "run.hf_token", "environment"]),
+        (
+            {"languages": {"eng": {"corpus": {"files": ["nothing/*.txt"]}}}},
+            ["layer0.yaml", "nothing/*.txt", "no such file"],
+        ),
+        ({"train": 3}, ["layer0.yaml", "train = 3", "keys"]),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_key_value_and_what_is_allowed(layer, words):
+    name = "mix" if "mix" in layer.get("targets", []) else "eng"
+    message = refused(layer, name=name)
+    for word in words:
+        assert word in message, message
+
+
+def test_a_folder_in_place_of_a_glob_gets_a_hint(tmp_path):
+    (tmp_path / "texts").mkdir()
+    assert "texts/*.txt" in refused({"corpus": {"files": [str(tmp_path / "texts")]}})
+
+
+def test_a_language_without_text_is_told_what_to_set():
+    assert "languages.eng.corpus.files" in refused({})
+
+
+def test_unknown_names_come_with_the_nearest_known_ones():
+    with pytest.raises(UserError, match=r"'enf'; did you mean .*eng"):
+        configuration().languages_of("enf")
+    with pytest.raises(UserError, match="'multilingal'"):
+        configuration({"models": {"multi": {"languages": ["eng"]}}}).languages_of("multilingal")
+
+
+def test_source_files_enter_the_settings_by_size_and_time(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("one")
+    layer = {"corpus": {"files": [str(tmp_path / "*.txt")]}}
+
+    def sources():
+        config.snapshot.cache_clear()
+        return configuration(layer).settings("eng", "corpus")["sources"]
+
+    first = sources()
+    assert first[str(tmp_path / "*.txt")]["files"] == 1
+    file.write_text("two")  # same size
+    os.utime(file, ns=(0, 10**18))  # older than before, as after `cp -p`
+    assert sources() != first
+
+
+def test_single_language_models_ignore_the_mixture():
+    assert configuration({"mixture": {"weights": 0.5}}).settings("eng", "train") == configuration().settings(
+        "eng", "train"
+    )
+    mixture = {"models": {"two": {"languages": ["eng", "deu"]}}}
+    assert configuration(mixture, {"mixture": {"weights": 0.5}}).settings("two", "train") != configuration(
+        mixture
+    ).settings("two", "train")
+
+
+def test_config_command_prints_values_and_their_layers(tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "babelmill.config", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    done = run("eng", "--profile", "profiles/demo", "--config", "train={epochs: 3}")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert lines["train.epochs"].split()[1:] == ["3.0", "--config"]
+    assert "config/demo.yaml" in lines["train.max_steps"]
+    assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
+    bad = run("enf")
+    assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr

@@ -1,0 +1,101 @@
+"""Atomic files and manifests: nothing half-written, and nothing damaged read."""
+
+import os
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+from babelmill import manifest
+from babelmill.files import UserError, atomic_folder, atomic_write, read_json, write_json
+
+SETTINGS = SimpleNamespace(stage="corpus", name="eng", raw={"stage": "corpus"})
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"b": 1, "a": 2})
+    with pytest.raises(RuntimeError), atomic_write(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert path.read_text() == '{\n "a": 2,\n "b": 1\n}\n'
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    write_json(tmp_path / "a.json", {})
+    with atomic_folder(tmp_path / "folder") as folder:
+        (folder / "x").write_text("x")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "out"
+    with atomic_folder(target) as folder:
+        (folder / "old").write_text("old")
+    with pytest.raises(RuntimeError), atomic_folder(target) as folder:
+        (folder / "new").write_text("new")
+        raise RuntimeError
+    assert [entry.name for entry in target.iterdir()] == ["old"]
+    with atomic_folder(target) as folder:
+        (folder / "new").write_text("new")
+    assert [entry.name for entry in target.iterdir()] == ["new"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        with pytest.raises(UserError, match=r"no space left .*big"), atomic_write(disk / "big") as file:
+            file.write(bytes(4 << 20))
+        assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_damaged_json_names_the_file(tmp_path):
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(UserError, match=r"a\.json: not valid JSON"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "train.parquet").write_bytes(bytes(1000))
+    (folder / "validation.parquet").write_bytes(bytes(10))
+    manifest.write(folder, SETTINGS, ["train.parquet", "validation.parquet"], figures={"documents": 3})
+    return folder
+
+
+def test_an_untouched_folder_verifies(folder):
+    assert manifest.verify(folder)["figures"] == {"documents": 3}
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_is_named(folder, damage):
+    path = folder / "train.parquet"
+    if damage == "flip":
+        path.write_bytes(bytes(500) + b"\1" + bytes(499))
+    elif damage == "truncate":
+        path.write_bytes(bytes(999))
+    else:
+        path.unlink()
+    with pytest.raises(UserError, match=r"train\.parquet"):
+        manifest.verify(folder, "train.parquet")
+    manifest.verify(folder, "validation.parquet")
+
+
+def test_results_of_two_runs_are_told_apart(folder, tmp_path):
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    manifest.write(shards, SETTINGS, [], upstream=[folder])
+    manifest.verify_upstream(shards, folder)
+    manifest.write(folder, SETTINGS, ["train.parquet"])
+    with pytest.raises(UserError, match="was not made from the present"):
+        manifest.verify_upstream(shards, folder)

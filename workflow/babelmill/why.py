@@ -1,0 +1,118 @@
+"""`python -m babelmill.why eng`: what would run, stage by stage, and why, in a person's words.
+
+It compares the manifests that stand in the results with the settings and files of now, so it needs nothing that
+Snakemake remembers. `snakemake -n` decides by the same files; this says which value in them is the reason.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from babelmill import config, manifest
+from babelmill.config import Configuration, flatten
+from babelmill.files import UserError, sha256
+
+# Each stage: its folder, and the stages that it reads.
+STAGES = {
+    "corpus": ("results/corpora/{language}", []),
+    "tokenizer": ("results/tokenizers/{model}", ["corpus"]),
+    "shards": ("results/shards/{model}/{language}", ["tokenizer", "corpus"]),
+    "train": ("results/models/{model}", ["tokenizer", "shards"]),
+    "export": ("results/exports/{model}", ["train", "tokenizer", "shards"]),
+    "evaluate": ("results/evaluations/{model}", ["export", "corpus", "shards"]),
+    "convert": ("converted/{model}", ["export", "evaluate", "corpus", "tokenizer", "train"]),
+}
+
+
+def changed_values(before: dict, now: dict) -> list[str]:
+    """Which settings differ, as `tokenizer.vocab_size 8192 -> 4096`. Code and sources have words of their own."""
+    before, now = (flatten({k: v for k, v in part.items() if k not in ("code", "sources")}) for part in (before, now))
+    return [
+        f"{key} {before.get(key)} -> {now.get(key)}" for key in sorted(before | now) if before.get(key) != now.get(key)
+    ]
+
+
+def changed_sources(recorded: dict, before: dict, now: dict) -> list[str]:
+    """Which local files differ from those that the manifest lists."""
+    if before.get("sources") == now.get("sources"):
+        return []
+    reasons = []
+    listed = {entry["path"]: entry for entry in recorded["figures"].get("sources", [])}
+    present = {path for pattern in now.get("sources", {}) for path in config.expand_glob(pattern)}
+    for path in sorted(listed.keys() | present):
+        if path not in present:
+            reasons.append(f"corpus file {path} removed")
+        elif path not in listed:
+            reasons.append(f"corpus file {path} added")
+        else:
+            status = os.stat(path)
+            if (status.st_size, status.st_mtime_ns) != (listed[path]["bytes"], listed[path]["mtime_ns"]):
+                reasons.append(f"corpus file {path} replaced")
+    return reasons or ["source files changed"]
+
+
+def reasons(configuration: Configuration, stage: str, name: str, folder: Path, running: list[str]) -> list[str]:
+    """Why a stage would run; nothing if it would not. `running`: the stages it reads that would run."""
+    if not (folder / manifest.NAME).is_file():
+        return ["has not run yet"]
+    recorded = manifest.read(folder)
+    before, now = recorded["settings"], configuration.settings(name, stage)
+    found = changed_values(before, now)
+    if before.get("code") != now["code"]:
+        found.append(f"source code of babelmill.{stage} changed")
+    found += changed_sources(recorded, before, now)
+    for file, entry in recorded["files"].items():
+        path = folder / file
+        if not path.is_file():
+            found.append(f"{path} is missing")
+        elif path.stat().st_size != entry["bytes"]:
+            found.append(f"{path} was changed by something else")
+    if running:
+        found.append(f"runs because {' and '.join(running)} {'does' if len(running) == 1 else 'do'}")
+    else:
+        for source, digest in recorded["upstream"].items():
+            path = Path(source, manifest.NAME)
+            if not path.is_file() or sha256(path) != digest:
+                found.append(f"{source} is not the one it was made from")
+    return found
+
+
+def explain(configuration: Configuration, model: str) -> list[tuple[str, list[str]]]:
+    """(stage, reasons) of every stage of a model in order; per-language stages once for each language."""
+    languages = configuration.languages_of(model)
+    lines, running = [], set()
+    for stage, (pattern, upstream) in STAGES.items():
+        for language in languages if "{language}" in pattern else [""]:
+            name = language if stage in config.LANGUAGE_STAGES else model
+            folder = Path(pattern.format(model=model, language=language))
+            because = [source for source in upstream if any(ran[0] == source for ran in running)]
+            if stage == "shards":  # reads the corpus of its own language alone
+                because = [source for source in because if source != "corpus" or ("corpus", language) in running]
+            found = reasons(configuration, stage, name, folder, because)
+            if found:
+                running.add((stage, language))
+            lines.append((f"{stage} {language}" if language and len(languages) > 1 else stage, found))
+    return lines
+
+
+def main() -> int:
+    """Print, stage by stage, what would run for a model and why."""
+    parser = argparse.ArgumentParser(prog="python -m babelmill.why", description=main.__doc__)
+    parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
+    config.add_arguments(parser)
+    args = parser.parse_args()
+    try:
+        configuration = config.from_arguments(args)
+        for model in args.models or configuration.targets():
+            print(model)
+            for stage, found in explain(configuration, model):
+                print(f"  {stage:<16} {'; '.join(found) or 'up to date'}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
