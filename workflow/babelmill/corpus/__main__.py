@@ -1,0 +1,214 @@
+"""Stage `corpus`: read a language's text, clean it, drop duplicates, set validation documents aside.
+
+    python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
+
+writes `train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `readers.METADATA`) and
+`manifest.json`, whose figures say what was read, dropped and why. One pass over the text, in memory that does not
+depend on its size but for the digests of the documents (`digests.py`). The order is that of the files (sorted) and of
+the documents in them, so that every run writes the same bytes.
+
+A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text
+never stands on both sides. Text of `corpus.validation_files` is read first and never taken for training.
+"""
+
+import argparse
+import glob
+import itertools
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from babelmill import config, manifest, stage
+from babelmill.corpus import builtin, readers
+from babelmill.corpus.cleaning import clean, keep
+from babelmill.corpus.digests import DigestSet, digests
+from babelmill.corpus.tally import Tally
+from babelmill.files import UserError, atomic_write, sha256
+
+log = logging.getLogger("babelmill.corpus")
+ROW_GROUP = 16 << 20  # bytes of text; what a reader of the corpus holds in memory
+
+
+class Writer:
+    """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes."""
+
+    def __init__(self, file):
+        self._parquet = pq.ParquetWriter(
+            file, readers.SCHEMA, compression="zstd", use_dictionary=list(readers.METADATA), write_statistics=False
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._size = 0
+        self.documents = self.bytes = 0
+        self.by_category: Counter = Counter()
+        self.by_license: Counter = Counter()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add documents."""
+        if not batch.num_rows:
+            return
+        size = pc.sum(pc.binary_length(batch["text"])).as_py()
+        self.documents += batch.num_rows
+        self.bytes += size
+        for name, counter in (("category", self.by_category), ("license", self.by_license)):
+            if batch[name].null_count < batch.num_rows:
+                counter.update({pair["values"]: pair["counts"] for pair in batch[name].value_counts().to_pylist()})
+        self._waiting.append(batch)
+        self._size += size
+        if self._size >= ROW_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is waiting, and the file's footer."""
+        self._flush()
+        self._parquet.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._parquet.write_table(table, row_group_size=table.num_rows)
+        self._waiting, self._size = [], 0
+
+
+def expand(patterns: Iterable[str], key: str) -> list[Path]:
+    """The files that globs name, sorted, each once. UserError: a glob without a file, a file of no known format."""
+    found: set[str] = set()
+    for pattern in patterns:
+        files = [path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)]
+        if not files:
+            hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+            raise UserError(f"corpus.{key}: {pattern}: no such file{hint}")
+        found.update(files)
+    paths = [Path(path) for path in sorted(found)]
+    for path in paths:
+        readers.format_of(path)
+    return paths
+
+
+def read_all(paths: list[Path], corpus, tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
+    """The documents of all files, in order."""
+    for i, path in enumerate(paths, 1):
+        log.info("reading %s (%d of %d, %.1f MB)", path, i, len(paths), path.stat().st_size / 1e6)
+        yield from readers.read(path, tally, text_column=corpus.text_column, document=corpus.document, scratch=scratch)
+
+
+def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
+    """Which documents, by their digests [N, 2], are set aside: bool [N], true for about `share` of them."""
+    return keys[:, 0] < np.uint64(int(share * 2**64))
+
+
+def prepare(
+    batches: Iterable[pa.RecordBatch], corpus, tally: Tally, held_out: DigestSet
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Clean batches and drop documents seen before. Yields (batch, digests [rows, 2]).
+
+    `held_out` are the documents of the user's own validation text, which no other document may repeat.
+    """
+    seen = DigestSet()
+    for batch in batches:
+        batch = clean(batch, corpus, tally)
+        keys = digests(batch["text"])
+        free = ~held_out.contains(keys)
+        batch, keys = keep(batch, free, "in_validation", tally), keys[free]
+        if corpus.deduplicate:
+            new = seen.add(keys)
+            batch, keys = keep(batch, new, "duplicate", tally), keys[new]
+        yield batch, keys
+
+
+def run(args: argparse.Namespace) -> None:
+    """Build the corpus of a language."""
+    settings = config.read_settings(args.settings, "corpus")
+    corpus = settings.corpus
+    tally = Tally(corpus.on_error)
+    validation_paths = expand(corpus.validation_files, "validation_files")
+    paths = expand(corpus.files, "files")
+    args.out.mkdir(parents=True, exist_ok=True)
+    outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
+    with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
+        train, validation, held_out = Writer(train_file), Writer(validation_file), DigestSet()
+        for batch, keys in prepare(read_all(validation_paths, corpus, tally, args.out), corpus, tally, DigestSet()):
+            held_out.add(keys)
+            validation.write(batch)
+        batches = read_all(paths, corpus, tally, args.out)
+        if corpus.builtin:
+            batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
+        for batch, keys in prepare(batches, corpus, tally, held_out):
+            aside = is_validation(keys, 0.0 if validation_paths else corpus.validation_share)
+            train.write(batch.filter(pa.array(~aside)))
+            validation.write(batch.filter(pa.array(aside)))
+        train.close()
+        validation.close()
+        check(settings.name, corpus, tally, train, validation)
+    manifest.write(
+        args.out,
+        settings,
+        [output.name for output in outputs],
+        figures=figures(tally, train, validation) | {"sources": listing([*paths, *validation_paths])},
+    )
+    log.info(
+        "%s: %d documents (%.1f MB) for training, %d (%.1f MB) for validation",
+        settings.name, train.documents, train.bytes / 1e6, validation.documents, validation.bytes / 1e6,
+    )  # fmt: skip
+
+
+def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Count documents as read, as `readers.read` does."""
+    for batch in batches:
+        tally.read += batch.num_rows
+        yield batch
+
+
+def check(name: str, corpus, tally: Tally, train: Writer, validation: Writer) -> None:
+    """A corpus without training documents, or without the validation documents that were asked for, is an error."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
+    if not train.documents:
+        where = ", ".join(corpus.files) or corpus.builtin
+        raise UserError(
+            f"the corpus of {name} is empty: {tally.read} documents in {where}; dropped: {reasons};"
+            f" in validation: {validation.documents}"
+        )
+    if not validation.documents and (corpus.validation_files or corpus.validation_share):
+        if corpus.validation_files:
+            raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
+        raise UserError(
+            f"corpus.validation_share = {corpus.validation_share} of {train.documents} documents of {name} is none;"
+            " raise it, name corpus.validation_files, or, for .txt files, set corpus.document: line"
+        )
+
+
+def figures(tally: Tally, train: Writer, validation: Writer) -> dict:
+    """The manifest's figures: documents and bytes of each split, and what happened to the documents that were read."""
+    return {
+        "documents": {"train": train.documents, "validation": validation.documents},
+        "bytes": {"train": train.bytes, "validation": validation.bytes},
+        "read": tally.read,
+        "dropped": dict(tally.dropped),
+        "changed": dict(tally.changed),
+        "damaged_files": tally.damaged_files,
+        "categories": dict(train.by_category + validation.by_category),
+        "licenses": dict(train.by_license + validation.by_license),
+    }
+
+
+def listing(paths: list[Path]) -> list[dict]:
+    """The files that were read: path, bytes, sha256."""
+    return [{"path": path.as_posix(), "bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths]
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="output folder, results/corpora/{language}")
+    sys.exit(stage.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

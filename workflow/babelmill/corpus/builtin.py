@@ -1,0 +1,89 @@
+"""`python-docs`: English prose that every Python installation carries, so that a first run needs no download.
+
+It is the language reference (`pydoc_data.topics`, the text behind `help("for")`) and the docstrings of the standard
+library, about 2 MB in all. Sources are parsed, never imported or run. The text is that of the running interpreter.
+"""
+
+import ast
+import os
+import platform
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from babelmill.corpus.readers import batch_of
+
+LICENSE = "PSF-2.0"
+DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, so that the validation split has many to choose
+# Tests are no prose, and what stands in site-packages is not Python's own.
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "pydoc_data"}
+
+
+def python_docs() -> Iterator[pa.RecordBatch]:
+    """Yield the documents of `python-docs` as batches of `readers.SCHEMA`, one batch a module, in sorted order."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    yield _batch("pydoc_data/topics", _topics(library / "pydoc_data" / "topics.py"))
+    for folder, folders, names in os.walk(library):
+        folders[:] = sorted(set(folders) - LEFT_OUT)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix == ".py":
+                yield _batch(path.relative_to(library).with_suffix("").as_posix(), _documents(_docstrings(path)))
+
+
+def _batch(source: str, texts: list[str]) -> pa.RecordBatch:
+    origin = f"python-{platform.python_version()}/{source}"
+    facts = {"license": LICENSE, "script": "Latn", "data-source": origin}
+    return batch_of({"text": texts} | {name: [value] * len(texts) for name, value in facts.items()})
+
+
+def _parse(path: Path) -> ast.Module:
+    """The syntax tree of a source file; an empty one if it does not parse, as some do not on purpose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in old modules
+        try:
+            return ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            return ast.Module(body=[], type_ignores=[])
+
+
+def _topics(path: Path) -> list[str]:
+    """The texts of the topics table, sorted by topic."""
+    for node in _parse(path).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            table = ast.literal_eval(node.value)
+            return [document for name in sorted(table) for document in _documents([table[name]])]
+    return []
+
+
+def _docstrings(path: Path) -> list[str]:
+    """The docstrings of a module, its classes and functions, in source order."""
+    texts = []
+    waiting: list[ast.AST] = [_parse(path)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            texts.append(ast.get_docstring(node) or "")
+        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.excepthandler)]
+        waiting += reversed(inner)
+    return texts
+
+
+def _documents(texts: list[str]) -> list[str]:
+    """The paragraphs of all texts, joined to documents of about `DOCUMENT` characters."""
+    documents, current, size = [], [], 0
+    for paragraph in "\n\n".join(texts).split("\n\n"):
+        paragraph = paragraph.strip("\n")
+        if not paragraph.strip():
+            continue
+        if current and size + len(paragraph) > DOCUMENT:
+            documents.append("\n\n".join(current))
+            current, size = [], 0
+        current.append(paragraph)
+        size += len(paragraph) + 2
+    if current:
+        documents.append("\n\n".join(current))
+    return documents

@@ -1,0 +1,54 @@
+"""What makes a document fit for training: cleaning and filters, on whole record batches.
+
+Nothing here changes a text unless the configuration asks for it. Order: category, control characters, normalisation
+(removing a character can bring two together that compose), length.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelmill.corpus.tally import Tally
+
+# Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
+CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
+
+
+def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
+    """Clean and filter a batch of `readers.SCHEMA` as the section `corpus` of the configuration says."""
+    batch = _keep(batch, pc.is_valid(batch["text"]), "empty", tally)
+    text = batch["text"]
+    if corpus.control_characters == "remove" and pc.any(pc.match_substring_regex(text, CONTROL)).as_py():
+        text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
+    if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
+        text = _changed(text, pc.utf8_normalize(text, corpus.normalization), "normalized", tally)
+    if text is not batch["text"]:
+        batch = batch.set_column(0, "text", text)
+    length = pc.utf8_length(pc.utf8_trim_whitespace(text))
+    not_empty = pc.greater(length, 0)
+    batch = _keep(batch, not_empty, "empty", tally)
+    long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
+    return _keep(batch, long_enough, "short", tally)
+
+
+def _keep(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, tally: Tally) -> pa.RecordBatch:
+    """The rows where `mask` is true; the others are counted."""
+    kept = mask.true_count
+    if kept == batch.num_rows:
+        return batch
+    tally.drop(reason, batch.num_rows - kept)
+    return batch.filter(mask)
+
+
+def keep(batch: pa.RecordBatch, mask: np.ndarray, reason: str, tally: Tally) -> pa.RecordBatch:
+    """The rows where `mask` (bool [rows]) is true; the others are counted under `reason`."""
+    return _keep(batch, pa.array(mask), reason, tally)
+
+
+def _changed(before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally) -> pa.StringArray:
+    """`after`, with the documents that differ counted; `before` itself if none does."""
+    changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
+    if not changed:
+        return before
+    tally.changed[kind] += changed
+    return after

@@ -1,0 +1,92 @@
+"""Exact deduplication in little memory: a set of 128-bit digests in one array.
+
+Two documents are the same when their BLAKE2b digests of 128 bits are; among a billion documents two different ones
+share a digest with a chance of 1e-21. A document costs 27 to 53 bytes (16-byte slots, a third to 60 % of them filled),
+where a Python set of `bytes` takes about 130.
+
+The same digest decides on which side of the validation split a document falls and whether a sample takes it: both
+depend on its text alone, so that adding documents moves no other.
+"""
+
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+LOAD = 0.6  # share of the slots that may be filled; linear probing slows down beyond
+
+
+def digests(text: pa.StringArray) -> np.ndarray:
+    """The digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
+    if not len(text):
+        return np.empty((0, 2), np.uint64)
+    _, offsets, data = text.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].tolist()
+    view = memoryview(data) if data is not None else memoryview(b"")
+    joined = b"".join([blake2b(view[a:b], digest_size=16).digest() for a, b in pairwise(bounds)])
+    return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
+
+
+class DigestSet:
+    """A growing set of digests: open addressing with linear probing, a batch at a time. A slot of zeros is empty."""
+
+    def __init__(self):
+        self._slots = np.zeros((1 << 12, 2), np.uint64)
+        self.count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._slots.nbytes
+
+    def __contains__(self, digest) -> bool:
+        return bool(self.contains(np.asarray(digest, np.uint64).reshape(1, 2))[0])
+
+    def contains(self, keys: np.ndarray) -> np.ndarray:
+        """Which of the digests [N, 2] are in the set: bool [N]."""
+        found = np.zeros(len(keys), bool)
+        rows, places = np.arange(len(keys)), self._places(keys)
+        while len(rows):
+            stored = self._slots[places]
+            equal = (stored == keys[rows]).all(axis=1)
+            found[rows[equal]] = True
+            go_on = ~equal & stored.any(axis=1)
+            rows, places = rows[go_on], (places[go_on] + 1) % len(self._slots)
+        return found
+
+    def add(self, keys: np.ndarray) -> np.ndarray:
+        """Add digests [N, 2]. Returns bool [N]: True at the first occurrence of each that was not in the set before."""
+        new = np.zeros(len(keys), bool)
+        if not len(keys):
+            return new
+        order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: equal digests keep their order
+        ordered = keys[order]
+        first = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+        unique = order[first]
+        unique = unique[~self.contains(keys[unique])]
+        while self.count + len(unique) > LOAD * len(self._slots):
+            self._grow()
+        self._insert(keys[unique])
+        self.count += len(unique)
+        new[unique] = True
+        return new
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys[:, 0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
+
+    def _insert(self, keys: np.ndarray) -> None:
+        """Insert digests that differ from each other and from all in the set."""
+        places = self._places(keys)
+        while len(keys):
+            free = ~self._slots[places].any(axis=1)
+            self._slots[places[free]] = keys[free]  # where several want one slot, one gets it
+            waiting = (self._slots[places] != keys).any(axis=1)
+            keys, places = keys[waiting], (places[waiting] + 1) % len(self._slots)
+
+    def _grow(self) -> None:
+        old = self._slots
+        self._slots = np.zeros((2 * len(old), 2), np.uint64)
+        for start in range(0, len(old), 1 << 16):
+            part = old[start : start + (1 << 16)]
+            self._insert(part[part.any(axis=1)])
