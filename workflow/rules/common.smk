@@ -11,8 +11,10 @@ from shlex import quote
 PACKAGE = str(Path(workflow.basedir, "workflow"))
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
-PATHS = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": PACKAGE}
-shell.prefix("".join(f"export {name}={quote(path)}:${{{name}-}}; " for name, path in PATHS.items()))
+# (Snakemake formats a prefix, hence the doubled braces.)
+shell.prefix(
+    f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}:${{{{PYTHONPATH-}}}}; "
+)
 
 from babelmill.config import SETTINGS, STAGES, Configuration, read_yaml
 from babelmill.files import UserError
