@@ -12,7 +12,7 @@ help:  ## what there is
 demo: $(SETUP)  ## train a tiny English model in front of you, from text that comes with Python
 	@$(BIN)/python -m babelmill.unlock --profile profiles/demo
 	$(BIN)/snakemake --profile profiles/demo converted/eng
-	@$(BIN)/python -m babelmill.show converted/eng
+	@$(BIN)/python -m babelmill.show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
 test: $(SETUP)  ## all tests, on all cores
 	$(BIN)/pytest -n auto --dist loadgroup

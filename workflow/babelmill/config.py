@@ -241,9 +241,8 @@ class Configuration:
 
         All at once, since Snakemake takes one inventory of a folder and does not see a file that appears in it later.
         """
-        wanted = {}
-        if self.is_model(name):
-            wanted |= {stage: self.settings(name, stage) for stage in [*MODEL_STAGES, "run"]}
+        self.languages_of(name)  # refuses a name that is no model, which every language is
+        wanted = {stage: self.settings(name, stage) for stage in [*MODEL_STAGES, "run"]}
         if name in self.table:
             wanted["corpus"] = self.settings(name, "corpus")
         for stage, values in wanted.items():

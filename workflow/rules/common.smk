@@ -16,7 +16,7 @@ shell.prefix(
     f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}:${{{{PYTHONPATH-}}}}; "
 )
 
-from babelmill.config import SETTINGS, STAGES, Configuration, read_yaml
+from babelmill.config import LANGUAGE_STAGES, SETTINGS, STAGES, Configuration, read_yaml
 from babelmill.files import UserError
 
 
@@ -59,7 +59,10 @@ def settings(stage):
 
     @one_line
     def of(wildcards):
-        name = wildcards.language if stage == "corpus" else wildcards.model
+        if stage in LANGUAGE_STAGES:
+            name = CONFIG.language(wildcards.language).code
+        else:
+            name = wildcards.model
         if name not in WRITTEN and workflow.is_main_process:
             CONFIG.write_settings(name)
             WRITTEN.add(name)

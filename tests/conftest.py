@@ -1,0 +1,147 @@
+"""A small workflow that has really been run, and the means to run it again with something changed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from filelock import FileLock
+
+ROOT = Path(__file__).parents[1]
+# Tests start many processes beside each other: none of them may take all cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONPATH"] = str(ROOT / "workflow")
+
+# A model that trains in a second. Values in every section that the tests change are spelled out here.
+SMALL = {
+    "targets": ["eng", "deu"],
+    "preset": "tiny",
+    "tokenizer": {"vocab_size": 400},
+    "model": {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 2},
+    "train": {
+        "max_steps": 8,
+        "global_batch_tokens": 256,
+        "micro_batch_tokens": 128,
+        "sequence_lengths": [16, 32, 64],
+    },
+    "run": {"log_every": 1, "checkpoint_every": 4},
+    "languages": {
+        "eng": {"corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}},
+        "deu": {"corpus": {"files": ["texts/deu/*.txt"], "validation_share": 0.2}},
+    },
+}
+
+WORDS = {
+    "eng": [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "a",
+        "lazy",
+        "dog",
+        "while",
+        "seven",
+        "wizards",
+        "boil",
+        "warm",
+        "water",
+        "in",
+        "large",
+        "pots",
+    ],
+    "deu": [
+        "der",
+        "schnelle",
+        "braune",
+        "Fuchs",
+        "springt",
+        "über",
+        "einen",
+        "faulen",
+        "Hund,",
+        "während",
+        "sieben",
+        "Zauberer",
+        "Wasser",
+        "kochen",
+    ],
+}
+
+
+def write_texts(folder: Path, language: str, documents: int = 60) -> None:
+    """Different documents of ordinary words, the same on each call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = WORDS[language]
+    for number in range(documents):
+        order = [words[(number * step + step * step) % len(words)] for step in range(1, 40)]
+        (folder / f"{number:03}.txt").write_text(f"{number}. " + " ".join(order) + ".\n", encoding="utf-8")
+
+
+class Workspace:
+    """A folder in which the workflow runs, as a user's checkout would be."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config/config.yaml"
+
+    def configure(self, values: dict) -> None:
+        self.config_file.parent.mkdir(parents=True, exist_ok=True)
+        self.config_file.write_text(yaml.safe_dump(values, sort_keys=False))
+
+    def command(self, *arguments) -> list[str]:
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
+        return [*snakemake, "--resources", "gpu=0", "--directory", str(self.path), *map(str, arguments)]
+
+    def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def python(self, *arguments) -> subprocess.CompletedProcess:
+        return subprocess.run([sys.executable, *map(str, arguments)], cwd=self.path, capture_output=True, text=True)
+
+    def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
+        """(rule, model or language) of each job that a dry run lists."""
+        output = self.snakemake(*targets, "--dry-run", *arguments).stdout
+        jobs = set()
+        for block in re.split(r"\n(?=\[)", output):
+            rule = re.search(r"^(?:local)?rule (\w+):", block, re.MULTILINE)
+            wildcards = re.search(r"^ +wildcards: (.*)", block, re.MULTILINE)
+            if rule and wildcards:
+                jobs.add((rule[1], wildcards[1].split(",")[0].split("=")[1]))
+        return jobs
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory) -> Path:
+    """The folder of a workflow that has been run for two models; it is built once for all test processes."""
+    shared = (
+        tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.getbasetemp()
+    )
+    path = shared / "built"
+    with FileLock(shared / "built.lock"):
+        if not (path / "converted/deu").is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+            workspace = Workspace(path)
+            workspace.configure(SMALL)
+            for language in WORDS:
+                write_texts(path / "texts" / language, language)
+            workspace.snakemake("converted/eng", "converted/deu")
+    return path
+
+
+@pytest.fixture
+def workspace(built, tmp_path) -> Workspace:
+    """A copy of the built workflow, times included, to do with as a test likes."""
+    shutil.copytree(built, tmp_path / "work", symlinks=True)
+    return Workspace(tmp_path / "work")

@@ -1,0 +1,179 @@
+"""What reruns when: for every key of the configuration, exactly the stages that depend on it, of that model and no other."""
+
+import copy
+import shutil
+from typing import Literal, get_args, get_origin
+
+import pytest
+import yaml
+from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES
+from babelmill.schema import SECTIONS
+from conftest import SMALL
+
+ORDER = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
+READS = {
+    "tokenizer": {"corpus"},
+    "shards": {"corpus", "tokenizer"},
+    "train": {"shards", "tokenizer"},
+    "export": {"train", "tokenizer", "shards"},
+    "evaluate": {"export", "corpus", "shards"},
+    "convert": {"export", "evaluate", "corpus", "tokenizer", "train"},
+}
+# Keys whose other value cannot be made from the type alone.
+OTHER = {
+    "corpus.files": ["texts/eng/0*.txt"],
+    "corpus.builtin": None,  # only read where there are no files: see test_corpus_sources
+    "corpus.validation_files": ["texts/deu/000.txt"],
+    "corpus.text_column": "content",
+    "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
+    "mixture.weights": "uniform",
+    "model.num_attention_heads": 4,
+    "train.hybrid_ratio": "2/3",
+    "train.sequence_lengths": [16, 32, 32],
+    "train.phase_starts": [0.0, 0.5, 0.75],
+    "train.betas": [0.8, 0.9],
+    "export.variants": ["ema"],
+    "card.license": "cc-by-4.0",
+    "card.authors": ["A. Person"],
+    "card.description": "Trained for a test.",
+}
+NOTHING = {"mixture.weights"}  # a model of one language has nothing to weigh
+
+
+def keys():
+    for section, schema in SECTIONS.items():
+        for name in schema.model_fields:
+            if f"{section}.{name}" != "corpus.builtin":
+                yield section, name
+
+
+def other_value(section, name, value):
+    """A valid value that differs from the present one."""
+    if f"{section}.{name}" in OTHER:
+        return OTHER[f"{section}.{name}"]
+    annotation = SECTIONS[section].model_fields[name].annotation
+    if get_origin(annotation) is Literal:
+        return next(choice for choice in get_args(annotation) if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value * 2
+    if isinstance(value, float):
+        return value / 2 if value else 0.01
+    if value is None:  # max_steps and the like: optional numbers
+        return 10
+    raise AssertionError(f"{section}.{name}: write another valid value into OTHER")
+
+
+def downstream(stages):
+    """The stages, and all that follow from them."""
+    found = set(stages)
+    for stage in ORDER:
+        if READS.get(stage, set()) & found:
+            found.add(stage)
+    return found
+
+
+def expected(section, name):
+    """(rule, eng) of each stage that should run after a change of this key for eng."""
+    if f"{section}.{name}" in NOTHING or section in ("run", "resources"):
+        return set()
+    readers = [stage for stage, sections in {**LANGUAGE_STAGES, **MODEL_STAGES}.items() if section in sections]
+    return {(stage, "eng") for stage in downstream(readers)}
+
+
+def with_value(section, name, value):
+    values = copy.deepcopy(SMALL)
+    group = "languages" if section == "corpus" else "models"
+    values.setdefault(group, {}).setdefault("eng", {}).setdefault(section, {})[name] = value
+    return values
+
+
+@pytest.mark.parametrize(("section", "name"), list(keys()), ids=lambda value: value)
+def test_a_changed_key_reruns_exactly_what_reads_it(workspace, section, name):
+    shown = workspace.python("-m", "babelmill.config", "eng").stdout
+    line = next(line for line in shown.splitlines() if line.split()[0] == f"{section}.{name}")
+    value = yaml.safe_load(line.strip()[40:].split("  ")[0].strip() or "''")
+    value = None if value == "None" else value
+    changed = other_value(section, name, value)
+    assert changed != value
+    workspace.configure(with_value(section, name, changed))
+    assert workspace.would_run() == expected(section, name)
+    workspace.configure(SMALL)
+    assert workspace.would_run() == set(), "changed back: nothing to run"
+
+
+def test_nothing_runs_twice(workspace):
+    assert workspace.would_run() == set()
+
+
+def test_order_of_keys_and_spelling_of_numbers_change_nothing(workspace):
+    values = {key: SMALL[key] for key in reversed(SMALL)}
+    values["train"] = {key: SMALL["train"][key] for key in reversed(SMALL["train"])} | {"learning_rate": "1e-2"}
+    workspace.configure(values)
+    assert workspace.would_run() == set()
+    assert workspace.would_run("--config", "train={learning_rate: 0.010, max_steps: 8}") == set()
+
+
+def test_swapped_values_are_seen(workspace):
+    """Snakemake compares params as a nameless set; settings files do not."""
+    values = copy.deepcopy(SMALL)
+    values["models"] = {"eng": {"train": {"mask_rate_start": 0.15, "mask_rate_end": 0.3}}}
+    workspace.configure(values)
+    assert workspace.would_run() == {(stage, "eng") for stage in ("train", "export", "evaluate", "convert")}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--rerun-triggers", "mtime"]])
+def test_a_change_is_seen_without_what_snakemake_remembers(workspace, arguments):
+    shutil.rmtree(workspace.path / ".snakemake")
+    assert workspace.would_run(*arguments) == set()
+    values = copy.deepcopy(SMALL)
+    values["tokenizer"]["vocab_size"] = 380
+    workspace.configure(values)
+    stages = downstream(["tokenizer"])
+    assert workspace.would_run(*arguments) == {(stage, model) for stage in stages for model in ("eng", "deu")}
+
+
+def test_the_reason_names_the_settings_file(workspace):
+    values = copy.deepcopy(SMALL)
+    values["tokenizer"]["vocab_size"] = 380
+    workspace.configure(values)
+    assert "results/settings/eng/tokenizer.json" in workspace.snakemake("converted/eng", "--dry-run").stdout
+
+
+def test_a_replaced_source_file_is_seen_even_if_it_is_older(workspace):
+    path = workspace.path / "texts/eng/007.txt"
+    other = workspace.path / "texts/eng/008.txt"
+    path.write_bytes(other.read_bytes()[: path.stat().st_size].ljust(path.stat().st_size))
+    import os
+
+    os.utime(path, ns=(10**18, 10**18))
+    assert workspace.would_run() == {(stage, "eng") for stage in ORDER}
+    why = workspace.python("-m", "babelmill.why", "eng").stdout
+    assert "corpus file texts/eng/007.txt replaced" in why
+
+
+def test_why_names_the_value_and_what_follows(workspace):
+    values = copy.deepcopy(SMALL)
+    values["models"] = {"eng": {"train": {"learning_rate": 0.5}}}
+    workspace.configure(values)
+    lines = dict(line.split(None, 1) for line in workspace.python("-m", "babelmill.why", "eng").stdout.splitlines()[1:])
+    assert lines["shards"] == "up to date"
+    assert lines["train"] == "train.learning_rate 0.01 -> 0.5"
+    assert lines["export"] == "runs because train does"
+    lines = workspace.python("-m", "babelmill.why", "deu").stdout.splitlines()[1:]
+    assert all(line.split(None, 1)[1] == "up to date" for line in lines), lines
+
+
+def test_why_agrees_with_the_dry_run_on_a_fresh_folder(tmp_path, workspace):
+    shutil.rmtree(workspace.path / "results")
+    shutil.rmtree(workspace.path / "converted")
+    lines = dict(line.split(None, 1) for line in workspace.python("-m", "babelmill.why", "eng").stdout.splitlines()[1:])
+    assert lines["corpus"] == "has not run yet"
+    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == set(lines)
+
+
+def test_a_missing_output_is_made_again(workspace):
+    (workspace.path / "results/tokenizers/eng/tokenizer.json").unlink()
+    assert {("tokenizer", "eng")} <= workspace.would_run()
+    assert "tokenizer.json is missing" in workspace.python("-m", "babelmill.why", "eng").stdout

@@ -1,0 +1,139 @@
+"""The workflow as a whole: targets, profiles, names that do not exist, and what parsing it costs."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+from conftest import ROOT, SMALL, Workspace
+
+PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A workspace in which nothing has been run; every language has text."""
+    workspace = Workspace(tmp_path)
+    workspace.configure({"corpus": {"builtin": "python-docs"}})
+    return workspace
+
+
+def rules():
+    text = "".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    return set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE))
+
+
+def test_a_bare_run_builds_the_targets(fresh):
+    assert {model for rule, model in fresh.would_run(targets=[]) if rule == "convert"} == {"eng"}
+
+
+def test_a_batch_is_a_target(fresh):
+    jobs = fresh.would_run(targets=["tier1"])
+    assert len({model for rule, model in jobs if rule == "convert"}) == 9
+    assert len(jobs) == 9 * 7
+
+
+def test_ones_own_batch_is_a_target(fresh):
+    fresh.configure(
+        {
+            "corpus": {"builtin": "python-docs"},
+            "batches": {"mine": ["deu", "two"]},
+            "models": {"two": {"languages": ["eng", "swe"]}},
+        }
+    )
+    jobs = fresh.would_run(targets=["mine"])
+    assert {name for rule, name in jobs if rule == "corpus"} == {"deu", "eng", "swe"}
+    assert {name for rule, name in jobs if rule == "train"} == {"deu", "two"}
+
+
+def test_a_part_of_a_batch(fresh):
+    """The last part is another matter: Snakemake wants the others built before."""
+    parts = [fresh.would_run("--batch", f"tier1={part}/3", targets=["tier1"]) for part in (1, 2)]
+    models = [{model for rule, model in jobs if rule == "convert"} for jobs in parts]
+    assert [len(part) for part in models] == [3, 3]
+    assert not set.intersection(*models)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("converted/enf", ["no model 'enf'", "eng"]),
+        ("results/shards/eng/deu/manifest.json", ["model eng has no language 'deu'"]),
+        ("results/corpora/enf/manifest.json", ["no language 'enf'", "eng"]),
+        ("converted/a/b", ["converted/a/b"]),
+    ],
+)
+def test_a_name_that_does_not_exist_is_one_clear_line(fresh, target, words):
+    done = fresh.snakemake(target, "--dry-run", check=False)
+    assert done.returncode == 1
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("  Command:")]
+    assert len([line for line in lines if all(word in line for word in words)]) == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_bad_value_stops_before_anything_runs(fresh):
+    fresh.configure({"train": {"mask_rate_start": 1.5}, "corpus": {"builtin": "python-docs"}})
+    done = fresh.snakemake("converted/eng", check=False)
+    assert done.returncode == 1
+    assert "error: config/config.yaml: train.mask_rate_start = 1.5" in done.stdout + done.stderr
+    assert not (fresh.path / "results/corpora").exists()
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
+def test_profiles_name_rules_that_exist(profile):
+    """Snakemake ignores resources of a misspelt rule without a word."""
+    values = yaml.safe_load((profile / "profile.yaml").read_text())
+    for key in ("set-resources", "set-threads", "set-scatter"):
+        assert set(values.get(key) or {}) <= rules()
+    assert values["rerun-incomplete"] is True
+    assert values["show-failed-logs"] is True
+
+
+def test_no_profile_is_called_default():
+    """It would be loaded beside every other profile and override it."""
+    assert not [path for path in ROOT.rglob("profiles/default") if ".venv" not in path.parts]
+
+
+def test_every_rule_is_documented_and_passes_its_log():
+    for path in (ROOT / "workflow/rules").glob("*.smk"):
+        text = path.read_text()
+        assert text.startswith('"""'), f"{path.name} does not say what it takes and gives"
+        for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]:
+            assert '    """' in rule, f"rule {rule.splitlines()[0]} has no docstring"
+            assert "--log {log:q}" in rule and "settings=settings(" in rule
+
+
+def test_nothing_of_the_configuration_bypasses_the_settings_files():
+    """`{config[...]}` and globals in shell, `run:` and params are not tracked by Snakemake, or by order and repr alone."""
+    for path in (ROOT / "workflow/rules").glob("*.smk"):
+        assert not re.search(r"config\[|^\s+(run|params):", path.read_text(), re.MULTILINE), path
+
+
+def test_parsing_imports_nothing_heavy(fresh):
+    code = (
+        "import sys; from snakemake.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'tokenizers', 'pyarrow', 'wandb', 'huggingface_hub'} & set(sys.modules)\n"
+        "print('HEAVY', sorted(heavy))"
+    )
+    arguments = fresh.command("converted/eng", "--dry-run")[3:]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert "HEAVY []" in done.stdout, done.stdout[-500:] + done.stderr[-500:]
+
+
+def test_pins_of_the_conda_environment_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    environment = yaml.safe_load((ROOT / "envs/babelmill.yaml").read_text())
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    assert pip == project["dependencies"]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pip)
+
+
+def test_a_removed_user_value_is_no_change(built, workspace):
+    """A value equal to the default says nothing."""
+    values = SMALL | {"evaluation": {"sequence_length": 512}}
+    workspace.configure(values)
+    assert workspace.would_run() == set()

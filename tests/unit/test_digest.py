@@ -1,0 +1,62 @@
+"""The code digest: an edit that changes behaviour moves exactly the stages that run the edited code."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from babelmill import digest
+
+STAGES = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
+
+
+def digests(package: Path) -> dict[str, str]:
+    code = f"from babelmill import digest; print(*[digest.of_stage(stage) for stage in {STAGES}])"
+    environment = {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return dict(zip(STAGES, done.stdout.split(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("package") / "babelmill"
+    shutil.copytree(digest.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def moved(package: Path, module: str, edit) -> set[str]:
+    """The stages whose digest differs after an edit of a module's source."""
+    path = package / module
+    source = path.read_text()
+    before = digests(package)
+    path.write_text(edit(source))
+    try:
+        after = digests(package)
+    finally:
+        path.write_text(source)
+    return {stage for stage in STAGES if before[stage] != after[stage]}
+
+
+def statement(source):
+    return source + "\nEDITED = True\n"
+
+
+def comment(source):
+    return "# a comment\n" + source + "\n\n# another\n"
+
+
+MODULES = sorted(path.relative_to(digest.PACKAGE).as_posix() for path in digest.PACKAGE.rglob("*.py"))
+# Who runs what. A new module has to be entered here, and so be thought about.
+RUN_BY = {}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_an_edit_moves_the_stages_that_run_it(package, module):
+    assert moved(package, module, statement) == RUN_BY[module]
+
+
+@pytest.mark.parametrize("module", ["train.py", "model/gpt_bert.py"])
+def test_comments_and_docstrings_move_nothing(package, module):
+    assert moved(package, module, comment) == set()
+    assert moved(package, module, lambda source: source.replace('"""', '"""Other words. ', 1)) == set()

@@ -1,0 +1,76 @@
+"""`python -m babelmill.show converted/eng`: what a converted model is, how good it is, and what it says.
+
+Everything is read from the converted folder alone, by the classes that its users load, so this is also the quickest
+check that the folder works where it stands.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from babelmill import manifest
+from babelmill.files import UserError
+
+
+def figures(folder: Path) -> str:
+    """Bits per byte of the validation text for each variant, beside a unigram model."""
+    evaluation = manifest.read(folder)["figures"]["evaluation"]
+    lines = [f"  bits per byte of the validation text (unigram model: {evaluation['unigram']['bits_per_byte']:.3f})"]
+    for variant, scores in evaluation["variants"].items():
+        causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
+        below = 1 - causal / evaluation["unigram"]["bits_per_byte"]
+        lines.append(
+            f"    {variant:<6} causal {causal:.3f} ({below:.0%} below the unigram model)   masked {masked:.3f}"
+        )
+    return "\n".join(lines)
+
+
+def fill_mask(folder: Path, text: str) -> str:
+    """The five likeliest words for `<mask>`."""
+    from transformers import pipeline
+
+    if "<mask>" not in text:
+        raise UserError(f"--masked {text!r}: write <mask> in place of a word")
+    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True)
+    answers = ", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in fill(text))
+    return f"  {text}\n    {answers}"
+
+
+def complete(folder: Path, prompt: str) -> str:
+    """The prompt and the model's greedy continuation."""
+    from transformers import pipeline
+
+    generate = pipeline("text-generation", model=str(folder), trust_remote_code=True)
+    text = generate(prompt, max_new_tokens=40, do_sample=False, repetition_penalty=1.2)[0]["generated_text"]
+    return f"  {prompt} ...\n    {text!r}"
+
+
+def main() -> int:
+    """Print the figures of a converted model, a filled mask and a continuation."""
+    parser = argparse.ArgumentParser(prog="python -m babelmill.show", description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="converted/{model}")
+    parser.add_argument("--masked", help="a text with <mask> in it")
+    parser.add_argument("--prompt", help="the beginning of a text")
+    args = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
+    try:
+        print(f"{args.folder.resolve()}")
+        print(figures(args.folder))
+        if args.masked or args.prompt:
+            from transformers.utils import logging
+
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
+        if args.masked:
+            print(fill_mask(args.folder, args.masked))
+        if args.prompt:
+            print(complete(args.folder, args.prompt))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
