@@ -116,7 +116,7 @@ def test_parsing_imports_nothing_heavy(fresh):
         "import sys; from snakemake.cli import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'transformers', 'tokenizers', 'pyarrow', 'wandb', 'huggingface_hub'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'tokenizers', 'wandb', 'huggingface_hub'} & set(sys.modules)\n"
         "print('HEAVY', sorted(heavy))"
     )
     arguments = fresh.command("converted/eng", "--dry-run")[3:]
