@@ -65,9 +65,13 @@ class Writer:
         if self._size >= ROW_GROUP:
             self._flush()
 
-    def close(self) -> None:
-        """Write what is waiting, and the file's footer."""
-        self._flush()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error, *_) -> None:
+        """Write what is waiting and the file's footer."""
+        if error is None:
+            self._flush()
         self._parquet.close()
 
     def _flush(self) -> None:
@@ -133,19 +137,18 @@ def run(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
-        train, validation, held_out = Writer(train_file), Writer(validation_file), DigestSet()
-        for batch, keys in prepare(read_all(validation_paths, corpus, tally, args.out), corpus, tally, DigestSet()):
-            held_out.add(keys)
-            validation.write(batch)
-        batches = read_all(paths, corpus, tally, args.out)
-        if corpus.builtin:
-            batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
-        for batch, keys in prepare(batches, corpus, tally, held_out):
-            aside = is_validation(keys, 0.0 if validation_paths else corpus.validation_share)
-            train.write(batch.filter(pa.array(~aside)))
-            validation.write(batch.filter(pa.array(aside)))
-        train.close()
-        validation.close()
+        with Writer(train_file) as train, Writer(validation_file) as validation:
+            held_out = DigestSet()
+            for batch, keys in prepare(read_all(validation_paths, corpus, tally, args.out), corpus, tally, DigestSet()):
+                held_out.add(keys)
+                validation.write(batch)
+            batches = read_all(paths, corpus, tally, args.out)
+            if corpus.builtin:
+                batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
+            for batch, keys in prepare(batches, corpus, tally, held_out):
+                aside = is_validation(keys, 0.0 if validation_paths else corpus.validation_share)
+                train.write(batch.filter(pa.array(~aside)))
+                validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, tally, train, validation)
     manifest.write(
         args.out,
@@ -206,7 +209,7 @@ def listing(paths: list[Path]) -> list[dict]:
 def main() -> None:
     """Entry point."""
     parser = stage.arguments(__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="output folder, results/corpora/{language}")
+    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/corpora/{language}")
     sys.exit(stage.run(run, parser.parse_args()))
 
 

@@ -319,7 +319,9 @@ def _read_parquet(
             while chunk := stream.read(BLOCK):
                 copy.write(chunk)
             stream = copy
-        file = stack.enter_context(pq.ParquetFile(stream, pre_buffer=False, buffer_size=BLOCK))
+        file = stack.enter_context(
+            pq.ParquetFile(stream, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
+        )
         names = file.schema_arrow.names
         if column not in names:
             raise UserError(

@@ -1,0 +1,266 @@
+"""The stage `corpus`, run as a user's workflow runs it, on small real files."""
+
+import argparse
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from babelmill import config, manifest
+from babelmill.corpus import __main__ as corpus_stage
+from babelmill.corpus import builtin
+from babelmill.corpus.digests import DigestSet, digests
+from babelmill.files import UserError, write_json
+
+DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Globs are relative to the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def build(out="out", **corpus) -> dict:
+    """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
+    values = config.Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
+    write_json("settings.json", values)
+    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path(out)))
+    return manifest.verify(out)["figures"]
+
+
+def texts(split, out="out") -> list[str]:
+    return pq.read_table(Path(out, f"{split}.parquet"))["text"].to_pylist()
+
+
+def write_jsonl(name, documents, **metadata) -> None:
+    lines = [json.dumps({"text": text, **metadata}) + "\n" for text in documents]
+    Path(name).write_text("".join(lines), encoding="utf-8")
+
+
+def test_every_document_is_kept_or_counted(folder):
+    """The corpus of every bad thing, and its manifest."""
+    Path("bad.jsonl").write_bytes(
+        b'{"text": "NA"}\n'
+        b'{"text": "line\xe2\x80\xa8separator, <s> and \\u0000"}\n'
+        b'{"text": "lone \\ud800"}\n'
+        b'{"text": "bad \xff byte"}\n'
+        b'{"text": "NA"}\n'
+        b'{"text": " \\n "}\n'
+        b'{"text": null}\n'
+        b'{"text": "ab"}\n'
+        b'{"text": "a broken last li'
+    )
+    Path("bad.csv").write_text("text,n\n007,1\nnull,2\ntoo,many,fields\n")
+    Path("bad.txt.zst").write_bytes(pa.Codec("zstd").compress(b"whatever " * 1000, asbytes=True)[:-3])
+    figures = build(files=["bad.*"], on_error="skip", min_characters=2, validation_share=0)
+    assert texts("train") == ["007", "null", "NA", "line\u2028separator, <s> and \0", "lone \ufffd", "ab"]
+    assert figures["read"] == 12
+    assert figures["dropped"] == {"undecodable": 1, "malformed": 2, "duplicate": 1, "empty": 2}
+    assert figures["read"] == figures["documents"]["train"] + sum(figures["dropped"].values())
+    assert figures["changed"] == {"lone_surrogates": 1}
+    assert list(figures["damaged_files"]) == ["bad.txt.zst"]
+    assert figures["bytes"]["train"] == sum(len(text.encode()) for text in texts("train"))
+    digest = hashlib.sha256(Path("bad.csv").read_bytes()).hexdigest()
+    assert figures["sources"][0] == {"path": "bad.csv", "bytes": Path("bad.csv").stat().st_size, "sha256": digest}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"bad \xff", r"a\.txt: byte 4: not UTF-8"),
+        ("a.txt.gz", gzip.compress(b"text" * 1000)[:-5], r"a\.txt\.gz: truncated"),
+        ("a.jsonl.zst", pa.Codec("zstd").compress(b"text" * 1000, asbytes=True)[:-5], r"a\.jsonl\.zst: truncated"),
+        ("a.csv", b"body\nx\n", r"a\.csv: no column 'text'; there are 'body'; set corpus\.text_column"),
+        ("a.txt", b" \n", r"the corpus of eng is empty: 1 documents in a\.\*; dropped: 1 empty"),
+        ("a.jsonl", b"", r"the corpus of eng is empty: 0 documents in a\.\*; dropped: none"),
+        ("a.doc", b"x", r"a\.doc: not a format"),
+        ("a.txt", b"only one", r"validation_share = 0.02 of 1 documents of eng is none"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(folder, name, content, message):
+    Path(name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        build(files=["a.*"])
+    assert not any(path.is_file() for path in folder.glob("out/**/*"))
+
+
+def test_a_glob_without_a_file(folder):
+    Path("there.txt").write_text("x")
+    (folder / "texts").mkdir()
+    with pytest.raises(UserError, match=r"corpus\.files: texts/\*\.txt: no such file"):
+        corpus_stage.expand(["there.txt", "texts/*.txt"], "files")
+    with pytest.raises(UserError, match=r"it is a folder, write texts/\*\.txt"):
+        corpus_stage.expand(["texts/"], "files")
+
+
+def test_the_command_ends_with_one_line(folder):
+    Path("a.csv").write_text("body\nx\n")
+    values = config.Configuration([("test", {"languages": {"eng": {"corpus": {"files": ["a.csv"]}}}})])
+    write_json("settings.json", values.settings("eng", "corpus"))
+    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out/manifest.json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "error: a.csv: no column 'text'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_order_and_bytes_are_the_same_on_every_run(folder):
+    for i in (2, 0, 1, 10):
+        write_jsonl(f"part{i}.jsonl", DOCUMENTS[i * 50 : i * 50 + 50], category=f"c{i}")
+    build(files=["part*.jsonl", "part2.*"], validation_share=0.1)
+    first = [Path("out", name).read_bytes() for name in ("train.parquet", "validation.parquet", "manifest.json")]
+    kept = texts("train") + texts("validation")
+    expected = [DOCUMENTS[i * 50 + k] for i in (0, 1, 10, 2) for k in range(50)]
+    assert len(kept) == 200
+    assert texts("train") == [text for text in expected if text in set(texts("train"))]
+    assert pq.read_table("out/train.parquet")["category"][0].as_py() == "c0"
+    build(files=["part*.jsonl", "part2.*"], validation_share=0.1)
+    assert first == [
+        Path("out", name).read_bytes() for name in ("train.parquet", "validation.parquet", "manifest.json")
+    ]
+
+
+def test_the_split_is_stable_when_documents_are_added(folder):
+    write_jsonl("b.jsonl", DOCUMENTS[:500])
+    build(files=["*.jsonl"], validation_share=0.1)
+    train, validation = set(texts("train")), set(texts("validation"))
+    assert 30 < len(validation) < 75
+    assert len(train) + len(validation) == 500
+    write_jsonl("a.jsonl", [*DOCUMENTS[500:], *DOCUMENTS[100:200]])
+    figures = build(files=["*.jsonl"], validation_share=0.1)
+    assert train <= set(texts("train"))
+    assert validation <= set(texts("validation"))
+    assert not set(texts("train")) & set(texts("validation"))
+    assert figures["dropped"] == {"duplicate": 100}
+
+
+def test_duplicates_may_stay_and_still_never_cross_the_split(folder):
+    write_jsonl("a.jsonl", [*DOCUMENTS, *DOCUMENTS])
+    build(files=["a.jsonl"], deduplicate=False, validation_share=0.1)
+    assert len(texts("train")) + len(texts("validation")) == 2000
+    assert not set(texts("train")) & set(texts("validation"))
+
+
+def test_validation_files_of_ones_own_never_stand_in_training(folder):
+    write_jsonl("a.jsonl", DOCUMENTS)
+    write_jsonl("held_out.jsonl", [*DOCUMENTS[100:120], "another one", "another one"])
+    figures = build(files=["a.jsonl"], validation_files=["held_out.jsonl"])
+    assert texts("validation") == [*DOCUMENTS[100:120], "another one"]
+    assert texts("train") == DOCUMENTS[:100] + DOCUMENTS[120:]
+    assert figures["dropped"] == {"duplicate": 1, "in_validation": 20}
+    assert [source["path"] for source in figures["sources"]] == ["a.jsonl", "held_out.jsonl"]
+
+
+def test_validation_text_counts_as_the_same_after_cleaning(folder):
+    write_jsonl("a.jsonl", ["caf\u0065\u0301", "tea"])
+    write_jsonl("held_out.jsonl", ["caf\u00e9"])
+    build(files=["a.jsonl"], validation_files=["held_out.jsonl"], normalization="NFC")
+    assert texts("train") == ["tea"]
+
+
+def test_cleaning_is_asked_for_and_counted(folder):
+    dirty = ["cafe\u0301", "bell\x07 and\x85next\x9f", "e\x01\u0301", "as it is\r\n\t\x0c", "家", "\x01"]
+    write_jsonl("a.jsonl", dirty)
+    figures = build(files=["a.jsonl"], validation_share=0)
+    assert texts("train") == dirty
+    assert figures["changed"] == {}
+    figures = build(
+        files=["a.jsonl"], validation_share=0, normalization="NFC", control_characters="remove", min_characters=2
+    )
+    assert texts("train") == ["café", "bell and\x85next", "as it is\r\n\t\x0c"]
+    assert figures["changed"] == {"normalized": 2, "control_characters": 3}
+    assert figures["dropped"] == {"short": 2, "empty": 1}
+
+
+def test_metadata_passes_through_and_is_counted(folder):
+    write_jsonl("a.jsonl", DOCUMENTS[:10], category="child-books", license="CC0-1.0", **{"data-source": "x", "n": 1})
+    write_jsonl("b.jsonl", DOCUMENTS[10:15], category="child-wiki")
+    Path("c.txt").write_text("no metadata")
+    figures = build(files=["*.jsonl", "*.txt"], validation_share=0)
+    table = pq.read_table("out/train.parquet")
+    assert table.column_names == ["text", "category", "license", "script", "data-source", "doc-id"]
+    assert table.slice(9, 1).to_pylist()[0] == {
+        "text": DOCUMENTS[9],
+        "category": "child-books",
+        "license": "CC0-1.0",
+        "script": None,
+        "data-source": "x",
+        "doc-id": None,
+    }
+    assert table["category"].to_pylist()[-2:] == ["child-wiki", None]
+    assert figures["categories"] == {"child-books": 10, "child-wiki": 5}
+    assert figures["licenses"] == {"CC0-1.0": 10}
+
+
+def test_row_groups_are_bounded(folder):
+    write_jsonl("a.jsonl", [f"{i} " * 20_000 for i in range(1000, 1600)])
+    build(files=["a.jsonl"], validation_share=0)
+    file = pq.ParquetFile("out/train.parquet")
+    sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
+    assert len(sizes) == 4
+    assert max(sizes) < 20 << 20
+
+
+def test_python_docs_is_real_text_and_the_same_twice(folder):
+    first, second = ([batch.to_pylist() for batch in builtin.python_docs()] for _ in range(2))
+    assert first == second
+    rows = [row for batch in first for row in batch]
+    size = sum(len(row["text"].encode()) for row in rows)
+    assert 1_500_000 < size < 4_000_000
+    assert max(len(row["text"]) for row in rows) < 20_000
+    assert any('The "for" statement is used to iterate' in row["text"] for row in rows)
+    assert any(row["data-source"].endswith("/json/__init__") for row in rows)
+    assert {row["license"] for row in rows} == {"PSF-2.0"}
+
+
+def test_python_docs_imports_nothing_it_reads(folder):
+    program = (
+        "import sys; from babelmill.corpus import builtin; list(builtin.python_docs());"
+        "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_the_built_in_corpus_and_files_together(folder):
+    write_jsonl("a.jsonl", DOCUMENTS)
+    figures = build(files=["a.jsonl"], builtin="python-docs", validation_share=0.05)
+    assert figures["licenses"]["PSF-2.0"] > 1000
+    assert figures["read"] == sum(figures["documents"].values()) + sum(figures["dropped"].values())
+    assert texts("train")[0] in DOCUMENTS
+
+
+def test_digests_depend_on_the_text_alone():
+    whole = pa.array(["a", "", "b", "längerer Text", "a"])
+    assert (digests(whole)[2:4] == digests(whole.slice(2, 2))).all()
+    assert (digests(whole)[0] == digests(whole)[4]).all()
+    assert len({tuple(key) for key in digests(whole).tolist()}) == 4
+    expected = hashlib.blake2b("längerer Text".encode(), digest_size=16).digest()
+    assert digests(whole)[3].astype("<u8").tobytes() == expected
+
+
+def test_the_digest_set_agrees_with_a_python_set():
+    """Keys that collide in their low bits, repeats inside a batch and across batches, and growth."""
+    generator = np.random.default_rng(0)
+    ours, theirs = DigestSet(), set()
+    for size in (1, 0, 3000, 20_000, 7, 50_000):
+        keys = generator.integers(1, 2**63, (1 + size // 2, 2), np.uint64)[generator.integers(0, 1 + size // 2, size)]
+        keys[:40, 0] <<= np.uint64(40)
+        keys[20:60, 0] = 7
+        new = ours.add(keys)
+        for key, is_new in zip(map(tuple, keys.tolist()), new.tolist(), strict=True):
+            assert is_new == (key not in theirs)
+            theirs.add(key)
+        assert ours.contains(keys).all()
+        assert ours.count == len(theirs)
+    absent = generator.integers(1, 2**63, (1000, 2), np.uint64)
+    assert not ours.contains(absent).any()
+    assert ours.nbytes <= max(54 * ours.count, 1 << 16)
