@@ -1,0 +1,188 @@
+"""Stage `train`: train a model on the shards of its languages, on one process or on several.
+
+    python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
+
+With `--processes` above 1 this command is `torchrun --standalone` (its library, called here), but ends with an exit
+code that says what happened, which torchrun's own command does not pass on. SIGTERM, SIGINT and the end of a SLURM
+allocation coming near end the current step, save a checkpoint and leave with exit code 75: the same command goes on
+from there, on any number of processes.
+
+A run's identity is its settings, its code and its data; its folder in `--checkpoints` is named by their fingerprint.
+The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from babelmill import config, manifest, stage
+from babelmill.files import UserError, atomic_write, read_json, sha256, write_json
+from babelmill.model.gpt_bert import GPTBertConfig
+from babelmill.shard_file import ShardFile
+from babelmill.training import checkpoint
+from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
+from babelmill.training.checkpoint import Checkpoints
+from babelmill.training.distributed import Processes, launch, report_exit_code
+from babelmill.training.lock import Lock
+from babelmill.training.loop import Folder, Loop
+from babelmill.training.metrics import Mirror, Record
+from babelmill.training.plan import Plan
+from babelmill.training.stopping import EXIT_CODE
+from babelmill.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+SPLITS = ("train", "validation")
+
+
+def run_identity(settings: dict, tokenizer: Path, shards: list[Path]) -> dict:
+    """What makes a run this one: the settings file's content (code digest included), and the content of its data."""
+    data = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
+    for folder in shards:
+        files = manifest.read(folder)["files"]
+        data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
+    return {"settings": settings, "data": data}
+
+
+def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
+    """Check everything that is read, once for all processes; a UserError names what is damaged or does not belong."""
+    if len(shards) != len(settings.languages):
+        raise UserError(f"--shards: {len(shards)} folders for the languages {', '.join(settings.languages)}")
+    manifest.verify(tokenizer, "tokenizer.json")
+    digest = sha256(tokenizer / "tokenizer.json")
+    for folder in shards:
+        manifest.verify(folder, *(f"{split}.safetensors" for split in SPLITS))
+        for split in SPLITS:
+            shard = ShardFile.open(folder / f"{split}.safetensors")
+            if shard.metadata["tokenizer_sha256"] != digest:
+                raise UserError(f"{shard.path}: was made with another tokenizer than {tokenizer}; rebuild the shards")
+            if len(shard.offsets) < 2:
+                raise UserError(f"{shard.path}: has no documents; the corpus is too small, add text")
+
+
+def not_again(path: Path, attempt: int, done: int) -> None:
+    """Refuse to repeat an attempt that began where this one does: it failed, and made no progress."""
+    record = path / "attempt.json"
+    if attempt > 1 and record.exists() and read_json(record)["began_after_step"] == done:
+        raise UserError(f"attempt {attempt} is not made: the one before it failed without progress after step {done}")
+    write_json(record, {"began_after_step": done})
+
+
+def write_results(out: Path, trainer: Trainer, vocabulary: Vocabulary, record: Path) -> list[str]:
+    """Write the trained weights, the shape of the model and the record; their names."""
+    for name, model in (("model", trainer.model), ("ema", trainer.average)):
+        checkpoint.write_tensors(out / f"{name}.safetensors", model.state_dict(), {"format": "pt"})
+    ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
+    write_json(out / "config.json", dataclasses.asdict(trainer.config) | ids)
+    with atomic_write(out / "metrics.jsonl") as file:
+        file.write(record.read_bytes())
+    return ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
+
+
+def train(args: argparse.Namespace) -> int:
+    """Train, or take up what was trained before, and write the results; the exit code."""
+    began = time.monotonic()
+    settings = config.read_settings(args.settings, "train")
+    run = config.read_settings(args.run, "run").run
+    processes = Processes.start(args.threads)
+    processes.on_main(lambda: verify(settings, args.tokenizer, args.shards))
+
+    shards = {split: [ShardFile.open(folder / f"{split}.safetensors") for folder in args.shards] for split in SPLITS}
+    counts = {split: [TokenCounts(shard.offsets) for shard in shards[split]] for split in SPLITS}
+    vocabulary = Vocabulary.read(args.tokenizer / "tokenizer.json", shards["train"][0].vocab_size)
+    plan = Plan(settings.train, settings.mixture.weights, counts["train"])
+    identity = run_identity(settings.raw, args.tokenizer, args.shards)
+    name = checkpoint.fingerprint(identity)
+    path = args.checkpoints / name
+    checkpoints = Checkpoints(path, run.keep)
+
+    with contextlib.ExitStack() as stack:
+        folder = None
+
+        def take_folder() -> tuple[int, bool]:
+            nonlocal folder
+            lock = stack.enter_context(Lock(path))
+            write_json(path / "identity.json", identity)
+            done = checkpoints.newest()
+            if done < plan.steps:
+                not_again(path, args.attempt, done)
+            record = Record(path / "metrics.jsonl", done)
+            mirror = Mirror(settings.name, name, path, settings.raw) if run.tracking == "wandb" else None
+            folder = Folder(lock, checkpoints, record, mirror)
+            return done, record.validated
+
+        done, validated = processes.on_main(take_folder)
+        seed, device = settings.train.seed, processes.device
+        streams = {split: TokenStream(shards[split], vocabulary, seed, device) for split in SPLITS}
+        shape = GPTBertConfig(vocab_size=vocabulary.size, **settings.model.model_dump())
+        validation = counts["validation"], streams["validation"]
+        trainer = Trainer(settings, shape, plan, streams["train"], validation, processes)
+        if done:
+            trainer.restore(*checkpoints.load(done))
+        if processes.main:
+            log.info("%s: %s", path, describe(trainer, done))
+        finished = Loop(trainer, run, folder, done, validated).run()
+        if finished:
+
+            def finish() -> None:
+                files = write_results(args.out, trainer, vocabulary, path / "metrics.jsonl")
+                figures = {
+                    "steps": plan.steps,
+                    "tokens": plan.step(plan.steps - 1).tokens,
+                    "epochs": plan.epochs(plan.steps),
+                    "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+                    "seconds": round(time.monotonic() - began, 1),
+                    "fingerprint": name,
+                }
+                manifest.write(args.out, settings, files, [args.tokenizer, *args.shards], figures)
+
+            processes.on_main(finish)
+        if folder is not None and folder.mirror is not None:
+            folder.mirror.close()
+    processes.stop()
+    return 0 if finished else EXIT_CODE
+
+
+def describe(trainer: Trainer, done: int) -> str:
+    """What is about to happen, in a line."""
+    plan, processes = trainer.plan, trainer.processes
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    text = (
+        f"{parameters / 1e6:.1f} M parameters, {plan.steps:,} steps, {plan.epochs(plan.steps):.1f} epochs of"
+        f" {plan.tokens:,} tokens; {processes.size} x {processes.device.type}"
+    )
+    if done == plan.steps:
+        return f"{text}; already trained"
+    return f"{text}; going on after step {done:,}" if done else text
+
+
+def main() -> int:
+    """The command; with `--processes` above 1, its launcher."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
+    parser.add_argument("--tokenizer", required=True, type=Path, help="the tokenizer's folder")
+    parser.add_argument("--shards", required=True, type=Path, nargs="+", help="a folder for each language, in order")
+    parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
+    parser.add_argument("--out", required=True, type=Path, help="folder for the trained model")
+    parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
+    parser.add_argument("--processes", type=int, default=1, help="processes on this machine, one for each GPU")
+    parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")
+    args = parser.parse_args()
+    worker = "RANK" in os.environ
+    if args.processes > 1 and not worker:
+        return launch(args.processes, args.threads, sys.argv[1:])
+    if int(os.environ.get("RANK", 0)) > 0:
+        args.log = None  # the main process writes it
+        logging.disable(logging.INFO)
+    code = stage.run(train, args)
+    report_exit_code(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Processes that train together, and the sum of their gradients.
+
+Gradients are summed, never averaged and scaled: multiplying the loss by the number of processes to undo a mean changes
+how bf16 backward passes round, by 0.7 % of the gradient for three processes. All gradients live in one flat buffer,
+cut into buckets whose reduction starts during the backward pass, as soon as their last gradient is there.
+"""
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import elastic_launch
+
+from babelmill.files import UserError
+
+BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
+SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
+EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
+TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that train together."""
+
+    rank: int
+    size: int
+    local_size: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the one process that writes files."""
+        return self.rank == 0
+
+    @classmethod
+    def start(cls, threads: int) -> "Processes":
+        """Join the processes that torchrun started, or be alone; `threads` are for all on this machine together.
+
+        The number of threads is set, since it decides how sums on the CPU are cut and so their last bits.
+        """
+        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        torch.set_num_threads(max(1, threads // local_size))
+        device = torch.device("cpu")
+        if torch.cuda.is_available():
+            if torch.cuda.device_count() <= local_rank:
+                raise UserError(
+                    f"{local_size} processes but {torch.cuda.device_count()} GPUs on this machine; start one a GPU"
+                )
+            device = torch.device("cuda", local_rank)
+            torch.cuda.set_device(device)
+        if size > 1:
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=TIMEOUT)
+        return cls(rank, size, local_size, device)
+
+    def stop(self) -> None:
+        """Leave the group, all processes together."""
+        if self.size > 1:
+            dist.barrier()
+            dist.destroy_process_group()
+
+    def on_main(self, function: Callable):
+        """Run `function` on the main process and give its result to all. Its UserError ends all processes."""
+        result, error = None, None
+        if self.main:
+            try:
+                result = function()
+            except UserError as raised:
+                error = raised
+        if self.size > 1:
+            message = [(result, error is not None)]
+            dist.broadcast_object_list(message, device=torch.device("cpu"))
+            result, failed = message[0]
+            if failed and not self.main:
+                raise SystemExit(1)  # the main process says why
+        if error is not None:
+            raise error
+        return result
+
+    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+
+class Gradients:
+    """All gradients of a model as one flat fp32 buffer, reduced in buckets while the backward pass still runs.
+
+    Use: `zero()`; backward passes, the last one after `last_backward()`; `reduce()`. A process without a micro-batch
+    takes part with zeros.
+    """
+
+    def __init__(self, model: nn.Module, processes: Processes):
+        self._processes = processes
+        # Backward passes end with the parameters that come first, so buckets are filled from the end of the model.
+        parameters = [parameter for parameter in reversed(list(model.parameters())) if parameter.requires_grad]
+        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=processes.device)
+        self._parameters = parameters
+        self._buckets: list[torch.Tensor] = []
+        self._sizes: list[int] = []
+        bucket_of, begin, end, members = [], 0, 0, 0
+        for parameter in parameters:
+            parameter.grad = self.flat[end : end + parameter.numel()].view_as(parameter)
+            end += parameter.numel()
+            members += 1
+            bucket_of.append(len(self._buckets))
+            if end - begin >= BUCKET_ELEMENTS or parameter is parameters[-1]:
+                self._buckets.append(self.flat[begin:end])
+                self._sizes.append(members)
+                begin, members = end, 0
+        self._waiting: list[int] | None = None
+        self._handles: list = []
+        if processes.size > 1:
+            for parameter, bucket in zip(parameters, bucket_of, strict=True):
+                parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._arrived(bucket))
+
+    def zero(self) -> None:
+        """Forget the gradients."""
+        self.flat.zero_()
+
+    def last_backward(self) -> None:
+        """Call before a step's last backward pass: from now on, full buckets are sent."""
+        self._waiting = list(self._sizes)
+
+    def _arrived(self, bucket: int) -> None:
+        if self._waiting is None:
+            return
+        self._waiting[bucket] -= 1
+        while len(self._handles) < len(self._buckets) and self._waiting[len(self._handles)] == 0:
+            self._send()
+
+    def _send(self) -> None:
+        """Send the next bucket; they go in the same order on every process."""
+        self._handles.append(dist.all_reduce(self._buckets[len(self._handles)], async_op=True))
+
+    def reduce(self) -> None:
+        """Send what is left and wait for all sums (on CUDA: let the stream wait)."""
+        if self._processes.size > 1:
+            while len(self._handles) < len(self._buckets):
+                self._send()
+            for handle in self._handles:
+                handle.wait()
+        self._waiting, self._handles = None, []
+
+
+def launch(processes: int, threads: int, arguments: list[str]) -> int:
+    """Run `python -m babelmill.train ARGUMENTS` as `torchrun --standalone` would; the main process's exit code.
+
+    torchrun hands signals on to its workers and waits for them, but ends with 1 whatever their exit code was, so the
+    main process leaves its exit code in a file (see `report_exit_code`).
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="babelmill-") as folder:
+        outcome = os.environ[EXIT_CODE_FILE] = os.path.join(folder, "exit_code")
+        options = ["--standalone", "--nproc-per-node", str(processes), "--shutdown-timeout", str(SHUTDOWN_SECONDS)]
+        configuration, command, command_arguments = torchrun.config_from_args(
+            torchrun.parse_args([*options, "--module", "babelmill.train", *arguments])
+        )
+        with contextlib.suppress(ChildFailedError, SignalException):  # the workers have said what happened
+            elastic_launch(configuration, command)(*command_arguments)
+        try:
+            with open(outcome, encoding="utf-8") as file:
+                return int(file.read())
+        except FileNotFoundError:
+            return 1  # the main process was killed
+
+
+def report_exit_code(code: int) -> None:
+    """On the main process, before it ends: tell `launch` how."""
+    path = os.environ.get(EXIT_CODE_FILE)
+    if path is not None and os.environ["RANK"] == "0":
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(str(code))

@@ -1,0 +1,226 @@
+"""The training loop: steps, the record, validation, checkpoints, and leaving early.
+
+On CUDA the numbers of a step are read while the next one is running, so a step never waits for the host; before
+anything is written, the loop catches up. All processes read the same sums, so all decide alike.
+"""
+
+import dataclasses
+import logging
+import math
+import time
+from collections import deque
+
+import numpy as np
+import torch
+
+from babelmill.files import UserError
+from babelmill.training.checkpoint import Checkpoints
+from babelmill.training.lock import Lock
+from babelmill.training.metrics import Mirror, Progress, Record, flops, peak_flops, peak_memory, summarize
+from babelmill.training.objectives import STATISTICS
+from babelmill.training.plan import Step
+from babelmill.training.stopping import Stop
+from babelmill.training.trainer import Pending, Trainer, group_counts
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class Folder:
+    """What only the main process has: everything that writes into the run's folder.
+
+    Attributes:
+        lock: kept while the run goes on.
+        checkpoints: of the run.
+        record: its metrics.
+        mirror: to W&B, or None.
+    """
+
+    lock: Lock
+    checkpoints: Checkpoints
+    record: Record
+    mirror: Mirror | None
+
+
+class Window:
+    """Sums since the last line of the record."""
+
+    def __init__(self, groups: int):
+        self.sums = np.zeros((groups, len(STATISTICS)))
+        self.counts = np.zeros(groups, dtype=np.int64)
+        self.tokens = self.skipped = 0
+        self.flops = self.data_seconds = 0.0
+        self.began = time.monotonic()
+
+
+class Loop:
+    """Trains from step `first` to the end.
+
+    Args:
+        trainer: the run.
+        run: the `run` settings.
+        folder: None on all but the main process.
+        first: steps done before.
+        validated: whether the record has the validation of step `first`.
+    """
+
+    def __init__(self, trainer: Trainer, run, folder: Folder | None, first: int, validated: bool):
+        self._trainer, self._run, self._folder, self._first = trainer, run, folder, first
+        self._validated = validated
+        self._steps = trainer.plan.steps
+        self._stop = Stop(ask_slurm=trainer.processes.main)
+        self._progress = Progress(first, self._steps)
+        self._groups = 2 * len(trainer.settings.languages)
+        self._window = Window(self._groups)
+        self._norms: deque[float] = deque(maxlen=5)
+        self._pending: deque[Pending] = deque()
+        self._leaving = False
+        self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
+
+    def run(self) -> bool:
+        """Train; False if there was a reason to leave before the end."""
+        if not self._validated and self._validates(self._first):
+            self._validate(self._first)
+        lag = 1 if self._trainer.device.type == "cuda" else 0
+        for number in range(self._first, self._steps):
+            self._step(number)
+            self._catch_up(lag)
+            done = number + 1
+            checkpoint = done == self._steps or done % self._run.checkpoint_every == 0
+            if checkpoint or self._leaving or self._validates(done):
+                self._catch_up(0)
+            if self._validates(done) and not self._leaving:
+                self._validate(done)
+            if checkpoint or self._leaving:
+                self._save(done)
+            if self._leaving and done < self._steps:
+                log.info("left after step %d; the same command goes on from there", done)
+                return False
+        if self._leaving:  # in the last step: its validation is still to be done
+            self._validate(self._steps)
+        return True
+
+    def _validates(self, done: int) -> bool:
+        every = self._run.validate_every
+        return done == self._steps or bool(done and every and done % every == 0)
+
+    def _step(self, number: int) -> None:
+        began = time.monotonic()
+        needed = 2 * self._longest["step"] + 2 * self._longest["checkpoint"]
+        if self._validates(number + 1):
+            needed += self._longest["validation"]
+        reason = self._stop.reason(needed)
+        if reason and not self._leaving:
+            log.info("%s: finishing step %d", reason, number + 1)
+        try:
+            self._pending.append(self._trainer.run_step(number, stop=reason is not None))
+        except torch.cuda.OutOfMemoryError as error:
+            raise UserError(self._does_not_fit(error)) from None
+        self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
+
+    def _does_not_fit(self, error: Exception) -> str:
+        train = self._trainer.train
+        total = torch.cuda.get_device_properties(self._trainer.device).total_memory / 2**30
+        return (
+            f"train.micro_batch_tokens = {train.micro_batch_tokens} does not fit into the {total:.0f} GiB of this GPU"
+            f" ({str(error).splitlines()[0]}); try {train.micro_batch_tokens // 2}, or set"
+            " train.activation_checkpointing: true"
+        )
+
+    def _catch_up(self, lag: int) -> None:
+        """Read the numbers of all but the newest `lag` steps."""
+        while len(self._pending) > lag:
+            self._account(self._pending.popleft())
+
+    def _account(self, pending: Pending) -> None:
+        step, window, trainer = pending.step, self._window, self._trainer
+        sums, leaving, norm = pending.read()
+        self._leaving = self._leaving or leaving > 0
+        counts = group_counts(step.rows, self._groups)
+        if math.isfinite(norm) and np.isfinite(sums).all():
+            window.sums += sums
+            window.counts += counts
+        else:
+            self._not_finite(step, sums, norm)
+            window.skipped += 1
+        self._norms.append(norm)
+        positions = len(step.rows) * step.length
+        window.tokens += positions
+        window.flops += flops(trainer.config, step.length, positions, int(counts.sum()))
+        window.data_seconds += pending.data_seconds
+        done = step.step + 1
+        if done % self._run.log_every == 0 or done == self._steps:
+            self._write(self._line(step, norm))
+            self._window = Window(self._groups)
+
+    def _line(self, step: Step, norm: float) -> dict:
+        window, trainer = self._window, self._trainer
+        seconds = time.monotonic() - window.began
+        peak = peak_flops(trainer.device)
+        summary = summarize(window.sums, window.counts, trainer.settings.languages, trainer.plan.objective)
+        return {
+            "step": step.step + 1,
+            "kind": "train",
+            **summary,
+            "grad_norm": norm,
+            "learning_rate": step.learning_rate,
+            "mask_rate": step.mask_rate,
+            "sequence_length": step.length,
+            "rows": len(step.rows),
+            "tokens": step.tokens,
+            "epoch": trainer.plan.epochs(step.step + 1),
+            "tokens_per_second": window.tokens / seconds,
+            "mfu": window.flops / seconds / (peak * trainer.processes.size) if peak else None,
+            "data_share": window.data_seconds / seconds,
+            "memory": peak_memory(trainer.device),
+            "skipped": window.skipped,
+        }
+
+    def _write(self, line: dict) -> None:
+        if self._folder is None:
+            return
+        self._folder.record.append(line)
+        if self._folder.mirror is not None:
+            self._folder.mirror.log(line)
+        if line["kind"] == "train":
+            self._progress.show(line)
+
+    def _not_finite(self, step: Step, sums: np.ndarray, norm: float) -> None:
+        """Report a step whose loss or gradient is not finite. Its gradient has already been left out."""
+        names = self._trainer.settings.languages
+        rows = ", ".join(f"{names[i]} {row}" for i, row in zip(step.rows.language[:8], step.rows.row[:8], strict=True))
+        report = (
+            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}, the last ones"
+            f" {', '.join(f'{norm:.3g}' for norm in self._norms) or 'unknown'}; sums of cross-entropy"
+            f" {', '.join(f'{value:.6g}' for value in sums[:, 0])}; learning rate {step.learning_rate:.3g};"
+            f" {len(step.rows)} rows of {step.length} tokens from row {step.rows.number[0]} of the run: {rows}"
+            f"{', ...' if len(step.rows) > 8 else ''}"
+        )
+        if self._trainer.train.non_finite == "stop":
+            raise UserError(f"{report}; lower train.learning_rate, or leave such steps out by train.non_finite: skip")
+        log.warning("%s; the step is left out", report)
+
+    def _validate(self, done: int) -> None:
+        began = time.monotonic()
+        line = {"step": done, "kind": "validation", **self._trainer.validate()}
+        self._write(line)
+        log.info("step %d: validation loss %.4f, averaged weights %.4f", done, line["loss"], line["ema_loss"])
+        self._pause("validation", began)
+
+    def _save(self, done: int) -> None:
+        began = time.monotonic()
+        trainer = self._trainer
+
+        def save():
+            self._folder.lock.check()
+            self._folder.record.sync()
+            self._folder.checkpoints.save(done, trainer.tensors(), trainer.state())
+
+        trainer.processes.on_main(save)
+        self._pause("checkpoint", began)
+
+    def _pause(self, what: str, began: float) -> None:
+        """Time that is no training: not counted in the throughput."""
+        seconds = time.monotonic() - began
+        self._window.began += seconds
+        self._longest[what] = max(self._longest[what], seconds)

@@ -1,0 +1,75 @@
+"""Which tokens of a row are hidden, and what stands in their place: vectorised over rows, on the tokens' own device.
+
+As published, spans of one to three tokens are drawn, and whole spans are taken in random order until enough tokens are
+hidden; of the spans taken, 80 % become `<mask>`, 10 % random tokens, 10 % stay. Unlike published, the count is exact
+(the last span is cut), so that the number of targets is known from the plan, and no usage is counted, so that a row's
+mask depends on nothing but its number.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from babelmill.training.randomness import below, draw
+
+LONGEST_SPAN = 3
+MASKED, REPLACED = 0.8, 0.1  # shares of the chosen spans; the rest keep their tokens
+NEVER = torch.iinfo(torch.int64).max
+
+
+@dataclass(frozen=True)
+class MaskKeys:
+    """One 32-bit key a row and stream, each [B] int64 (see `randomness`)."""
+
+    span: torch.Tensor
+    priority: torch.Tensor
+    action: torch.Tensor
+    replacement: torch.Tensor
+
+
+def spans(keys: torch.Tensor, length: int) -> torch.Tensor:
+    """[B, length] int64: the number of the span that each position belongs to; spans are 1 to 3 long, equally often."""
+    counter = torch.arange(length, device=keys.device)
+    lengths = 1 + below(draw(keys[:, None], counter), LONGEST_SPAN)
+    starts = (lengths.cumsum(1) - lengths).clamp(max=length)
+    first = torch.zeros(len(keys), length + 1, dtype=torch.int64, device=keys.device)
+    return first.scatter_(1, starts, 1)[:, :length].cumsum(1) - 1
+
+
+def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Choose exactly `count` maskable positions of each row, whole spans in random order, the last one cut.
+
+    Args:
+        maskable: [B, T] bool, at least `count` of them a row.
+        count: [B] int64.
+        span: [B, T] from `spans`.
+        keys: [B] priority keys.
+
+    Returns:
+        [B, T] bool.
+    """
+    length = maskable.size(1)
+    position = torch.arange(length, device=span.device)
+    rank = torch.where(maskable, draw(keys[:, None], span) * length + position, NEVER)
+    last = rank.sort(1).values.gather(1, (count - 1).clamp(min=0)[:, None])
+    return maskable & (rank <= last) & (count > 0)[:, None]
+
+
+def corrupt(
+    tokens: torch.Tensor, chosen: torch.Tensor, span: torch.Tensor, keys: MaskKeys, mask_id: int, ordinary: torch.Tensor
+) -> torch.Tensor:
+    """Put `<mask>`, a random token or the token itself in the place of the chosen tokens, one action a span.
+
+    Args:
+        tokens: [B, T] int64.
+        chosen, span: [B, T].
+        keys: of the rows.
+        mask_id: the id of `<mask>`.
+        ordinary: [n] int64, ids that may stand as random tokens (no special ones).
+    """
+    action = draw(keys.action[:, None], span)
+    position = torch.arange(tokens.size(1), device=tokens.device)
+    random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]
+    masked, replaced = int(MASKED * 2**32), int((MASKED + REPLACED) * 2**32)
+    corrupted = torch.where(action < masked, mask_id, torch.where(action < replaced, random, tokens))
+    return torch.where(chosen, corrupted, tokens)

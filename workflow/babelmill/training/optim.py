@@ -1,0 +1,170 @@
+"""Optimizers: LAMB (multi-tensor, as published), PyTorch's fused AdamW, and PyTorch's Muon with AdamW for the rest.
+
+`Optimizers` is what the training loop sees: one learning rate, one state, and a step that leaves the weights as they
+are when `finite` is 0. That is a number on the device: nobody has to wait for it.
+"""
+
+import torch
+from torch import nn
+
+NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al., 2020, arXiv:1904.00962), in the published implementation's form.
+
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  u = m^ / (sqrt(v^) + eps),  ^ meaning bias-corrected
+    with weight decay:   u += wd p;  p -= lr u |p| / |u|   (the ratio is 1 where a norm is 0; it is not clamped)
+    without:             p -= lr u
+    """
+
+    def __init__(self, params, lr: float, betas=(0.9, 0.98), eps: float = 1e-8, weight_decay: float = 0.1):
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "step": 0})
+
+    @torch.no_grad()
+    def step(self, finite: torch.Tensor):
+        """Update the parameters from their gradients; `finite` 0 (a scalar on the device) leaves the weights alone."""
+        for group in self.param_groups:
+            group["step"] += 1
+            self._update(group, finite)
+
+    def _update(self, group, finite):
+        parameters = group["params"]
+        gradients = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        first = [self.state[parameter]["exp_avg"] for parameter in parameters]
+        second = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
+        (beta1, beta2), step = group["betas"], group["step"]
+
+        torch._foreach_lerp_(first, gradients, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+        update = torch._foreach_sqrt(second)
+        torch._foreach_div_(update, (1 - beta2**step) ** 0.5)
+        torch._foreach_add_(update, group["eps"])
+        torch._foreach_reciprocal_(update)
+        torch._foreach_mul_(update, first)
+        scale = -group["lr"] / (1 - beta1**step)
+        if group["weight_decay"]:
+            torch._foreach_mul_(update, 1 / (1 - beta1**step))
+            torch._foreach_add_(update, parameters, alpha=group["weight_decay"])
+            weight_norm = torch.stack(torch._foreach_norm(parameters))
+            update_norm = torch.stack(torch._foreach_norm(update))
+            ratio = torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
+            torch._foreach_mul_(update, list((ratio * (finite * -group["lr"])).unbind()))
+        else:
+            torch._foreach_mul_(update, finite * scale)
+        torch._foreach_add_(parameters, update)
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1."""
+
+    def __init__(self, params, lr: float, betas, eps: float):
+        super().__init__(params, lr, tuple(betas), eps, fused=True)
+
+    def step(self, finite: torch.Tensor):
+        """See `Lamb.step`."""
+        self.found_inf = (1 - finite).float()
+        super().step()
+
+
+class Muon(torch.optim.Muon):
+    """PyTorch's Muon (Jordan et al., 2024), for matrices, with the update scaled to AdamW's size (arXiv:2502.16982)."""
+
+    def __init__(self, params, lr: float):
+        super().__init__(params, lr, adjust_lr_fn="match_rms_adamw")
+
+    @torch.no_grad()
+    def step(self, finite: torch.Tensor):
+        """See `Lamb.step`. Momentum alone would move the weights, so they are kept aside and put back."""
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        before = [parameter.clone() for parameter in parameters]
+        super().step()
+        for parameter, old in zip(parameters, before, strict=True):
+            parameter.copy_(torch.where(finite > 0, parameter, old))
+
+
+def parameter_groups(named_parameters, weight_decay: float) -> list[dict]:
+    """Two groups: with weight decay, and without (names with `bias` or `layer_norm`)."""
+    decay, rest = [], []
+    for name, parameter in named_parameters:
+        (rest if any(part in name for part in NO_DECAY) else decay).append(parameter)
+    groups = [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+class Optimizers:
+    """The optimizers of a model behind one interface.
+
+    Args:
+        model: its parameters' names decide about weight decay, and under `muon` which are its: matrices of layers.
+        train: the `train` settings.
+    """
+
+    def __init__(self, model: nn.Module, train):
+        named = list(model.named_parameters())
+        rate, betas, eps = train.learning_rate, train.betas, train.eps
+        if train.optimizer == "lamb":
+            self._parts = [Lamb(parameter_groups(named, train.weight_decay), rate, betas, eps)]
+        elif train.optimizer == "adamw":
+            self._parts = [FusedAdamW(parameter_groups(named, train.weight_decay), rate, betas, eps)]
+        else:
+            matrices = [(n, p) for n, p in named if p.ndim == 2 and "embedding" not in n]
+            chosen = {name for name, _ in matrices}
+            rest = [(name, parameter) for name, parameter in named if name not in chosen]
+            self._parts = [
+                Muon(parameter_groups(matrices, train.weight_decay), rate),
+                FusedAdamW(parameter_groups(rest, train.weight_decay), rate, betas, eps),
+            ]
+
+    def step(self, learning_rate: float, finite: torch.Tensor) -> None:
+        """One update; `finite` 0 leaves the weights as they are."""
+        for part in self._parts:
+            for group in part.param_groups:
+                group["lr"] = learning_rate
+            part.step(finite)
+
+    def state_dict(self) -> list[dict]:
+        """State of each optimizer."""
+        return [part.state_dict() for part in self._parts]
+
+    def load_state_dict(self, states: list[dict]) -> None:
+        """Restore what `state_dict` gave."""
+        for part, state in zip(self._parts, states, strict=True):
+            part.load_state_dict(state)
+
+
+@torch.no_grad()
+def clip(gradient: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale a flat gradient down to the norm `limit`, in place; one that is not finite becomes 0.
+
+    Returns:
+        its norm before, and 1 where it was finite, else 0; both scalars on the device.
+    """
+    norm = torch.linalg.vector_norm(gradient)
+    finite = norm.isfinite()
+    scale = torch.where(finite, (limit / (norm + 1e-6)).clamp(max=1.0), 0.0)
+    gradient.mul_(scale).nan_to_num_(0.0, 0.0, 0.0)
+    return norm, finite.to(gradient.dtype)
+
+
+class MovingAverage:
+    """Exponential moving average of the weights, its decay warmed up: min(decay, (1 + t) / (10 + t)) at step t.
+
+    Without the warm-up the average of a short run is mostly its initial weights.
+    """
+
+    def __init__(self, model: nn.Module, average: nn.Module, decay: float):
+        """`average`: a model of the same shape that holds the average."""
+        self._weights = list(model.parameters())
+        self._average = list(average.parameters())
+        self._decay = decay
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after step `step`, counted from 0."""
+        decay = min(self._decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self._average, self._weights, 1 - decay)

@@ -1,0 +1,48 @@
+"""Random numbers without state: a number is a hash of (seed, stream, what it is for).
+
+Nothing has to be saved, skipped or handed from process to process: row 123 is masked the same way whoever builds it.
+The mixing function is a 32-bit one in 64-bit lanes, with multipliers below 2^31, so that no product overflows a signed
+64-bit integer: the same integers come out of Python, NumPy, PyTorch on any device, and `torch.compile` (Inductor
+computes some 64-bit products in 32 bits and would change a 64-bit hash).
+"""
+
+MASK = 0xFFFFFFFF
+GOLDEN = 0x9E3779B9
+
+# Streams keep uses apart: the same row number draws unrelated numbers in each.
+ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION = range(1, 10)
+
+
+def mix(x):
+    """A bijection of 32-bit integers that looks random (constants: C. Wellons, hash-prospector).
+
+    `x` is an int, a NumPy int64 array or a torch int64 tensor; only its low 32 bits count.
+    """
+    x = x & MASK
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & MASK
+    return x ^ (x >> 15)
+
+
+def key(*parts):
+    """Fold integers (arrays broadcast) of up to 63 bits into one 32-bit key."""
+    folded = GOLDEN
+    for part in parts:
+        folded = mix(folded ^ (part & MASK))
+        folded = mix(folded + GOLDEN + (part >> 32))
+    return folded
+
+
+def draw(keys, counter):
+    """The `counter`-th 32-bit number of each key; arguments broadcast."""
+    return mix(keys ^ mix(counter + GOLDEN))
+
+
+def uniform(keys):
+    """Keys as numbers in [0, 1)."""
+    return keys / 2.0**32
+
+
+def below(numbers, limit: int):
+    """32-bit numbers as integers in 0..limit - 1 (limit at most 2^31)."""
+    return (numbers * limit) >> 32

@@ -1,0 +1,65 @@
+"""When to leave early: a signal, or the end of a SLURM allocation coming near.
+
+Either ends the current step, saves a checkpoint and leaves with exit code 75 ("try again", EX_TEMPFAIL of sysexits.h).
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+EXIT_CODE = 75
+ASK_EVERY = 60.0  # seconds; a time limit may be changed while the job runs
+RESERVE = 30.0  # seconds to spare beside the measured time of a step and a checkpoint
+
+
+def seconds_left(text: str) -> float | None:
+    """Parse squeue's time left, `[days-][hours:]minutes:seconds`; None if it is no time (UNLIMITED, INVALID)."""
+    match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
+    if not match:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+class Stop:
+    """Watches for reasons to leave."""
+
+    def __init__(self, ask_slurm: bool):
+        """`ask_slurm`: one process asks for all when the allocation ends."""
+        self._signal: int | None = None
+        self._end: float | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._received)
+        job = os.environ.get("SLURM_JOB_ID")
+        if ask_slurm and job:
+            self._ask(job)
+            threading.Thread(target=self._watch, args=(job,), daemon=True).start()
+
+    def _received(self, number: int, _frame) -> None:
+        self._signal = number
+
+    def _ask(self, job: str) -> None:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            answer = subprocess.run(
+                ["squeue", "--noheader", "--jobs", job, "--format", "%L"], capture_output=True, text=True, timeout=20
+            )
+            left = seconds_left(answer.stdout) if answer.returncode == 0 else None
+            if left is not None:
+                self._end = time.monotonic() + left
+
+    def _watch(self, job: str) -> None:
+        while True:
+            time.sleep(ASK_EVERY)
+            self._ask(job)
+
+    def reason(self, needed: float) -> str | None:
+        """Why to leave now, if there is a reason; `needed` is how long a step and a checkpoint may take, in seconds."""
+        if self._signal is not None:
+            return f"received {signal.Signals(self._signal).name}"
+        if self._end is not None and time.monotonic() + needed + RESERVE > self._end:
+            return "the allocation ends soon"
+        return None

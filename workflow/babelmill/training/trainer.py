@@ -1,0 +1,197 @@
+"""A run in progress: model, moving average, optimizer, and one step of what `plan.py` says.
+
+Process r of W takes micro-batches r, r + W, ...; how many processes there are changes nothing but the order in which
+floating-point numbers are added. Dropout is seeded by (seed, step, micro-batch). On CUDA nothing in a step waits for
+the device: the numbers of a step are read while the next one is running.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+import torch
+
+from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
+from babelmill.training import objectives, randomness
+from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
+from babelmill.training.distributed import Gradients, Processes
+from babelmill.training.metrics import summarize
+from babelmill.training.optim import MovingAverage, Optimizers, clip
+from babelmill.training.plan import Plan, Step, every_row, split
+from babelmill.training.randomness import DROPOUT, INITIALIZATION, VALIDATION
+
+COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
+
+
+@dataclasses.dataclass
+class Pending:
+    """A step whose numbers are still on the way from the device.
+
+    Attributes:
+        step: what was done.
+        numbers: sums by group of targets [groups x 3], how many processes want to leave, gradient norm; float64.
+        ready: when the numbers are there; None if they are.
+        data_seconds: this process's time for making micro-batches.
+    """
+
+    step: Step
+    numbers: torch.Tensor
+    ready: torch.cuda.Event | None
+    data_seconds: float
+
+    def read(self) -> tuple[np.ndarray, int, float]:
+        """The numbers: sums [groups, 3], processes that want to leave, gradient norm."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        *sums, leaving, norm = self.numbers.tolist()
+        return np.array(sums).reshape(-1, len(objectives.STATISTICS)), int(leaving), norm
+
+
+class Trainer:
+    """A run in progress: model, moving average, optimizer and data of one process.
+
+    Args:
+        settings: the stage's settings (`model`, `train`, `languages`).
+        config: shape of the model.
+        plan: of the training rows.
+        stream: the training tokens.
+        validation: token counts of the validation shards, and their tokens.
+        processes: this process among the others.
+    """
+
+    def __init__(
+        self,
+        settings,
+        config: GPTBertConfig,
+        plan: Plan,
+        stream: TokenStream,
+        validation: tuple[list[TokenCounts], TokenStream],
+        processes: Processes,
+    ):
+        train = settings.train
+        self.settings, self.train, self.config, self.plan = settings, train, config, plan
+        self.processes, self.device = processes, processes.device
+        self._stream = stream
+        self._validation_counts, self._validation_stream = validation
+        self._groups = 2 * len(settings.languages)
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
+        self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
+        self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
+        self.average.load_state_dict(self.model.state_dict())
+        self._gradients = Gradients(self.model, processes)
+        self._optimizers = Optimizers(self.model, train)
+        self._moving_average = MovingAverage(self.model, self.average, train.ema_decay)
+        self._compiled = self.device.type == "cuda"
+        if self._compiled:
+            self._compile()
+
+    def _compile(self) -> None:
+        """Compile block by block: the blocks are alike, so it costs one block's time a shape."""
+        torch._dynamo.config.recompile_limit = 64
+        for block in (*self.model.transformer.attention_layers, *self.model.transformer.mlp_layers):
+            block.compile(dynamic=False)
+
+    # One step.
+
+    def run_step(self, number: int, stop: bool = False) -> Pending:
+        """Do step `number`, counted from 0; `stop` tells the other processes that this one wants to leave."""
+        data_seconds = 0.0
+        step = self.plan.step(number)
+        micro_batches = self.plan.micro_batches(step)
+        mine = range(self.processes.rank, len(micro_batches), self.processes.size)
+        sums = torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
+        self._gradients.zero()
+        self.model.train()
+        for j in mine:
+            data_began = time.perf_counter()
+            batch = self._build(self._stream, micro_batches[j], step.length, step.weights)
+            data_seconds += time.perf_counter() - data_began
+            torch.manual_seed(randomness.key(self.train.seed, DROPOUT, number, j))
+            if j == mine[-1]:
+                self._gradients.last_backward()
+            loss, part = self._loss(self.model, batch)
+            loss.backward()
+            sums += part
+        self._gradients.reduce()
+        shared = torch.cat([sums.flatten(), torch.full((1,), float(stop), dtype=torch.float64, device=self.device)])
+        self.processes.sum_(shared)
+        norm, finite = clip(self._gradients.flat, self.train.clip_norm)
+        self._optimizers.step(step.learning_rate, finite)
+        self._moving_average.update(number)
+        numbers, ready = torch.cat([shared, norm.double()[None]]), None
+        if self.device.type == "cuda":
+            numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True).copy_(numbers, non_blocking=True)
+            ready = torch.cuda.Event()
+            ready.record()
+        return Pending(step, numbers, ready, data_seconds)
+
+    def _build(self, stream: TokenStream, rows: Rows, length: int, weights, use: int = 0) -> MicroBatch:
+        full = max(1, self.train.micro_batch_tokens // length)
+        return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
+
+    def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.precision == "bf16"):
+            hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
+            logits = model.logits(hidden.flatten(0, 1)[batch.positions])
+        return objectives.loss(logits, batch, self.train.z_loss_weight, self._groups)
+
+    # Validation.
+
+    @torch.no_grad()
+    def validate(self) -> dict:
+        """The whole validation split, each token masked or causal once in each kind of rows that training has.
+
+        The length is that of the first phase and the mask rate that of the last step, so that numbers compare along
+        the run.
+        """
+        length, result = self.train.sequence_lengths[0], {}
+        for prefix, model in (("", self.model), ("ema_", self.average)):
+            model.eval()
+            sums = torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
+            counts = np.zeros(self._groups, dtype=np.int64)
+            for kind in self.plan.objective.kinds:
+                rows = every_row(self._validation_counts, length, self.train.mask_rate_end, kind == "masked")
+                counts += group_counts(rows, self._groups)
+                micro_batches = split(rows, max(1, self.train.micro_batch_tokens // length))
+                for rows in micro_batches[self.processes.rank :: self.processes.size]:
+                    batch = self._build(self._validation_stream, rows, length, (0.0, 0.0), VALIDATION)
+                    sums += self._loss(model, batch)[1]
+            self.processes.sum_(sums)
+            summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, self.plan.objective)
+            del summary["z_loss"]
+            result |= {prefix + key: value for key, value in summary.items()}
+        return result
+
+    # State.
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Weights, moving average and optimizer state, by name."""
+        named = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        named |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
+        for i, state in enumerate(self._optimizers.state_dict()):
+            for j, values in state["state"].items():
+                named |= {f"optimizer.{i}.{j}.{name}": value for name, value in values.items()}
+        return named
+
+    def state(self) -> dict:
+        """What is no tensor: the optimizers' groups."""
+        return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()]}
+
+    def restore(self, tensors: dict[str, torch.Tensor], state: dict) -> None:
+        """Take up what `tensors` and `state` gave."""
+        for prefix, model in (("model.", self.model), ("average.", self.average)):
+            model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        states = [{"state": {}, "param_groups": groups} for groups in state["optimizers"]]
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer."):
+                _, i, j, key = name.split(".")
+                states[int(i)]["state"].setdefault(int(j), {})[key] = tensor
+        self._optimizers.load_state_dict(states)
+
+
+def group_counts(rows: Rows, groups: int) -> np.ndarray:
+    """Numbers of targets of each group, [groups] int64."""
+    counts = np.zeros(groups, dtype=np.int64)
+    np.add.at(counts, 2 * rows.language, rows.masked_targets)
+    np.add.at(counts, 2 * rows.language + 1, rows.causal_targets)
+    return counts
