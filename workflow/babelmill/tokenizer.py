@@ -1,0 +1,285 @@
+"""Stage `tokenizer`: train a byte-level BPE tokenizer on the training text of a model's languages, or adopt one.
+
+    python -m babelmill.tokenizer --settings results/settings/eng/tokenizer.json --corpora results/corpora/eng \\
+        --out results/tokenizers/eng --threads 8
+
+writes `tokenizer.json` and `manifest.json`, whose figures report the tokenizer's quality for each language. The same
+text gives the same bytes on every run and for every number of threads.
+
+The tokenizer is lossless for every Unicode text: no normaliser, all 256 bytes in the vocabulary, and pieces that cover
+the text. Its 16 special tokens have the ids 0 to 15, and texts become `<s> A`, pairs `<s> A <s> B`. What it learns is
+bounded by the pieces into which `PIECE` cuts a text, for a merge never crosses them.
+"""
+
+import argparse
+import logging
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from babelmill import config, manifest, stage
+from babelmill.documents import Documents
+from babelmill.files import UserError, atomic_write
+from babelmill.tokenizer_file import (
+    BOS,
+    EOS,
+    MASK,
+    PAD,
+    SPECIAL_TOKENS,
+    UNK,
+    load_tokenizer,
+    special_ids,
+    use_threads,
+    vocab_size,
+)  # fmt: skip
+from babelmill.tokenizer_report import count_tokens, measure, vocabulary_used
+
+log = logging.getLogger("babelmill.tokenizer")
+
+TRAINING_BYTES = 100_000_000  # of text. A piece seen for the first time costs about 80 bytes of memory a byte, and in
+# scripts without spaces most pieces are seen once; vocabularies of this size do not gain from more text (see README).
+REPORT_BYTES = 8_000_000  # of text a language, for the figures
+
+# Letters with the marks that belong to them, and the two joiners that Persian and Indic words contain.
+LETTER = r"[\p{L}\p{M}\u200C\u200D]"
+OTHER = r"[^\s\p{L}\p{M}\p{N}\u200C\u200D]"
+PIECE = "|".join(
+    [
+        # A word with the space and one sign before it; apostrophe, hyphen, middle dot and gershayim join its parts.
+        rf" ?{OTHER}?{LETTER}(?:{LETTER}|['’\-·״](?={LETTER})){{0,21}}",
+        rf" ?{OTHER}?\p{{N}}",  # digits stand alone: 1234 is four tokens, as arithmetic wants it
+        rf" ?{OTHER}{{1,16}}[\r\n]{{0,7}}",
+        r"\s{1,24}(?!\S)",  # white space but for the last of it, which belongs to the word that follows
+        r"\s{1,24}",
+    ]
+)
+
+# Text that a tokenizer must give back: what normalisers, trimmers and vocabularies without all bytes lose.
+PROBES = [
+    " two  spaces, tab\tand\r\nlines \n\n end ",
+    "ﬁ ² ① ½ Ａ é e\u0301 Å \u00a0\u200b\ufeff\u2028\x00\x7f",
+    "中文，日本語のテキスト。 ไทย हिन्दी ಕನ್ನಡ می‌خواهم עִבְרִית 한국어 ᏣᎳᎩ 👩‍👩‍👧🏽 𝔘𝔫𝔦 \U0010fffd",
+    *SPECIAL_TOKENS,
+    "a <mask> b<s>c",
+]
+
+
+def untrained() -> Tokenizer:
+    """The tokenizer with bytes only."""
+    tokenizer = Tokenizer(models.BPE(unk_token=UNK, ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECE), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def begin_with_bos(tokenizer: Tokenizer) -> None:
+    """Make a text `<s> A` and a pair `<s> A <s> B`: the form in which the models see text in training."""
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+    )
+
+
+def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokenizer:
+    """Train on batches of documents. The vocabulary has at most `size` entries; less if the text yields no more."""
+    tokenizer = untrained()
+    tokenizer.train_from_iterator(
+        batches,
+        trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=min_frequency,
+            # The space before <mask> is part of the word that it hides, so it goes with the mask.
+            special_tokens=[AddedToken(token, special=True, lstrip=token == MASK) for token in SPECIAL_TOKENS],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    tokenizer.encode_special_tokens = True
+    begin_with_bos(tokenizer)
+    return tokenizer
+
+
+# The text to train on.
+
+
+def shares(sizes: list[int], weights: str | float) -> list[float]:
+    """Each language's share: proportional to size ** exponent, where `size` is 1, `uniform` 0. They sum to 1."""
+    exponent = {"size": 1.0, "uniform": 0.0}.get(weights, weights)
+    powers = [size**exponent for size in sizes]
+    return [power / sum(powers) for power in powers]
+
+
+def text_to_train_on(
+    corpora: list[Documents], weights: str | float, limit: int = TRAINING_BYTES
+) -> Iterator[list[str]]:
+    """Documents in the proportions of `weights`, as much as there is text, at most `limit` bytes.
+
+    Documents are left out or repeated evenly over each corpus, so that its beginning does not speak for all of it.
+    """
+    sizes = [corpus.bytes() for corpus in corpora]
+    total = min(sum(sizes), limit)
+    for corpus, size, share in zip(corpora, sizes, shares(sizes, weights), strict=True):
+        if share:
+            yield from sample(corpus, rate=share * total / size)
+
+
+def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
+    """Each document 0, 1 or more times, so that at any place `rate` of the bytes so far were given, to a document."""
+    seen = given = 0
+    for texts, sizes in corpus.batches():
+        chosen = []
+        for text, size in zip(texts, sizes.tolist(), strict=True):
+            seen += size
+            while size and given + size / 2 <= rate * seen:
+                chosen.append(text)
+                given += size
+        yield chosen
+
+
+def missing_text(corpora: list[Documents], settings, entries: int) -> int:
+    """Bytes of text that are missing for the vocabulary that was asked for, estimated; `entries` is what came out.
+
+    The number of pairs that occur often enough grows like a power of the amount of text (Heaps' law), whose exponent
+    half of the text tells.
+    """
+    size = sum(corpus.bytes() for corpus in corpora)
+    half = train(
+        text_to_train_on(corpora, settings.mixture.weights, size // 2),
+        settings.tokenizer.vocab_size,
+        settings.tokenizer.min_frequency,
+    )
+    fixed = len(SPECIAL_TOKENS) + 256
+    merges, merges_of_half = entries - fixed, half.get_vocab_size() - fixed
+    exponent = min(max(math.log2(merges / merges_of_half), 0.3), 1.0) if merges_of_half > 0 else 1.0
+    return round(size * ((settings.tokenizer.vocab_size - fixed) / max(merges, 1)) ** (1 / exponent)) - size
+
+
+# A tokenizer of one's own.
+
+
+def adopt(source: str) -> Tokenizer:
+    """Load a tokenizer.json, or that of a repository on the Hub, and check that a model can be trained with it.
+
+    The post-processor is replaced, for the models see text as `<s> A`. UserError: no such file or repository, a
+    special token that is missing or not declared special, or a tokenizer that loses text.
+    """
+    tokenizer = load_tokenizer(find(source))
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    special = set(special_ids(tokenizer))
+    for token in (BOS, EOS, PAD, MASK):
+        if token not in vocabulary:
+            raise UserError(f"tokenizer.source: {source} has no token {token}; add it as a special token")
+        if vocabulary[token] not in special:
+            raise UserError(f"tokenizer.source: in {source} the token {token} is not special; declare it so")
+    begin_with_bos(tokenizer)
+    check_lossless(tokenizer, PROBES, f"tokenizer.source: {source}")
+    return tokenizer
+
+
+def find(source: str) -> str:
+    """The path of a tokenizer.json that is named by its path or by a repository on the Hub."""
+    if Path(source).is_file():
+        return source
+    if source.endswith(".json") or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
+        raise UserError(f"tokenizer.source: {source}: no such file")
+    try:
+        return huggingface_hub.hf_hub_download(source, "tokenizer.json")
+    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"tokenizer.source: {source} is no file here, and its tokenizer.json does not come from the Hub ({reason})"
+        ) from None
+
+
+def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
+    """UserError with the place of the first difference unless decoding gives back every text."""
+    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    for text, again in zip(texts, tokenizer.decode_batch(ids, skip_special_tokens=False), strict=True):
+        if text != again:
+            i = next(
+                (i for i, (a, b) in enumerate(zip(text, again, strict=False)) if a != b), min(len(text), len(again))
+            )
+            part = slice(max(i - 5, 0), i + 15)
+            raise UserError(
+                f"{where} is not lossless: {text[part]!r} becomes {again[part]!r};"
+                " use one that is byte-level and has no normaliser"
+            )
+
+
+def excerpt(corpus: Documents) -> Iterator[list[str]]:
+    """Documents from all over a corpus for the figures."""
+    return text_to_train_on([corpus], "size", REPORT_BYTES)
+
+
+def report(tokenizer: Tokenizer, corpora: dict[str, Path]) -> dict[str, dict[str, float]]:
+    """Quality for each language, on its validation text (on training text where none was set aside)."""
+    figures = {}
+    for language, folder in corpora.items():
+        training = Documents(folder / "train.parquet")
+        held_out = Documents(folder / "validation.parquet")
+        measured = measure(
+            tokenizer, text_to_train_on([held_out if held_out.count else training], "size", REPORT_BYTES)
+        )
+        counts = count_tokens(tokenizer, text_to_train_on([training], "size", REPORT_BYTES))
+        measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)
+        if measured["round_trip_rate"] < 1:
+            raise UserError(f"{folder}: the tokenizer does not give every document back; use a lossless one")
+        figures[language] = {key: round(value, 4) for key, value in measured.items()}
+        log.info("%s: %s", language, ", ".join(f"{key} {value:.3f}" for key, value in figures[language].items()))
+    return figures
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train or adopt the tokenizer of a model."""
+    settings = config.read_settings(args.settings, "tokenizer")
+    use_threads(args.threads)
+    for folder in args.corpora:
+        manifest.verify(folder, "train.parquet", "validation.parquet")
+    corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
+    size = sum(corpus.bytes() for corpus in corpora)
+    wanted = settings.tokenizer.vocab_size
+    if settings.tokenizer.source:
+        log.info("adopting %s", settings.tokenizer.source)
+        tokenizer = adopt(settings.tokenizer.source)
+    else:
+        log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
+        texts = text_to_train_on(corpora, settings.mixture.weights)
+        tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
+        if (entries := vocab_size(tokenizer)) < wanted:
+            missing = missing_text(corpora, settings, entries)
+            raise UserError(
+                f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
+                f" yields {entries} entries; add about {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
+                f" {entries} or less for model {settings.name}"
+            )
+    figures = {
+        "vocab_size": vocab_size(tokenizer),
+        "bytes": size,
+        "report": report(tokenizer, dict(zip(settings.languages, args.corpora, strict=True))),
+    }
+    with atomic_write(args.out / "tokenizer.json", "w") as file:
+        file.write(tokenizer.to_str(pretty=True))
+    manifest.write(args.out, settings, ["tokenizer.json"], upstream=args.corpora, figures=figures)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--corpora", required=True, nargs="+", type=stage.folder, help="corpora, in order of languages")
+    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/tokenizers/{model}")
+    parser.add_argument("--threads", type=int, default=1)
+    sys.exit(stage.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
