@@ -104,6 +104,11 @@ def gpus(wildcards):
     return CONFIG.model(wildcards.model).sections["resources"].gpus
 
 
+def attempt_number(wildcards, attempt):
+    """1, then 2, 3, ... when a profile's `retries` repeat a job."""
+    return attempt
+
+
 def converted(models):
     """The deliverables of a list of models."""
     return expand("converted/{model}", model=models)

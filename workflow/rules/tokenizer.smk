@@ -2,11 +2,12 @@
 
 
 rule tokenizer:
-    """Train the model's byte-level BPE tokenizer on the training split of its languages."""
+    """Train the model's byte-level BPE tokenizer on the training split of its languages; measure it on the other."""
     input:
         settings=settings("tokenizer"),
         corpora=languages("results/corpora/{language}/manifest.json"),
         text=languages("results/corpora/{language}/train.parquet"),
+        validation=languages("results/corpora/{language}/validation.parquet"),
     output:
         tokenizer="results/tokenizers/{model}/tokenizer.json",
         manifest="results/tokenizers/{model}/manifest.json",

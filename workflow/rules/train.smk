@@ -29,10 +29,11 @@ rule train:
     threads: 8
     resources:
         gpu=gpus,
+        attempt=attempt_number,
         mem_mb=16000,
         runtime=720,
     shell:
-        "torchrun --standalone --nproc-per-node $(( {resources.gpu} > 1 ? {resources.gpu} : 1 ))"
-        " -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
+        "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
         " --shards {input.shards:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
-        " --threads {threads} --log {log:q}"
+        " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --threads {threads}"
+        " --attempt {resources.attempt} --log {log:q}"
