@@ -1,0 +1,123 @@
+"""Stage `shards`: tokenize both splits of a language into one stream of tokens each.
+
+    python -m babelmill.shards --settings results/settings/eng/shards.json --language eng \\
+        --tokenizer results/tokenizers/eng --corpus results/corpora/eng --out results/shards/eng/eng --threads 8
+
+writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`. Every
+document is there as `<s>` text `</s>`; a special token's name inside it is ordinary text.
+
+The work is a pipeline over batches of about 1 MB: this thread reads Parquet and writes tokens, while several threads
+encode (`tokenizers` works outside Python's lock, on all cores). Several batches under way also keep the cores busy
+when a batch is one long document. Results are taken in the order of the documents, so that the bytes are the same on
+every run and for every number of threads, and memory does not depend on the size of the corpus.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from babelmill import config, manifest, stage
+from babelmill.documents import Documents
+from babelmill.files import UserError, sha256
+from babelmill.shard_file import write_shard
+from babelmill.tokenizer_file import BOS, EOS, encode, load_tokenizer, use_threads, vocab_size
+
+log = logging.getLogger("babelmill.shards")
+
+MOST_BATCHES = 16  # under way at once: an encoded batch takes up to 50 MB
+PROGRESS_SECONDS = 10
+
+
+def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """The documents' tokens in order. Yields (tokens, number of tokens of each document, UTF-8 bytes) of batches."""
+    waiting: deque = deque()
+    workers = min(threads + 1, MOST_BATCHES)
+    with ThreadPoolExecutor(workers) as pool:
+        for texts, sizes in corpus.batches():
+            waiting.append((pool.submit(encode, tokenizer, texts), int(sizes.sum())))
+            if len(waiting) > workers:
+                future, size = waiting.popleft()
+                yield *future.result(), size
+        while waiting:
+            future, size = waiting.popleft()
+            yield *future.result(), size
+
+
+def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tuple[np.ndarray, np.ndarray]:
+    """Put `<s>` before and `</s>` after each document. `tokens`: all documents' in a row, `lengths`: of each."""
+    lengths = lengths + 2
+    ends = np.cumsum(lengths)
+    stream = np.empty(len(tokens) + 2 * len(lengths), tokens.dtype)
+    text = np.ones(len(stream), bool)
+    text[ends - lengths] = text[ends - 1] = False
+    stream[ends - lengths] = bos
+    stream[ends - 1] = eos
+    stream[text] = tokens
+    return stream, lengths
+
+
+def build(tokenizer: Tokenizer, digest: str, corpus: Documents, path: Path, threads: int) -> dict[str, int]:
+    """Write the shard of one split and return its number of documents, tokens and bytes of text."""
+    bos, eos = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    documents = size = 0
+    began = reported = time.monotonic()
+    with write_shard(path, corpus.count, vocab_size(tokenizer), digest) as writer:
+        for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
+            writer.append(*enclose(tokens, lengths, bos, eos))
+            documents += len(lengths)
+            size += text_bytes
+            if time.monotonic() - reported > PROGRESS_SECONDS:
+                reported = time.monotonic()
+                rate = size / 1e6 / (reported - began)
+                log.info("%s: %.0f %% of the documents, %.1f MB/s", path.stem, 100 * documents / corpus.count, rate)
+    return {"documents": documents, "tokens": writer.tokens, "bytes": size}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Build the shards of a language."""
+    settings = config.read_settings(args.settings, "shards")
+    use_threads(args.threads)
+    manifest.verify(args.tokenizer, "tokenizer.json")
+    manifest.verify(args.corpus, "train.parquet", "validation.parquet")
+    path = args.tokenizer / "tokenizer.json"
+    tokenizer, digest = load_tokenizer(path), sha256(path)
+    corpora = {split: Documents(args.corpus / f"{split}.parquet") for split in ("train", "validation")}
+    if not corpora["validation"].count:
+        raise UserError(
+            f"the corpus of {args.language} has no validation documents, which training and evaluation need;"
+            " set corpus.validation_share above 0 or name corpus.validation_files"
+        )
+    figures: dict[str, dict[str, int]] = {"documents": {}, "tokens": {}, "bytes": {}}
+    for split, corpus in corpora.items():
+        counts = build(tokenizer, digest, corpus, args.out / f"{split}.safetensors", args.threads)
+        for name, count in counts.items():
+            figures[name][split] = count
+        log.info(
+            "%s %s: %d documents, %.2f million tokens, %.2f bytes a token",
+            args.language, split, counts["documents"], counts["tokens"] / 1e6, counts["bytes"] / counts["tokens"],
+        )  # fmt: skip
+    files = [f"{split}.safetensors" for split in corpora]
+    manifest.write(args.out, settings, files, upstream=[args.tokenizer, args.corpus], figures=figures)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--language", required=True, help="the language's code")
+    parser.add_argument("--tokenizer", required=True, type=stage.folder, help="results/tokenizers/{model}")
+    parser.add_argument("--corpus", required=True, type=stage.folder, help="results/corpora/{language}")
+    parser.add_argument("--out", required=True, type=stage.folder, help="output folder")
+    parser.add_argument("--threads", type=int, default=1)
+    sys.exit(stage.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
