@@ -157,8 +157,11 @@ def _lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[tuple[in
         offset += len(block)
 
 
-def batch_of(columns: dict[str, list]) -> pa.RecordBatch:
-    """A batch of `SCHEMA` from lists; columns that are not given are null. Lone surrogates become U+FFFD."""
+def batch_of(columns: dict[str, list], tally: Tally | None = None) -> pa.RecordBatch:
+    """A batch of `SCHEMA` from lists; columns that are not given are null.
+
+    Lone surrogates (`"\\ud800"` in JSON), which UTF-8 cannot hold, become U+FFFD; `tally` counts such documents.
+    """
     count = len(columns["text"])
     arrays = []
     for field in SCHEMA:
@@ -169,7 +172,10 @@ def batch_of(columns: dict[str, list]) -> pa.RecordBatch:
         try:
             arrays.append(pa.array(values, pa.string()))
         except (UnicodeEncodeError, pa.ArrowTypeError, pa.ArrowInvalid):
-            arrays.append(pa.array([_as_text(value) for value in values], pa.string()))
+            texts = [_as_text(value) for value in values]
+            if tally and field.name == "text":
+                tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(values, texts, strict=True))
+            arrays.append(pa.array(texts, pa.string()))
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -207,7 +213,7 @@ def _read_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.
 
 
 def _read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, column: str) -> Iterator[pa.RecordBatch]:
-    """An object a line. A lone surrogate (`"\\ud800"`), which UTF-8 cannot hold, becomes U+FFFD and is counted."""
+    """An object a line; its other keys but for the metadata are left out."""
     scan = json.JSONDecoder().scan_once
     first = True
     for number, lines in _lines(path, stream, tally):
@@ -241,20 +247,7 @@ def _read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, column: str) ->
             first = False
             rows.append(row)
             texts.append(text)
-        yield batch_of(
-            {"text": _without_surrogates(texts, tally)} | {name: [r.get(name) for r in rows] for name in METADATA}
-        )
-
-
-def _without_surrogates(texts: list[str | None], tally: Tally) -> list[str | None]:
-    """Replace lone surrogates by U+FFFD, counting the documents."""
-    try:
-        "".join(filter(None, texts)).encode("utf-8")
-        return texts
-    except UnicodeEncodeError:
-        clean = [text and SURROGATE.sub("\ufffd", text) for text in texts]
-        tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(texts, clean, strict=True))
-        return clean
+        yield batch_of({"text": texts} | {name: [row.get(name) for row in rows] for name in METADATA}, tally)
 
 
 def _read_csv(path: Path, stream: pa.NativeFile, tally: Tally, column: str) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,102 @@
+"""Speed and memory of the stage `corpus` on real text.
+
+    python benchmarks/corpus.py [--texts FOLDER] [--megabytes 128]
+
+Makes JSONL and Parquet files of that size (and of three times that size, to show that memory does not grow), with one
+document in ten an exact duplicate, and runs the stage on them: as it comes, and with all cleaning on. Prints MB/s of
+text a core (CPU time of the whole process, start included), the ratio to bare reading in the same run, and the peak
+memory less the digests.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from real_text import documents, enlarge
+
+ROOT = Path(__file__).parents[1]
+CLEANING = {"normalization": "NFC", "control_characters": "remove", "min_characters": 20}
+BARE = {
+    "jsonl": "import json, sys; [json.loads(line)['text'] for line in open(sys.argv[1], encoding='utf-8')]",
+    "parquet": "import pyarrow.parquet as q, sys; [b for b in q.ParquetFile(sys.argv[1]).iter_batches(1000)]",
+}
+SETTINGS = """
+import json, sys
+from babelmill.config import Configuration
+values = {"languages": {"eng": {"corpus": json.loads(sys.argv[1])}}}
+print(json.dumps(Configuration([("benchmark", values)]).settings("eng", "corpus")))
+"""
+
+
+def make(texts: list[str], size: int, folder: Path) -> tuple[float, int]:
+    """Write corpus.jsonl and corpus.parquet; returns megabytes of text and documents."""
+    total = count = 0
+    schema = pa.schema({"text": pa.string(), "category": pa.string()})
+    with (
+        open(folder / "corpus.jsonl", "w", encoding="utf-8") as file,
+        pq.ParquetWriter(folder / "corpus.parquet", schema, compression="snappy") as parquet,
+    ):
+        group = []
+        for i, text in enumerate(enlarge(texts, size)):
+            copies = 2 if i % 9 == 0 else 1
+            group += [{"text": text, "category": f"category-{i % 5}"}] * copies
+            total += copies * len(text.encode())
+            count += copies
+            if len(group) >= 1000:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in group)
+                parquet.write_table(pa.Table.from_pylist(group, schema=schema))
+                group = []
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in group)
+        parquet.write_table(pa.Table.from_pylist(group, schema=schema))
+    return total / 1e6, count
+
+
+def measure(command: list[str], folder: Path) -> tuple[float, float, float]:
+    """(CPU seconds, wall seconds, peak MB) of a command."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"failed: {' '.join(command)}")
+    return usage.ru_utime + usage.ru_stime, time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    """Run all cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
+    parser.add_argument("--megabytes", type=int, default=128)
+    args = parser.parse_args()
+    texts = documents(args.texts)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        print(f"{'input':<10}{'MB':>6}{'documents':>11}{'cleaning':>10}{'MB/s/core':>11}{'of bare':>9}{'peak MB':>9}")
+        for factor in (1, 3):
+            size, count = make(texts, factor * args.megabytes * 10**6, folder)
+            for kind, program in BARE.items():
+                bare = measure([sys.executable, "-c", program, f"corpus.{kind}"], folder)[0]
+                for cleaning in ({}, CLEANING):
+                    corpus = json.dumps({"files": [f"corpus.{kind}"]} | cleaning)
+                    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+                    settings = [sys.executable, "-c", SETTINGS, corpus]
+                    done = subprocess.run(settings, cwd=folder, env=environment, capture_output=True, check=True)
+                    (folder / "settings.json").write_bytes(done.stdout)
+                    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out"]
+                    cpu, _, peak = measure(command, folder)
+                    print(
+                        f"{kind:<10}{size:>6.0f}{count:>11,}{'all' if cleaning else 'none':>10}"
+                        f"{size / cpu:>11.1f}{bare / cpu:>9.2f}{peak:>9.0f}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
