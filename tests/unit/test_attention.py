@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
+from babelmill.model.attention import attention, position_buckets, visible
 
-from babelmill.model.attention import attention, position_buckets
-
-MODES = ["sdpa", "plain"]
+MODES = ["plain", "sdpa", "cpu"]
 
 
 def tensors(queries=19, keys=19, batch=2, heads=3, size=8, requires_grad=False):
@@ -39,7 +38,7 @@ def test_equals_the_formula(implementation, queries):
     inputs = tensors(queries=queries)
     buckets = position_buckets(queries, 19, 32, 512)
     allowed = torch.rand(2, 1, queries, 19, generator=torch.Generator().manual_seed(1)) < 0.6
-    context, _ = attention(*inputs, buckets, allowed, implementation=implementation)
+    context, _ = attention(*inputs, buckets, visible(allowed, torch.float64), implementation=implementation)
     torch.testing.assert_close(context, formula(*inputs, buckets, allowed), rtol=0, atol=1e-12)
 
 
@@ -52,7 +51,7 @@ def test_gradients_are_those_of_autograd(implementation):
     allowed[:, :, 2] = False
 
     def run(*inputs):
-        return attention(*inputs, buckets, allowed, implementation=implementation)[0]
+        return attention(*inputs, buckets, visible(allowed, torch.float64), implementation=implementation)[0]
 
     assert torch.autograd.gradcheck(run, inputs)
 
@@ -62,7 +61,9 @@ def test_query_without_keys_gives_zeros_and_finite_gradients(implementation):
     inputs = tensors(requires_grad=True)
     allowed = torch.ones(2, 1, 19, 19, dtype=torch.bool)
     allowed[1, :, 7:] = False
-    context, _ = attention(*inputs, position_buckets(19, 19, 32, 512), allowed, implementation=implementation)
+    context, _ = attention(
+        *inputs, position_buckets(19, 19, 32, 512), visible(allowed, torch.float64), implementation=implementation
+    )
     assert (context[1, :, 7:] == 0).all() and (context[0] != 0).all()
     context.square().sum().backward()
     assert all(tensor.grad.isfinite().all() for tensor in inputs)
@@ -72,11 +73,10 @@ def test_query_without_keys_gives_zeros_and_finite_gradients(implementation):
 def test_dropout_drops_weights_and_keeps_the_mean(implementation):
     torch.manual_seed(0)
     inputs = tensors()
-    buckets, allowed = position_buckets(19, 19, 32, 512), torch.ones(1, 1, 19, 19, dtype=torch.bool)
-    expected, _ = attention(*inputs, buckets, allowed, implementation=implementation)
-    runs = torch.stack(
-        [attention(*inputs, buckets, allowed, dropout=0.3, implementation=implementation)[0] for _ in range(2000)]
-    )
+    buckets, everything = position_buckets(19, 19, 32, 512), torch.ones(1, 1, 19, 19, dtype=torch.bool)
+    arguments = (*inputs, buckets, visible(everything, torch.float64))
+    expected, _ = attention(*arguments, implementation=implementation)
+    runs = torch.stack([attention(*arguments, dropout=0.3, implementation=implementation)[0] for _ in range(2000)])
     error = runs.std(0) / 2000**0.5
     assert ((runs.mean(0) - expected).abs() < 6 * error).all()
     assert error.min() > 0
@@ -84,10 +84,27 @@ def test_dropout_drops_weights_and_keeps_the_mean(implementation):
 
 def test_plain_returns_the_weights():
     inputs = tensors()
-    allowed = torch.ones(1, 1, 19, 19, dtype=torch.bool).tril()
-    context, weights = attention(*inputs, position_buckets(19, 19, 32, 512), allowed, implementation="plain")
+    backwards = visible(torch.ones(1, 1, 19, 19, dtype=torch.bool).tril(), torch.float64)
+    context, weights = attention(*inputs, position_buckets(19, 19, 32, 512), backwards, implementation="plain")
+    assert (weights.triu(1) == 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 19, dtype=torch.float64))
     torch.testing.assert_close(weights @ inputs[2], context)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("implementation", MODES)
+def test_half_precision(implementation, dtype):
+    """Near the exact result, and zeros (no NaN) for a query without keys, in types with few digits or a small range."""
+    inputs = tensors()
+    allowed = torch.ones(1, 1, 19, 19, dtype=torch.bool).tril()
+    allowed[:, :, 4] = False
+    buckets = position_buckets(19, 19, 32, 512)
+    exact, _ = attention(*inputs, buckets, visible(allowed, torch.float64), implementation="plain")
+    inputs = [tensor.to(dtype) for tensor in inputs]
+    context, _ = attention(*inputs, buckets, visible(allowed, dtype), implementation=implementation)
+    assert context.dtype == dtype
+    assert (context[:, :, 4] == 0).all()
+    assert (context - exact).abs().max() < 0.05
 
 
 def test_distances_beyond_the_table_share_its_last_rows():

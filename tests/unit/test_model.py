@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from babelmill.model.attention import position_buckets, visible
+from babelmill.model.dropout import Dropout
+from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
 from safetensors import safe_open
 from torch.nn import functional as F
-
-from babelmill.model.attention import position_buckets
-from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
 
 GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
 SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT
@@ -44,7 +44,7 @@ def tiny(**changes):
     return GPTBert(GPTBertConfig(**shape | changes))
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "plain"])
+@pytest.mark.parametrize("implementation", ["auto", "sdpa", "plain"])
 def test_equals_the_published_implementation(golden, model, implementation):
     """Hidden states, logits, loss, z-loss and every gradient of a batch with padding, segments and both objectives."""
     _, tensors = golden
@@ -146,6 +146,29 @@ def test_activation_checkpointing_changes_no_number(switches):
         torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("layer", [1, 2])
+def test_gradient_of_an_inner_layer(layer):
+    """A loss on some layer's output has the gradients of a model that ends there, a second time too (mixing keeps state)."""
+    model = tiny().eval()
+    input_ids, segments = torch.arange(20)[None], torch.zeros(1, 20, dtype=torch.long)
+
+    def outputs(model):
+        hidden, relative = model.embedding(input_ids)
+        seen = visible(training_mask(segments, torch.tensor([False])), torch.float32)
+        return model.transformer(hidden, relative, position_buckets(20, 20, 32, 512), seen)[0]
+
+    shorter = tiny(num_hidden_layers=layer).eval()
+    shorter.load_state_dict(model.state_dict(), strict=False)
+    outputs(shorter)[-1].square().mean().backward()
+    loss = outputs(model)[layer].square().mean()
+    for _ in range(2):
+        model.zero_grad()
+        loss.backward(retain_graph=True)
+        for name, parameter in shorter.named_parameters():
+            if not name.startswith("classifier"):
+                torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad, rtol=1e-4, atol=1e-7)
+
+
 def test_ltg_bert_has_neither_gate_nor_mixing():
     names = tiny(gate=False, layer_mixing=False).state_dict().keys()
     assert not any("dwa" in name or "in_proj_vg" in name for name in names)
@@ -156,3 +179,16 @@ def test_longer_than_max_position_embeddings():
     model = tiny().eval()
     input_ids = torch.arange(600)[None] % 50
     assert model(input_ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout(dtype):
+    """Drops its share, scales the rest, repeats itself with the seed, and is off in evaluation."""
+    dropout, ones = Dropout(0.3), torch.ones(301, 333, dtype=dtype)
+    torch.manual_seed(0)
+    first, second = dropout(ones), dropout(ones)
+    torch.manual_seed(0)
+    assert torch.equal(first, dropout(ones)) and not torch.equal(first, second)
+    assert sorted(first.unique().tolist()) == [0.0, pytest.approx(1 / 0.7, rel=0.01)]
+    assert (first == 0).float().mean().item() == pytest.approx(0.3, abs=5 * (0.21 / ones.numel()) ** 0.5)
+    assert torch.equal(dropout.eval()(ones), ones)

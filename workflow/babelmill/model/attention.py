@@ -1,4 +1,4 @@
-"""Attention with relative positions (DeBERTa's disentangled scores): one function, `attention()`, several implementations.
+"""Attention with relative positions (DeBERTa's disentangled scores): one function, several implementations.
 
 The score of query i and key j is (q_i.k_j + q_i.K[b] + k_j.Q[b]) / sqrt(3 d), where b is the bucket of the distance
 i - j and K, Q are tables of 63 rows. Products with the 63 rows are made first and then spread over the T x T scores,
@@ -9,9 +9,13 @@ This file is shipped inside exported models: it imports nothing but torch and th
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from .dropout import keep_mask
 
 
 def _log_bucket(distance: int, bucket_size: int, max_position: int) -> int:
@@ -32,11 +36,11 @@ def _bucket_starts(bucket_size: int, max_position: int) -> list[int]:
 def position_buckets(
     queries: int, keys: int, bucket_size: int, max_position: int, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """Rows of the position tables for the last `queries` of `keys` positions, [queries, keys] int64 in 0..2 bucket_size - 2.
+    """Rows of the position tables for the last `queries` of `keys` positions, [queries, keys] int64.
 
-    With `queries` < `keys` these are the new positions of a sequence whose first keys are cached. Distances of
-    `max_position` and more count as `max_position - 1`. Made of comparisons on the device: nothing waits for the host,
-    and no rounding of a logarithm differs between devices.
+    Rows are 0..2 bucket_size - 2, the middle one for distance 0. With `queries` < `keys` these are the new positions
+    of a sequence whose first keys are cached. Distances of `max_position` and more count as `max_position - 1`. Made
+    of comparisons on the device: nothing waits for the host, and no rounding of a logarithm differs between devices.
     """
     distance = torch.arange(1 - queries, keys, device=device)
     bucket = torch.zeros_like(distance)
@@ -47,18 +51,100 @@ def position_buckets(
     return rows[keys - 1 + query[:, None] - key[None, :]]
 
 
-def _spread(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """table [B, n, T, R] and index [T, S] to [B, n, T, S]: element (t, s) is table[t, index[t, s]]."""
-    batch, heads, length, rows = table.shape
-    flat = index + torch.arange(length, device=index.device)[:, None] * rows
-    return table.flatten(2).index_select(2, flat.flatten()).view(batch, heads, length, index.size(1))
+class Visible(NamedTuple):
+    """Who may attend to whom, in the form that `attention` uses.
+
+    penalty: added to the scores, [B or 1, n or 1, Tq, Tk]: 0 where the query may attend to the key, a large negative
+        number where not (finite, since a row of infinities has no softmax).
+    alive: [B or 1, n or 1, Tq, 1]: 0 for a query that may attend to nothing, else 1.
+    """
+
+    penalty: torch.Tensor
+    alive: torch.Tensor
 
 
-def position_bias(query, key, query_table, key_table, buckets, scale: float) -> torch.Tensor:
-    """The position part of the scores, [B, n, Tq, Tk]: (q_i.K[b(i, j)] + k_j.Q[b(i, j)]) * scale."""
-    content_to_position = (query * scale) @ key_table.transpose(-1, -2)  # [B, n, Tq, R]
-    position_to_content = (key * scale) @ query_table.transpose(-1, -2)  # [B, n, Tk, R]
-    return _spread(content_to_position, buckets) + _spread(position_to_content, buckets.T).transpose(-1, -2)
+def visible(allowed: torch.Tensor, dtype: torch.dtype) -> Visible:
+    """The form that `attention` uses of `allowed`: bool, True where the query (dimension 2) may see the key (3)."""
+    penalty = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    penalty.masked_fill_(~allowed, torch.finfo(dtype).min / 2)
+    return Visible(penalty, allowed.any(-1, keepdim=True).to(dtype))
+
+
+def compute_dtype(x: torch.Tensor) -> torch.dtype:
+    """The type in which matrix products of `x` are made: that of autocast where it is on."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def _flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the scores [Tq * Tk] find their position parts in flattened [Tq, size] and [Tk, size] products."""
+    queries, keys = (torch.arange(length, device=buckets.device) * size for length in buckets.shape)
+    return (queries[:, None] + buckets).flatten(), (keys[None, :] + buckets).flatten()
+
+
+def _spread(products: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """products [N, T, R] and flat index [M] to [N, M]. In float32 at least, for the gradient's long sums."""
+    products = products.to(torch.promote_types(products.dtype, torch.float32)).flatten(1)
+    return products.gather(1, index.expand(len(products), -1))
+
+
+def _position_bias(query, key, query_table, key_table, buckets) -> torch.Tensor:
+    """The position part of the scores before scaling, [B, n, Tq, Tk]: q_i.K[b(i, j)] + k_j.Q[b(i, j)]."""
+    rows, columns = _flat_indices(buckets, key_table.size(1))
+    content_to_position = (query @ key_table.mT).flatten(0, 1)
+    position_to_content = (key @ query_table.mT).flatten(0, 1)
+    bias = _spread(content_to_position, rows) + _spread(position_to_content, columns)
+    return bias.view(*query.shape[:3], key.size(2))
+
+
+class _CPUAttention(torch.autograd.Function):
+    """Attention with its gradient written out; on CPUs, where PyTorch's `sdpa` trains through a dozen operations.
+
+    Arguments and result as in `attention`. Saved for the backward pass are the weights before and after dropout.
+    """
+
+    @staticmethod
+    def forward(ctx, query, key, value, query_table, key_table, buckets, penalty, alive, dropout):
+        batch, heads, _, size = query.shape
+        scale = 1.0 / math.sqrt(3 * size)
+        q, k, v = (x.reshape(batch * heads, -1, size) for x in (query, key, value))
+        q_table, k_table = ((x * scale).repeat(batch, 1, 1) for x in (query_table, key_table))
+        rows, columns = (index.expand(len(q), -1) for index in _flat_indices(buckets, key_table.size(1)))
+
+        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
+        part = torch.gather(torch.bmm(q, k_table.mT).flatten(1), 1, rows)
+        scores.flatten(1).add_(part)
+        torch.gather(torch.bmm(k, q_table.mT).flatten(1), 1, columns, out=part)
+        scores.flatten(1).add_(part)
+        scores.unflatten(0, (batch, heads)).add_(penalty)
+        weights = torch.softmax(scores, -1)
+
+        dropped = torch.mul(weights, keep_mask(weights.shape, dropout), out=scores) if dropout else weights
+        factor = alive / (1 - dropout)
+        context = torch.bmm(dropped, v).unflatten(0, (batch, heads)) * factor
+        ctx.save_for_backward(q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context)
+        ctx.scale = scale
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context = ctx.saved_tensors
+        batch, heads = gradient.shape[:2]
+        mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # of the weights' gradient under the weights
+        gradient = (gradient * factor).reshape(q.shape)
+        d_value = torch.bmm(dropped.mT, gradient)
+        d_scores = torch.bmm(gradient, v.mT).mul_(dropped).addcmul_(weights, mean, value=-1)
+
+        wide = d_scores.to(torch.promote_types(d_scores.dtype, torch.float32)).flatten(1)  # long sums follow
+        c2p = wide.new_zeros(len(q), q.size(1) * k_table.size(1)).scatter_add_(1, rows, wide)
+        p2c = wide.new_zeros(len(q), k.size(1) * k_table.size(1)).scatter_add_(1, columns, wide)
+        c2p, p2c = (x.view(len(q), -1, k_table.size(1)).to(q.dtype) for x in (c2p, p2c))
+        d_query = torch.bmm(c2p, k_table).baddbmm_(d_scores, k, alpha=ctx.scale)
+        d_key = torch.bmm(p2c, q_table).baddbmm_(d_scores.mT, q, alpha=ctx.scale)
+        d_tables = (torch.bmm(p2c.mT, k), torch.bmm(c2p.mT, q))
+        d_tables = (x.unflatten(0, (batch, heads)).sum(0) * ctx.scale for x in d_tables)
+        return *(x.unflatten(0, (batch, heads)) for x in (d_query, d_key, d_value)), *d_tables, None, None, None, None
 
 
 def attention(
@@ -68,9 +154,9 @@ def attention(
     query_table: torch.Tensor,
     key_table: torch.Tensor,
     buckets: torch.Tensor,
-    allowed: torch.Tensor,
+    visible: Visible,
     dropout: float = 0.0,
-    implementation: str = "sdpa",
+    implementation: str = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Weighted values, and the attention weights where the implementation has them.
 
@@ -79,19 +165,23 @@ def attention(
         key, value: [B, n, Tk, d].
         query_table, key_table: [n, R, d], the projected relative positions (Q and K above).
         buckets: [Tq, Tk] int64, from `position_buckets`.
-        allowed: bool, broadcastable to [B, n, Tq, Tk]; True where the query may attend to the key. A query that may
-            attend to nothing gets zeros.
+        visible: from the function of this name. A query that may attend to nothing gets zeros.
         dropout: probability of dropping an attention weight.
-        implementation: "sdpa" (PyTorch's fused kernels) or "plain" (the formula; also returns the weights).
+        implementation: "plain" (the formula; also returns the weights), "sdpa" (PyTorch's fused kernels), "cpu" (the
+            fast one for training on a CPU), or "auto": "cpu" or "sdpa".
 
     Returns:
         values [B, n, Tq, d]; weights [B, n, Tq, Tk] from "plain", else None.
     """
+    if implementation == "auto":
+        implementation = "cpu" if query.device.type == "cpu" and query.requires_grad else "sdpa"
+    if implementation == "cpu":
+        tensors = (query, key, value, query_table, key_table, buckets)
+        return _CPUAttention.apply(*tensors, *visible, dropout), None
     scale = 1.0 / math.sqrt(3 * query.size(-1))
-    bias = position_bias(query, key, query_table, key_table, buckets, scale)
+    bias = _position_bias(query, key, query_table, key_table, buckets) * scale + visible.penalty
     if implementation == "sdpa":
-        bias = bias.masked_fill(~allowed, -math.inf)
-        return F.scaled_dot_product_attention(query, key, value, bias, dropout, scale=scale), None
-    scores = query @ key.transpose(-1, -2) * scale + bias
-    weights = scores.masked_fill(~allowed, -math.inf).softmax(-1).masked_fill(~allowed, 0.0)
+        bias = bias.to(query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, bias, dropout, scale=scale) * visible.alive, None
+    weights = ((query @ key.mT * scale + bias).softmax(-1) * visible.alive).to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights

@@ -15,7 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .attention import attention, position_buckets
+from .attention import attention, compute_dtype, position_buckets, visible
+from .dropout import Dropout
+from .mixing import LayerMixing
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.word_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.word_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps, elementwise_affine=False)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.relative_embedding = nn.Parameter(torch.empty(2 * config.position_bucket_size - 1, config.hidden_size))
         self.relative_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
 
@@ -85,13 +87,13 @@ class Attention(nn.Module):
             self.in_proj_v = nn.Linear(size, size)
         self.post_layer_norm = nn.LayerNorm(size, config.layer_norm_eps, elementwise_affine=False)
         self.out_proj = nn.Linear(size, size)
-        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
         """[..., T, H] to [..., n, T, d]."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
 
-    def forward(self, hidden, relative, buckets, allowed, implementation="sdpa", cache=None):
+    def forward(self, hidden, relative, buckets, visible, implementation="auto", cache=None):
         """hidden [B, T, H] to the change of it [B, T, H], and the weights [B, n, T, Tk] ("plain" only).
 
         `cache(key, value)` returns the keys and values of all positions so far, for generation.
@@ -105,7 +107,7 @@ class Attention(nn.Module):
             key, value = cache(key, value)
         dropout = self.dropout.p if self.training else 0.0
         context, weights = attention(
-            query, key, value, query_table, key_table, buckets, allowed, dropout, implementation
+            query, key, value, query_table, key_table, buckets, visible, dropout, implementation
         )
         context = context.transpose(1, 2).flatten(2)
         if gate is not None:
@@ -133,24 +135,11 @@ class FeedForward(nn.Module):
             GEGLU(),
             nn.LayerNorm(inner, eps, elementwise_affine=False),
             nn.Linear(inner, size, bias=False),
-            nn.Dropout(config.hidden_dropout_prob),
+            Dropout(config.hidden_dropout_prob),
         )
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.mlp(hidden)
-
-
-class LayerMixing(nn.Module):
-    """Depth-weighted averages (DenseFormer, Pagliardini et al., 2024): after sub-block j, x = sum_i alpha_j[i] h_i."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.alphas = nn.ParameterList(nn.Parameter(torch.empty(j + 2)) for j in range(2 * config.num_hidden_layers))
-
-    def forward(self, history: list[torch.Tensor]) -> torch.Tensor:
-        """The input of the next sub-block from the embedding h_0 and the outputs h_1.. of all sub-blocks so far."""
-        alpha = self.alphas[len(history) - 2]
-        return torch.stack(history, -1) @ alpha
 
 
 class Encoder(nn.Module):
@@ -162,20 +151,21 @@ class Encoder(nn.Module):
         self.attention_layers = nn.ModuleList(Attention(config) for _ in range(config.num_hidden_layers))
         self.mlp_layers = nn.ModuleList(FeedForward(config) for _ in range(config.num_hidden_layers))
         if config.layer_mixing:
-            self.dwa_modules = LayerMixing(config)
+            self.dwa_modules = LayerMixing(2 * config.num_hidden_layers)
         self.layer_mixing = config.layer_mixing
 
-    def forward(self, hidden, relative, buckets, allowed, implementation="sdpa", caches=None):
+    def forward(self, hidden, relative, buckets, visible, implementation="auto", caches=None):
         """hidden [B, T, H] to the outputs of the embedding and of each layer (L + 1 of [B, T, H]) and L weights.
 
         `caches` holds one function a layer, see `Attention`.
         """
-        outputs, weights, history = [hidden], [], [hidden]
+        hidden, add = self.dwa_modules.start(hidden) if self.layer_mixing else (hidden, torch.add)
+        outputs, weights = [hidden], []
         for i, (attend, feed_forward) in enumerate(zip(self.attention_layers, self.mlp_layers, strict=True)):
             cache = caches[i] if caches is not None else None
-            change, weight = self._run(attend, hidden, relative, buckets, allowed, implementation, cache)
-            hidden = self._add(hidden, change, history)
-            hidden = self._add(hidden, self._run(feed_forward, hidden), history)
+            change, weight = self._run(attend, hidden, relative, buckets, visible, implementation, cache)
+            hidden = add(hidden, change)
+            hidden = add(hidden, self._run(feed_forward, hidden))
             outputs.append(hidden)
             weights.append(weight)
         return outputs, weights
@@ -184,13 +174,6 @@ class Encoder(nn.Module):
         if self.activation_checkpointing and self.training:
             return checkpoint(block, *args, use_reentrant=False)
         return block(*args)
-
-    def _add(self, hidden, change, history):
-        hidden = hidden + change
-        if not self.layer_mixing:
-            return hidden
-        history.append(hidden)
-        return self.dwa_modules(history)
 
 
 class OutputProjection(nn.Module):
@@ -216,7 +199,7 @@ class Classifier(nn.Module):
                 nn.Linear(size, size),
                 nn.GELU(),
                 nn.LayerNorm(size, eps, elementwise_affine=False),
-                nn.Dropout(config.hidden_dropout_prob),
+                Dropout(config.hidden_dropout_prob),
                 OutputProjection(config.vocab_size),
             ]
         )
@@ -276,18 +259,19 @@ class GPTBert(nn.Module):
         self.classifier = Classifier(config)
         self.apply(lambda module: init_weights(module, config.hidden_size))
 
-    def encode(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "sdpa") -> torch.Tensor:
+    def encode(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "auto") -> torch.Tensor:
         """Hidden states [B, T, H] of input_ids [B, T]; `allowed` is as for `attention`, e.g. [B, 1, T, T]."""
         hidden, relative = self.embedding(input_ids)
         length, config = input_ids.size(1), self.config
         buckets = position_buckets(
             length, length, config.position_bucket_size, config.max_position_embeddings, input_ids.device
         )
-        outputs, _ = self.transformer(hidden, relative, buckets, allowed, implementation)
+        seen = visible(allowed, compute_dtype(hidden))
+        outputs, _ = self.transformer(hidden, relative, buckets, seen, implementation)
         return outputs[-1]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Scores [..., V] of hidden states [..., H]: of all positions, or of those gathered because they have a target."""
+        """Scores [..., V] of hidden states [..., H]; these may be only the positions that have a target."""
         return self.classifier(hidden, self.embedding.word_embedding.weight)
 
     def forward(self, input_ids: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:

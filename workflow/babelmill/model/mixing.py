@@ -1,0 +1,123 @@
+"""Layer mixing (DenseFormer, Pagliardini et al., 2024, arXiv:2402.02622): each block reads a weighted sum of all.
+
+With h_0 the embedding, h_j the j-th sub-block's output and x_j the input of the next: x_j = sum_{i <= j} M[j, i] h_i.
+As a chain of tensor operations this reads (and in the backward pass also writes) 324 slices for 12 layers and keeps
+copies of all of them. Here all h are rows of one buffer. The weighted sums are made in blocks: what the next few x owe
+to the rows known already is one matrix product, so that a row is read once a block. The gradient of h_i is a weighted
+sum of the gradients of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of M is one matrix product
+at the end.
+
+This file is shipped inside exported models: it imports nothing but torch.
+"""
+
+import torch
+from torch import nn
+
+BLOCK = 6  # about the square root of the number of sub-blocks
+
+
+class _WeightedSums:
+    """y_t = sum_{u <= t} matrix[t, u] row_u, where row_t is known only when y_t is asked for.
+
+    Args:
+        matrix: [S, S], lower triangular.
+        shape: of a row.
+    """
+
+    def __init__(self, matrix: torch.Tensor, shape: torch.Size):
+        self.matrix = matrix
+        self.rows = matrix.new_empty(len(matrix), *shape)
+        self.done = 0
+
+    @property
+    def row(self) -> torch.Tensor:
+        """Where to write row_t before the call of `next` that returns y_t."""
+        return self.rows[self.done]
+
+    def next(self) -> torch.Tensor:
+        """y_t, of a row's shape."""
+        t, rows = self.done, self.rows.flatten(1)
+        self.done += 1
+        start = t - t % BLOCK
+        with torch.autocast(rows.device.type, enabled=False):
+            if t == start and start > 0:
+                self.known = self.matrix[start : start + BLOCK, :start] @ rows[:start]
+            recent, weights = rows[start : t + 1].T, self.matrix[t, start : t + 1]
+            sums = torch.mv(recent, weights) if start == 0 else torch.addmv(self.known[t - start], recent, weights)
+        return sums.view(self.rows.shape[1:])
+
+
+class _State:
+    """What the functions of one forward pass share: the rows h_0.., and in the backward pass the gradients of x_0..."""
+
+    def __init__(self, matrix: torch.Tensor, shape: torch.Size):
+        self.matrix = matrix
+        self.sums = _WeightedSums(matrix, shape)
+        self.gradients = None
+        self.position = -1
+
+    def gradient(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
+        """Gradient of h_position, given that of x_position; positions come in falling order, from any one on."""
+        if self.gradients is None or position >= self.position:  # a new backward pass
+            size = position + 1
+            self.gradients = _WeightedSums(self.matrix[:size, :size].flip(0, 1).T.contiguous(), gradient.shape)
+        self.position = position
+        self.gradients.row.copy_(gradient)
+        return self.gradients.next()
+
+    def matrix_gradient(self) -> torch.Tensor:
+        """Gradient of the matrix, once those of all x are known."""
+        gradients, rows = self.gradients.rows.flatten(1), self.sums.rows.flatten(1)
+        with torch.autocast(rows.device.type, enabled=False):
+            known = gradients.flip(0) @ rows[: len(gradients)].T
+        self.gradients = None  # its memory, before the graph goes
+        result = torch.zeros_like(self.matrix)
+        result[: len(known), : len(known)] = known.tril()
+        return result
+
+
+class _Start(torch.autograd.Function):
+    """x_0 = h_0. Its backward pass runs last, when the gradients of all x are known."""
+
+    @staticmethod
+    def forward(ctx, hidden, matrix, state):
+        ctx.state = state
+        state.sums.row.copy_(hidden)
+        return state.sums.next().view_as(hidden)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.state.gradient(0, gradient), ctx.state.matrix_gradient(), None
+
+
+class _Mix(torch.autograd.Function):
+    """x_{j+1} from x_j and the change that the sub-block made to it."""
+
+    @staticmethod
+    def forward(ctx, hidden, change, state):
+        ctx.state, ctx.position = state, state.sums.done
+        torch.add(hidden, change, out=state.sums.row)
+        return state.sums.next()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = ctx.state.gradient(ctx.position, gradient)
+        return gradient, gradient, None
+
+
+class LayerMixing(nn.Module):
+    """The weights: alphas[j] are those of x_{j+1}, on h_0 .. h_{j+1}."""
+
+    def __init__(self, sub_blocks: int):
+        super().__init__()
+        self.alphas = nn.ParameterList(nn.Parameter(torch.empty(j + 2)) for j in range(sub_blocks))
+
+    def start(self, hidden: torch.Tensor):
+        """x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
+        size = len(self.alphas) + 1
+        rows, columns = torch.tril_indices(size - 1, size, 1, device=hidden.device)
+        matrix = hidden.new_zeros(size, size)
+        matrix[0, 0] = 1.0
+        matrix = matrix.index_put((rows + 1, columns), torch.cat(list(self.alphas)).to(matrix.dtype))
+        state = _State(matrix.detach(), hidden.shape)
+        return _Start.apply(hidden, matrix, state), lambda x, change: _Mix.apply(x, change, state)
