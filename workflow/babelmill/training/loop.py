@@ -15,8 +15,9 @@ import torch
 
 from babelmill.files import UserError
 from babelmill.training.checkpoint import Checkpoints
+from babelmill.training.cost import flops
 from babelmill.training.lock import Lock
-from babelmill.training.metrics import Mirror, Progress, Record, flops, peak_flops, peak_memory, summarize
+from babelmill.training.metrics import Mirror, Progress, Record, peak_flops, peak_memory, summarize
 from babelmill.training.objectives import STATISTICS
 from babelmill.training.plan import Step
 from babelmill.training.stopping import Stop
@@ -146,7 +147,7 @@ class Loop:
         self._norms.append(norm)
         positions = len(step.rows) * step.length
         window.tokens += positions
-        window.flops += flops(trainer.config, step.length, positions, int(counts.sum()))
+        window.flops += flops(trainer.config, trainer.config.vocab_size, step.length, positions, int(counts.sum()))
         window.data_seconds += pending.data_seconds
         done = step.step + 1
         if done % self._run.log_every == 0 or done == self._steps:

@@ -32,12 +32,10 @@ import numpy as np
 import torch
 
 from babelmill.files import atomic_write
+from babelmill.training.cost import peak_of
 from babelmill.training.objectives import STATISTICS, Objective
 
 log = logging.getLogger(__name__)
-
-# Dense bf16 FLOP/s by a part of the device's name (vendors' data sheets).
-PEAK = {"H200": 989e12, "H100": 989e12, "GH200": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 
 
 def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict:
@@ -77,24 +75,11 @@ def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], object
     return result
 
 
-def flops(config, length: int, positions: int, targets: int) -> float:
-    """Floating-point operations of forward and backward passes over `positions` positions and `targets` targets.
-
-    Matrix products alone: projections, feed-forward, attention over the whole row, position tables, output.
-    """
-    size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
-    projections = (5 if config.gate else 4) * size * size + 3 * size * inner
-    attention = 2 * length * size + 2 * buckets * size
-    body = config.num_hidden_layers * (projections + attention) * positions
-    return 6.0 * (body + (size * size + size * config.vocab_size) * targets)
-
-
 def peak_flops(device: torch.device) -> float | None:
     """Peak of one device; None if it is not known."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in PEAK.items() if part in name), None)
+    return peak_of(torch.cuda.get_device_name(device))
 
 
 def peak_memory(device: torch.device) -> float:

@@ -1,0 +1,45 @@
+"""What a model costs: parameters, floating-point operations, and what a GPU can do. Without torch, for plans."""
+
+import re
+
+# Dense bf16 FLOP/s by a word of the device's name (vendors' data sheets).
+PEAK = {
+    "B200": 2250e12,
+    "GB200": 2250e12,
+    "H200": 989e12,
+    "GH200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "A40": 150e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+}
+
+
+def peak_of(device: str) -> float | None:
+    """Peak of a GPU in FLOP/s, by its name (`NVIDIA A100-SXM4-80GB`, `a100_80gb`); None if it is not known."""
+    words = re.split(r"[^A-Z0-9]+", device.upper())
+    return next((PEAK[word] for word in words if word in PEAK), None)
+
+
+def parameters(config, vocab_size: int) -> int:
+    """Number of parameters of a model of these `model` settings."""
+    size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    embedding = vocab_size * size + (2 * config.position_bucket_size - 1) * size + 2 * size
+    attention = 5 * (size * size + size) if config.gate else 4 * (size * size + size)
+    mixing = layers * (2 * layers + 1) + 2 * layers if config.layer_mixing else 0
+    head = size * size + size + vocab_size
+    return embedding + layers * (attention + 3 * size * inner) + mixing + head
+
+
+def flops(config, vocab_size: int, length: int, positions: float, targets: float) -> float:
+    """Floating-point operations of forward and backward passes over `positions` positions and `targets` targets.
+
+    Matrix products alone: projections, feed-forward, attention over the whole row, position tables, output.
+    """
+    size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
+    projections = (5 if config.gate else 4) * size * size + 3 * size * inner
+    attention = 2 * length * size + 2 * buckets * size
+    body = config.num_hidden_layers * (projections + attention) * positions
+    return 6.0 * (body + (size * size + size * vocab_size) * targets)

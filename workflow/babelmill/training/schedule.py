@@ -1,0 +1,60 @@
+"""The shape of a run: how many steps, how many rows of which length in each, and the learning rate.
+
+Arithmetic on the `train` settings and the number of tokens alone, without torch, so that a login node can tell in a
+moment what a run will be.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+
+def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, floor: float) -> float:
+    """Linear warm-up, cosine down to `floor`, linear cool-down to 0, as published (the cosine runs to the last step).
+
+    `warmup` and `cooldown` are shares of all steps.
+    """
+    rising, falling = int(steps * warmup), int(steps * cooldown)
+    if step < rising:
+        return step / rising
+    if step >= steps - falling:
+        return floor * (steps - step) / falling
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
+
+
+def phase_starts(train, steps: int) -> list[int]:
+    """The first step of each phase: ceil(share * steps), the share taken as the decimal number it was written as."""
+    return [math.ceil(Fraction(str(share)) * steps) for share in train.phase_starts]
+
+
+def rows_by_step(train, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sequence length and number of rows of each of `steps` steps, two [steps] int64 arrays.
+
+    The batch grows linearly from 1 / batch_reduction of the
+    global batch to all of it, and is rounded to whole rows.
+    """
+    step = np.arange(steps)
+    lengths = np.array(train.sequence_lengths)[np.searchsorted(phase_starts(train, steps), step, side="right") - 1]
+    growth = (1 / train.batch_reduction) * (1 - step / steps) + step / steps
+    return lengths, np.maximum(1, np.floor(train.global_batch_tokens / lengths * growth + 0.5).astype(np.int64))
+
+
+def steps_for(train, tokens: int) -> int:
+    """The number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`."""
+    if train.max_steps is not None:
+        return train.max_steps
+    wanted = train.epochs * tokens
+
+    def covers(steps: int) -> bool:
+        lengths, rows = rows_by_step(train, steps)
+        return int((lengths * rows).sum()) >= wanted
+
+    high = 1
+    while not covers(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if covers(middle) else (middle, high)
+    return high
