@@ -165,10 +165,10 @@ def main() -> int:
     """The command; with `--processes` above 1, its launcher."""
     parser = stage.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
-    parser.add_argument("--tokenizer", required=True, type=Path, help="the tokenizer's folder")
-    parser.add_argument("--shards", required=True, type=Path, nargs="+", help="a folder for each language, in order")
+    parser.add_argument("--tokenizer", required=True, type=stage.folder, help="the tokenizer's folder")
+    parser.add_argument("--shards", required=True, type=stage.folder, nargs="+", help="a folder for each language, in order")
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
-    parser.add_argument("--out", required=True, type=Path, help="folder for the trained model")
+    parser.add_argument("--out", required=True, type=stage.folder, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
     parser.add_argument("--processes", type=int, default=1, help="processes on this machine, one for each GPU")
     parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")

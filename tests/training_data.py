@@ -1,0 +1,167 @@
+"""Small shards, a tokenizer and settings for tests of the training stage, without the stages before it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import yaml
+from babelmill import manifest
+from babelmill.files import sha256, write_json
+from babelmill.schema import SECTIONS
+from babelmill.shard_file import ShardFile, write_shard
+from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
+
+ROOT = Path(__file__).parents[1]
+SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
+VOCABULARY = Vocabulary(size=96, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
+
+TINY = {
+    "model": {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+    },
+    "train": {
+        "seed": 7,
+        "max_steps": 12,
+        "global_batch_tokens": 160,
+        "batch_reduction": 1.0,
+        "micro_batch_tokens": 64,
+        "sequence_lengths": [16, 32],
+        "phase_starts": [0.0, 0.7],
+        "precision": "fp32",
+    },
+}
+
+
+def section(name: str, **values):
+    """A section of the settings: the defaults, the tiny values above, then these."""
+    defaults = yaml.safe_load((ROOT / "config/defaults.yaml").read_text(encoding="utf-8"))[name]
+    return SECTIONS[name].model_validate({**defaults, **TINY.get(name, {}), **values})
+
+
+def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
+    """Token sequences that can be learnt: each token follows from the one before, but for some noise."""
+    random = np.random.default_rng(seed)
+    result = []
+    for length in random.integers(1, longest, count):
+        tokens = [int(random.integers(16, 96))]
+        for noise in random.random(length - 1):
+            tokens.append(int(random.integers(16, 96)) if noise < 0.2 else 16 + (5 * (tokens[-1] - 16) + 1) % 80)
+        result.append(np.array([1, *tokens, 2]))
+    return result
+
+
+def write_documents(path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none") -> ShardFile:
+    """A shard of these documents."""
+    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256) as writer:
+        for text in texts:
+            writer.append(text, np.array([len(text)]))
+    return ShardFile.open(path)
+
+
+def stream(shards: list[ShardFile], seed: int = 7) -> tuple[TokenStream, list[TokenCounts]]:
+    """The tokens of some shards on the CPU, and their counts."""
+    import torch
+
+    return TokenStream(shards, VOCABULARY, seed, torch.device("cpu")), [TokenCounts(shard.offsets) for shard in shards]
+
+
+class Data:
+    """A tokenizer and shards in a folder, and what it takes to run `babelmill.train` on them."""
+
+    def __init__(self, folder: Path, languages=("eng",), count: int = 120):
+        self.folder, self.languages = folder, list(languages)
+        tokenizer = folder / "tokenizer"
+        tokenizer.mkdir(parents=True)
+        added = [{"content": token, "id": i, "special": True} for i, token in enumerate(SPECIAL)]
+        write_json(tokenizer / "tokenizer.json", {"added_tokens": added})
+        manifest.write(tokenizer, SimpleNamespace(stage="tokenizer", name="test", raw={}), ["tokenizer.json"])
+        for i, language in enumerate(self.languages):
+            shards = folder / "shards" / language
+            for split, part in (("train", count // (i + 1)), ("validation", 12)):
+                texts = documents(part, seed=10 * i + len(split))
+                write_documents(shards / f"{split}.safetensors", texts, sha256(tokenizer / "tokenizer.json"))
+            files = ["train.safetensors", "validation.safetensors"]
+            manifest.write(shards, SimpleNamespace(stage="shards", name="test", raw={}), files, [tokenizer])
+        self.settings()
+        self.run_settings()
+
+    def settings(self, model=None, mixture: str | float = "size", **train) -> None:
+        """Write the train settings: tiny ones, with these values changed."""
+        write_json(
+            self.folder / "train.json",
+            {
+                "stage": "train",
+                "name": "test",
+                "code": "0",
+                "languages": self.languages,
+                "model": section("model", **(model or {})).model_dump(),
+                "train": section("train", **train).model_dump(),
+                "mixture": {"weights": mixture},
+            },
+        )
+
+    def run_settings(self, **run) -> None:
+        """Write the run settings."""
+        values = {"checkpoint_every": 4, "log_every": 1, "validate_every": 6, **run}
+        write_json(
+            self.folder / "run.json",
+            {"stage": "run", "name": "test", "languages": self.languages, "run": section("run", **values).model_dump()},
+        )
+
+    def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
+        """The command line of the stage."""
+        folder = self.folder
+        arguments = {
+            "settings": "train.json",
+            "run": "run.json",
+            "tokenizer": "tokenizer",
+            "checkpoints": "checkpoints",
+        }
+        pairs = [item for name, value in arguments.items() for item in (f"--{name}", str(folder / value))]
+        shards = [str(folder / "shards" / language) for language in self.languages]
+        return [
+            *(sys.executable, "-m", "babelmill.train", *pairs, "--shards", *shards, "--out", str(folder / out)),
+            *("--log", str(folder / f"{out}.log"), "--threads", str(processes), "--processes", str(processes), *more),
+        ]
+
+    def start(self, *arguments, environment: dict | None = None) -> subprocess.Popen:
+        """Start the stage in a session of its own."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            env={**os.environ, **(environment or {})},
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
+        """Run the stage to its end; what it said."""
+        process = self.start(*arguments, environment=environment)
+        said = process.communicate()[1]
+        assert process.returncode == code, said
+        return said
+
+    def metrics(self, out: str = "model") -> list[dict]:
+        """The lines of a finished run's record."""
+        return read_metrics(self.folder / out / "metrics.jsonl")
+
+    def weights(self, out: str = "model") -> tuple[str, str]:
+        """What two runs must share to be the same: digests of both sets of weights."""
+        return tuple(sha256(self.folder / out / name) for name in ("model.safetensors", "ema.safetensors"))
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of runs."""
+        return sorted((self.folder / "checkpoints").glob("*"))
+
+
+def read_metrics(path: Path) -> list[dict]:
+    """Parse a metrics.jsonl."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,101 @@
+"""Which tokens are hidden, and the random numbers behind it."""
+
+import numpy as np
+import pytest
+import torch
+from babelmill.training import masking, randomness
+from babelmill.training.masking import MaskKeys
+from babelmill.training.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
+
+ROWS, LENGTH, MASK, ORDINARY = 400, 128, 4, torch.arange(16, 2048)
+
+
+def keys(rows: int = ROWS) -> MaskKeys:
+    number = torch.arange(rows)
+    return MaskKeys(*(randomness.key(1, use, number) for use in (SPAN, PRIORITY, ACTION, REPLACEMENT)))
+
+
+@pytest.fixture
+def masked():
+    """(tokens, maskable, count, span, chosen, corrupted) of many rows."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(16, 2048, (ROWS, LENGTH), generator=generator)
+    maskable = torch.rand(ROWS, LENGTH, generator=generator) > 0.05
+    count = torch.randint(1, 60, (ROWS,), generator=generator)
+    span = masking.spans(keys().span, LENGTH)
+    chosen = masking.choose(maskable, count, span, keys().priority)
+    return tokens, maskable, count, span, chosen, masking.corrupt(tokens, chosen, span, keys(), MASK, ORDINARY)
+
+
+def test_python_numpy_and_torch_draw_the_same_numbers():
+    number = np.arange(2**33, 2**33 + 1000)
+    ours = randomness.draw(randomness.key(42, 3, number), 5)
+    assert (torch.from_numpy(ours) == randomness.draw(randomness.key(42, 3, torch.from_numpy(number)), 5)).all()
+    assert ours[7] == randomness.draw(randomness.key(42, 3, int(number[7])), 5)
+    assert ours.min() >= 0 and ours.max() < 2**32
+
+
+def test_the_numbers_are_these_for_ever():
+    assert randomness.mix(1) == 2261973619
+    assert randomness.key(42, 3, 5) == 2405715114
+    assert randomness.draw(randomness.key(42, 3, 2**33 + 7), 5) == 3088102725
+
+
+def test_random_numbers_look_random():
+    numbers = randomness.draw(randomness.key(42, 3, np.arange(20_000))[:, None], np.arange(50))
+    uniform = randomness.uniform(numbers)
+    assert uniform.mean() == pytest.approx(0.5, abs=2e-3) and uniform.var() == pytest.approx(1 / 12, rel=0.01)
+    for bit in range(32):
+        assert ((numbers >> bit) & 1).mean() == pytest.approx(0.5, abs=3e-3)
+    assert abs(np.corrcoef(uniform[1:].ravel(), uniform[:-1].ravel())[0, 1]) < 5e-3
+    assert abs(np.corrcoef(uniform[:, 1:].ravel(), uniform[:, :-1].ravel())[0, 1]) < 5e-3
+    other = randomness.uniform(randomness.key(42, 4, np.arange(20_000)))
+    assert abs(np.corrcoef(other, randomness.uniform(randomness.key(42, 3, np.arange(20_000))))[0, 1]) < 0.03
+
+
+def test_spans_are_one_to_three_long_and_equally_often():
+    span = masking.spans(keys().span, LENGTH)
+    assert (span[:, 0] == 0).all() and ((span.diff() == 0) | (span.diff() == 1)).all()
+    lengths = torch.cat([torch.bincount(row)[:-1] for row in span])
+    shares = torch.bincount(lengths, minlength=4).double() / len(lengths)
+    assert len(shares) == 4
+    torch.testing.assert_close(shares, torch.tensor([0, 1, 1, 1]).double() / 3, atol=0.02, rtol=0)
+
+
+def test_exactly_the_planned_number_is_masked_and_never_a_special_token(masked):
+    _, maskable, count, _, chosen, _ = masked
+    assert (chosen.sum(1) == count).all()
+    assert not (chosen & ~maskable).any()
+
+
+def test_whole_spans_are_taken_but_for_the_last(masked):
+    _, maskable, _, span, chosen, _ = masked
+    for row in range(ROWS):
+        parts = [chosen[row][(span[row] == s) & maskable[row]] for s in span[row][chosen[row]].unique()]
+        assert sum(not part.all() for part in parts) <= 1
+
+
+def test_nothing_is_chosen_where_nothing_should_be():
+    maskable = torch.tensor([[True] * 8, [False] * 8])
+    span = masking.spans(keys(2).span, 8)
+    assert not masking.choose(maskable, torch.tensor([0, 0]), span, keys(2).priority).any()
+    assert masking.choose(maskable, torch.tensor([8, 0]), span, keys(2).priority).sum() == 8
+
+
+def test_eighty_ten_ten_by_span(masked):
+    tokens, _, _, span, chosen, corrupted = masked
+    assert (corrupted == tokens)[~chosen].all()
+    share = chosen.sum()
+    assert ((corrupted == MASK) & chosen).sum() / share == pytest.approx(0.8, abs=0.02)
+    assert ((corrupted == tokens) & chosen).sum() / share == pytest.approx(0.1, abs=0.015)
+    random = corrupted[chosen & (corrupted != MASK) & (corrupted != tokens)]
+    assert random.min() >= 16 and len(random.unique()) > 0.4 * len(random)
+    first = (corrupted == MASK) & chosen
+    same_span = (span[:, 1:] == span[:, :-1]) & chosen[:, 1:] & chosen[:, :-1]
+    assert (first[:, 1:] == first[:, :-1])[same_span].all()
+
+
+def test_every_position_is_masked_equally_often(masked):
+    _, maskable, count, _, chosen, _ = masked
+    share = chosen.sum(0) / maskable.sum(0)
+    assert share.std() < 0.03 and share.mean() == pytest.approx((count / maskable.sum(1)).mean().item(), abs=0.01)

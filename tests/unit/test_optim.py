@@ -1,0 +1,154 @@
+"""Optimizers, clipping and the moving average."""
+
+import copy
+
+import pytest
+import torch
+import training_data
+from babelmill.training.optim import Lamb, MovingAverage, Optimizers, clip, parameter_groups
+from safetensors.torch import load_file
+from torch import nn
+
+ONE, ZERO = torch.ones(()), torch.zeros(())
+
+
+@pytest.fixture
+def golden():
+    return load_file(training_data.ROOT / "tests/data/gpt_bert_tiny.safetensors")
+
+
+class Small(nn.Module):
+    """A matrix of a layer, an embedding, a bias."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(7, 4)
+        self.linear = nn.Linear(4, 6)
+
+    def gradients(self, scale: float = 1.0):
+        for i, parameter in enumerate(self.parameters()):
+            generator = torch.Generator().manual_seed(i)
+            parameter.grad = scale * torch.randn(parameter.shape, generator=generator)
+
+
+def test_three_steps_of_lamb_are_the_published_ones(golden):
+    weights = {name[7:]: nn.Parameter(value) for name, value in golden.items() if name.startswith("weight.")}
+    optimizer = Lamb(parameter_groups(weights.items(), 0.1), 0.01)
+    for step in range(3):
+        for name, weight in weights.items():
+            weight.grad = (step + 1) * golden[f"grad.{name}"]
+        optimizer.step(torch.ones((), dtype=torch.float64))
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight.data, golden[f"lamb3.{name}"], atol=1e-9, rtol=0)
+
+
+def test_lamb_leaves_a_weight_of_norm_zero_to_adam():
+    weight = nn.Parameter(torch.zeros(3))
+    weight.grad = torch.tensor([1.0, -2.0, 3.0])
+    Lamb([{"params": [weight], "weight_decay": 0.1}], 0.01).step(ONE)
+    torch.testing.assert_close(weight.data, torch.tensor([-0.01, 0.01, -0.01]))
+
+
+def test_adamw_is_pytorchs():
+    ours, theirs = Small(), Small()
+    optimizers = Optimizers(ours, training_data.section("train", optimizer="adamw", learning_rate=0.1))
+    groups = parameter_groups(theirs.named_parameters(), 0.1)
+    reference = torch.optim.AdamW(groups, 0.1, (0.9, 0.98), 1e-8, foreach=False)
+    for scale in (1.0, 2.0, 0.5):
+        for model in (ours, theirs):
+            model.gradients(scale)
+        optimizers.step(0.03 * scale, ONE)
+        for group in reference.param_groups:
+            group["lr"] = 0.03 * scale
+        reference.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_muon_takes_the_matrices_of_layers_and_adamw_the_rest():
+    model = Small()
+    optimizers = Optimizers(model, training_data.section("train", optimizer="muon"))
+    model.gradients()
+    before = copy.deepcopy(model)
+    optimizers.step(0.01, ONE)
+    muon, adamw = optimizers.state_dict()
+    assert [set(state) for state in muon["state"].values()] == [{"momentum_buffer"}]
+    assert len(adamw["state"]) == 2
+    change = before.linear.weight - model.linear.weight
+    singular = torch.linalg.svdvals(change.detach())
+    assert singular.max() / singular.min() < 3  # a nearly orthogonal update
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+def test_a_step_that_is_not_finite_leaves_the_weights(name):
+    model = Small()
+    optimizers = Optimizers(model, training_data.section("train", optimizer=name))
+    model.gradients()
+    optimizers.step(0.01, ONE)
+    before = copy.deepcopy(model.state_dict())
+    for parameter in model.parameters():
+        parameter.grad.zero_()
+    optimizers.step(0.01, ZERO)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key])
+    model.gradients()
+    optimizers.step(0.01, ONE)
+    assert not torch.equal(model.linear.weight, before["linear.weight"])
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+def test_optimizers_go_on_from_their_state(name):
+    train = training_data.section("train", optimizer=name)
+    model = Small()
+    optimizers = Optimizers(model, train)
+    model.gradients()
+    optimizers.step(0.01, ONE)
+    other = copy.deepcopy(model)
+    resumed = Optimizers(other, train)
+    resumed.load_state_dict(copy.deepcopy(optimizers.state_dict()))
+    for instance, part in ((model, optimizers), (other, resumed)):
+        instance.gradients(2.0)
+        part.step(0.02, ONE)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_weight_decay_spares_biases_and_layer_norms(golden):
+    names = [name[7:] for name in golden if name.startswith("weight.")]
+    decayed, rest = parameter_groups([(name, name) for name in names], 0.1)
+    assert {name for name in names if "bias" in name or "layer_norm" in name} == set(rest["params"])
+    assert (
+        "embedding.relative_embedding" in decayed["params"] and "transformer.dwa_modules.alphas.0" in decayed["params"]
+    )
+
+
+def test_clipping():
+    gradient = torch.tensor([3.0, 4.0])
+    norm, finite = clip(gradient, 2.0)
+    assert (norm.item(), finite.item()) == (5.0, 1.0)
+    torch.testing.assert_close(gradient, torch.tensor([1.2, 1.6]))
+    small = torch.tensor([0.3, 0.4])
+    clip(small, 2.0)
+    torch.testing.assert_close(small, torch.tensor([0.3, 0.4]))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_becomes_zero(bad):
+    gradient = torch.tensor([1.0, bad, 2.0])
+    norm, finite = clip(gradient, 2.0)
+    assert not norm.isfinite() and finite == 0 and (gradient == 0).all()
+
+
+def test_the_average_forgets_its_start_early_in_a_run():
+    model, average = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    expected = average.weight.item()
+    moving = MovingAverage(model, average, 0.999)
+    for step in range(200):
+        with torch.no_grad():
+            model.weight.fill_(step)
+        moving.update(step)
+        decay = min(0.999, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+    assert average.weight.item() == pytest.approx(expected, rel=1e-5)
+    assert 170 < average.weight.item() < 199
