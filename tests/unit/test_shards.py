@@ -1,0 +1,118 @@
+"""The stage `shards`: documents in, documents out, whatever the number of threads; nothing damaged is read."""
+
+import argparse
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from babelmill import config, manifest, shards, tokenizer
+from babelmill.files import UserError, sha256, write_json
+from babelmill.shard_file import ShardFile
+from babelmill.tokenizer_file import load_tokenizer
+
+SPECIAL_TEXT = "a <s>name</s> <mask>"
+DOCUMENTS = [
+    *(f"Document {i}: {'text of some length, ' * (i % 40)}Ende: Straße № {i} 漢字仮名\n" for i in range(300)),
+    SPECIAL_TEXT,
+    " ",
+    "long " * 60_000,
+    "last",
+]
+HELD_OUT = ["Held out.", "Wir halten das zurück: 漢字"]
+
+
+def settings(folder, stage):
+    path = folder / f"{stage}.json"
+    write_json(path, config.Configuration([("test", {"tokenizer": {"vocab_size": 320}})]).settings("eng", stage))
+    return path
+
+
+def write_corpus(folder, validation=HELD_OUT):
+    (folder / "corpus").mkdir()
+    for split, texts in (("train", DOCUMENTS), ("validation", validation)):
+        table = pa.table({"text": pa.array(texts, pa.string())})
+        pq.write_table(table, folder / f"corpus/{split}.parquet", row_group_size=100)
+    read = config.read_settings(settings(folder, "shards"), "shards")
+    manifest.write(folder / "corpus", read, ["train.parquet", "validation.parquet"])
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """A folder with a corpus and a tokenizer that was trained on it."""
+    write_corpus(tmp_path)
+    arguments = {"corpora": [tmp_path / "corpus"], "out": tmp_path / "tokenizer", "threads": 1}
+    tokenizer.run(argparse.Namespace(settings=settings(tmp_path, "tokenizer"), **arguments))
+    return tmp_path
+
+
+def build(folder, out="out", threads=1):
+    shards.run(
+        argparse.Namespace(
+            settings=settings(folder, "shards"),
+            language="eng",
+            tokenizer=folder / "tokenizer",
+            corpus=folder / "corpus",
+            out=folder / out,
+            threads=threads,
+        )
+    )
+    return folder / out
+
+
+def test_the_stream_is_the_documents(inputs):
+    out = build(inputs)
+    loaded = load_tokenizer(inputs / "tokenizer/tokenizer.json")
+    for split, documents in (("train", DOCUMENTS), ("validation", HELD_OUT)):
+        shard = ShardFile.open(out / f"{split}.safetensors")
+        assert shard.metadata == {"tokenizer_sha256": sha256(inputs / "tokenizer/tokenizer.json"), "vocab_size": "320"}
+        assert shard.tokens.dtype == np.uint16 and len(shard.offsets) == len(documents) + 1
+        for text, start, end in zip(documents, shard.offsets, shard.offsets[1:], strict=False):
+            ids = shard.tokens[start:end].tolist()
+            assert ids[0] == 1 and ids[-1] == 2
+            assert min(ids[1:-1]) >= 16, "a special token's name in a document is ordinary text"
+            assert loaded.decode(ids[1:-1], skip_special_tokens=False) == text
+        figures = manifest.verify(out)["figures"]
+        assert figures["documents"][split] == len(documents)
+        assert figures["tokens"][split] == len(shard.tokens)
+        assert figures["bytes"][split] == sum(len(text.encode()) for text in documents)
+
+
+def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(inputs, monkeypatch):
+    monkeypatch.setattr("babelmill.documents.BATCH_BYTES", 3000)  # many batches under way at once
+    folders = [build(inputs, out=str(threads), threads=threads) for threads in (1, 2, 7, 2)]
+    for name in ("train.safetensors", "validation.safetensors", "manifest.json"):
+        assert len({(folder / name).read_bytes() for folder in folders}) == 1
+    monkeypatch.setattr("babelmill.documents.BATCH_BYTES", 1 << 20)
+    whole = build(inputs, out="whole", threads=2)
+    assert (whole / "train.safetensors").read_bytes() == (folders[0] / "train.safetensors").read_bytes()
+
+
+def test_large_vocabularies_take_four_bytes(inputs):
+    path = inputs / "tokenizer/tokenizer.json"
+    grown = load_tokenizer(path)
+    grown.add_tokens([f"rare{i}" for i in range(70_000)])
+    grown.save(str(path))
+    manifest.write(
+        inputs / "tokenizer", config.read_settings(inputs / "tokenizer.json", "tokenizer"), ["tokenizer.json"]
+    )
+    shard = ShardFile.open(build(inputs) / "validation.safetensors")
+    assert shard.tokens.dtype == np.uint32 and shard.vocab_size == 70_320
+
+
+@pytest.mark.parametrize("name", ["tokenizer/tokenizer.json", "corpus/train.parquet", "corpus/validation.parquet"])
+def test_one_flipped_bit_is_refused_and_leaves_nothing(inputs, name):
+    content = bytearray((inputs / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (inputs / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name}: damaged"):
+        build(inputs)
+    assert not (inputs / "out").exists()
+
+
+def test_validation_without_documents_is_refused(inputs):
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), inputs / "corpus/validation.parquet")
+    read = config.read_settings(inputs / "shards.json", "shards")
+    manifest.write(inputs / "corpus", read, ["train.parquet", "validation.parquet"])
+    with pytest.raises(UserError, match=r"corpus of eng has no validation documents.*corpus\.validation_share"):
+        build(inputs)

@@ -1,0 +1,276 @@
+"""The stage `tokenizer` on small real corpora: what it learns, what it must never lose, and what it refuses."""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from babelmill import config, manifest
+from babelmill import tokenizer as stage_tokenizer
+from babelmill.documents import Documents
+from babelmill.files import UserError, write_json
+from babelmill.tokenizer_file import SPECIAL_TOKENS, load_tokenizer, special_ids, vocab_size
+from babelmill.tokenizer_report import measure, vocabulary_used
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+# Article 1 of the Universal Declaration of Human Rights.
+ARTICLE = {
+    "eng": "All human beings are born free and equal in dignity and rights. They are endowed with reason and conscience"
+    " and should act towards one another in a spirit of brotherhood.",
+    "deu": "Alle Menschen sind frei und gleich an Würde und Rechten geboren. Sie sind mit Vernunft und Gewissen begabt"
+    " und sollen einander im Geist der Brüderlichkeit begegnen.",
+    "zho": "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心,并应以兄弟关系的精神相对待。",
+    "jpn": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを"
+    "授けられており、互いに同胞の精神をもって行動しなければならない。",
+    "yue": "人人生而自由,喺尊嚴同權利上一律平等。佢哋有理性同良心,而且應該用兄弟嘅關係嚟互相對待。",
+    "tha": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ ต่างมีเหตุผลและมโนธรรม และควรปฏิบัติต่อกันด้วยเจตนารมณ์แห่งภราดรภาพ",
+    "hin": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है। उन्हें बुद्धि और अन्तरात्मा की देन प्राप्त है और"
+    " परस्पर उन्हें भाईचारे के भाव से बर्ताव करना चाहिए।",
+    "kan": "ಎಲ್ಲಾ ಮಾನವರೂ ಸ್ವತಂತ್ರರಾಗಿಯೇ ಜನಿಸಿದ್ದಾರೆ. ಹಾಗೂ ಘನತೆ ಮತ್ತು ಹಕ್ಕುಗಳಲ್ಲಿ ಸಮಾನರಾಗಿದ್ದಾರೆ.",
+    "nep": "सबै व्यक्तिहरू जन्मजात स्वतन्त्र हुन ती सबैको समान अधिकार र महत्व छ।",
+}
+
+
+def write_corpus(folder: Path, training: list[str], validation: list[str] = ("Held out.",)) -> Path:
+    folder.mkdir(parents=True)
+    for split, texts in (("train", training), ("validation", validation)):
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / f"{split}.parquet", row_group_size=7)
+    values = config.Configuration([("test", {})]).settings("eng", "shards")  # any stage's will do
+    write_json(folder / "settings.json", values)
+    settings = config.read_settings(folder / "settings.json", "shards")
+    manifest.write(folder, settings, ["train.parquet", "validation.parquet"])
+    return folder
+
+
+def run(tmp_path, corpora: dict[str, Path], out="out", threads=1, **sections) -> tuple[Tokenizer, dict]:
+    """Run the stage; returns the tokenizer and the manifest's figures."""
+    values = {
+        "languages": {code: {} for code in corpora},
+        "models": {"model": {"languages": list(corpora), **sections}},
+    }
+    write_json(tmp_path / "s.json", config.Configuration([("test", values)]).settings("model", "tokenizer"))
+    arguments = {"corpora": list(corpora.values()), "out": tmp_path / out, "threads": threads, "log": None}
+    stage_tokenizer.run(argparse.Namespace(settings=tmp_path / "s.json", **arguments))
+    return load_tokenizer(tmp_path / out / "tokenizer.json"), manifest.verify(tmp_path / out)["figures"]
+
+
+def trained(language: str, size=2000) -> Tokenizer:
+    return stage_tokenizer.train(iter([[ARTICLE[language]] * 50]), size, 2)
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [text[start:end] for _, (start, end) in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def test_special_tokens_and_templates(tmp_path):
+    corpus = write_corpus(tmp_path / "eng", [ARTICLE["eng"]] * 20)
+    tokenizer, figures = run(tmp_path, {"eng": corpus}, tokenizer={"vocab_size": 330})
+    assert [tokenizer.id_to_token(i) for i in range(16)] == SPECIAL_TOKENS
+    assert special_ids(tokenizer) == list(range(16))
+    assert tokenizer.get_vocab_size() == vocab_size(tokenizer) == figures["vocab_size"] == 330
+    single, pair = tokenizer.encode("free"), tokenizer.encode("free", "equal")
+    assert single.tokens[0] == "<s>" and single.tokens.count("<s>") == 1 and "</s>" not in single.tokens
+    assert pair.ids == single.ids + tokenizer.encode("equal").ids
+    plain = Tokenizer.from_file(str(tmp_path / "out/tokenizer.json"))  # as users of the exported model load it
+    assert plain.encode("The <mask> is").tokens[-3:-1] != ["Ġ", "<mask>"]
+    assert plain.encode("The <mask>").ids == [*plain.encode("The").ids, 4]
+
+
+@pytest.mark.parametrize("language", ARTICLE)
+def test_every_script_is_given_back_and_has_whole_words(language):
+    tokenizer, text = trained(language), ARTICLE[language]
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    parts = pieces(tokenizer, text)
+    assert "".join(parts) == text and max(map(len, parts)) <= 24
+    assert len(ids) == len(parts), "what is frequent enough becomes one token, whatever its script"
+    # Letters stay with their marks: no piece begins inside a word. (Thai and Chinese clauses can exceed the cap.)
+    words = [word.strip(".,。、।") for word in text.split()]
+    if max(map(len, words)) <= 22:
+        assert [part.strip(" .,।") for part in parts if part.strip(" .,।")] == words
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("don't l'eau м’ять", ["don't", " l'eau", " м’ять"]),
+        ("in 1987, 3.5", ["in", " 1", "9", "8", "7", ",", " 3", ".5"]),
+        ("(see »Haus«)", ["(see", " »Haus", "«)"]),
+        ("می‌خواهم क्‍ष", ["می‌خواهم", " क्‍ष"]),
+        ("a  b\n\nc", ["a", " ", " b", "\n", "\n", "c"]),
+        ("x" * 60, ["x" * 22, "x" * 22, "x" * 16]),
+        ("-" * 60 + " " * 60, ["-" * 16] * 3 + ["-" * 12, " " * 24, " " * 24, " " * 12]),
+    ],
+)
+def test_pieces(text, expected):
+    assert pieces(stage_tokenizer.untrained(), text) == expected
+
+
+def test_no_text_is_lost(tmp_path):
+    trained("eng", 300).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x110000, 29)]))
+    texts = [*stage_tokenizer.PROBES, everything, "a<s>b</s> <mask> <unk><special_3>"]
+    for text, encoding in zip(texts, tokenizer.encode_batch_fast(texts, add_special_tokens=False), strict=True):
+        assert tokenizer.decode(encoding.ids, skip_special_tokens=False) == text
+        assert min(encoding.ids) >= 16, "a special token's name in a document is ordinary text"
+
+
+def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(tmp_path):
+    text = " ".join(ARTICLE.values())
+    corpus = write_corpus(tmp_path / "eng", [text[i : i + 300] + text[:i] for i in range(0, 900, 7)])
+    write_json(
+        tmp_path / "s.json",
+        config.Configuration([("test", {"tokenizer": {"vocab_size": 700}})]).settings("eng", "tokenizer"),
+    )
+    for out, threads, parallel in (("1", "1", "true"), ("2", "2", "false"), ("3", "3", "true")):
+        command = [sys.executable, "-m", "babelmill.tokenizer", "--settings", tmp_path / "s.json", "--corpora", corpus]
+        subprocess.run(
+            [*command, "--out", tmp_path / out, "--threads", threads],
+            check=True,
+            env=os.environ | {"TOKENIZERS_PARALLELISM": parallel, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+    for name in ("tokenizer.json", "manifest.json"):
+        assert len({(tmp_path / out / name).read_bytes() for out in "123"}) == 1
+
+
+def test_report(tmp_path):
+    corpora = {
+        language: write_corpus(tmp_path / language, [ARTICLE[language]] * 30, [ARTICLE[language]])
+        for language in ("eng", "hin")
+    }
+    _, figures = run(tmp_path, corpora, tokenizer={"vocab_size": 380})
+    for language, figure in figures["report"].items():
+        assert figure["round_trip_rate"] == 1
+        assert 1 < figure["bytes_per_token"] < len(ARTICLE[language].encode())
+        assert figure["tokens_per_word"] > 1 and 0 < figure["words_kept_whole"] < 1
+        assert 0 < figure["vocabulary_used"] < 0.6
+    eng = measure(load_tokenizer(tmp_path / "out/tokenizer.json"), [[ARTICLE["eng"]]])
+    assert eng["words_kept_whole"] == pytest.approx(figures["report"]["eng"]["words_kept_whole"], abs=1e-4)
+
+
+def test_figures_by_hand():
+    """A tokenizer of bytes, and one that knows ` be` and ` or`."""
+    bytes_only = stage_tokenizer.train(iter([["xy"]]), 272, 2)
+    expected = {"bytes_per_token": 1, "tokens_per_word": 4, "words_kept_whole": 0, "round_trip_rate": 1}
+    assert measure(bytes_only, [["(be) or"], ["é"]]) == expected | {"tokens_per_word": 9 / 3}
+    words = stage_tokenizer.train(iter([[" be", " or"] * 3]), 276, 2)
+    figures = measure(words, [[" be or be, not"]])
+    assert figures["bytes_per_token"] == 14 / 8 and figures["tokens_per_word"] == 8 / 4
+    assert figures["words_kept_whole"] == 3 / 4
+    counts = np.bincount([1, 20, 20, 21], minlength=276)
+    assert vocabulary_used(words, counts) == 2 / 260
+
+
+@pytest.mark.parametrize("weights, share", [("size", 0.9), ("uniform", 0.5), (0.5, 0.75)])
+def test_languages_are_trained_in_the_proportions_of_the_mixture(tmp_path, weights, share):
+    """9,000 bytes of a against 1,000 of b, documents of many lengths."""
+    lengths = [5, 50, 20, 25] * 90
+    for name, documents in (("a", lengths), ("b", lengths[:40])):
+        write_corpus(tmp_path / name, [name * length for length in documents])
+    corpora = [Documents(tmp_path / name / "train.parquet") for name in "ab"]
+    for limit in (10**9, 4000):
+        text = "".join(t for texts in stage_tokenizer.text_to_train_on(corpora, weights, limit) for t in texts)
+        assert len(text) == pytest.approx(min(10000, limit), abs=50)
+        assert text.count("a") / len(text) == pytest.approx(share, abs=0.01)
+
+
+def test_one_language_is_trained_on_as_it_stands(tmp_path):
+    documents = [str(i) * (i % 7) for i in range(100)]
+    corpus = Documents(write_corpus(tmp_path / "eng", documents) / "train.parquet")
+    texts = [text for texts in stage_tokenizer.text_to_train_on([corpus], "size") for text in texts]
+    assert texts == [document for document in documents if document]
+
+
+def test_too_little_text_says_how_much_is_missing(tmp_path):
+    """The estimate is tried: with twice what is missing the vocabulary comes about, with half of it it does not."""
+    paragraphs = [part for key in sorted(topics) for part in topics[key].split("\n\n")]
+    few = list(itertools.islice(paragraphs, 60))
+    corpus = write_corpus(tmp_path / "eng", few)
+    with pytest.raises(UserError, match=r"tokenizer.vocab_size = 4000: .* of eng \(.* yields (\d+) entries") as error:
+        run(tmp_path, {"eng": corpus}, tokenizer={"vocab_size": 4000})
+    assert not (tmp_path / "out").exists()
+    missing = float(str(error.value).split("add about ")[1].split(" MB")[0]) * 1e6
+    for share, enough in ((2, True), (0.5, False)):
+        wanted = sum(map(len, few)) + share * missing
+        ends = itertools.accumulate(map(len, paragraphs))
+        text = [paragraph for paragraph, end in zip(paragraphs, ends, strict=True) if end <= wanted]
+        assert (stage_tokenizer.train(iter([text]), 4000, 2).get_vocab_size() == 4000) is enough
+
+
+# One's own tokenizer.
+
+
+def own(path, specials=("<s>", "</s>", "<pad>", "<mask>"), special=True, normalizer=None, alphabet=None) -> str:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    alphabet = pre_tokenizers.ByteLevel.alphabet() if alphabet is None else alphabet
+    tokenizer.train_from_iterator(
+        [ARTICLE["eng"]], trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    )
+    tokens = [AddedToken(token, special=special) for token in specials]
+    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(tokens)
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(path))
+    return str(path)
+
+
+def test_ones_own_tokenizer(tmp_path):
+    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]] * 3)
+    tokenizer, figures = run(tmp_path, {"deu": corpus}, tokenizer={"source": own(tmp_path / "own.json")})
+    assert figures["vocab_size"] == vocab_size(tokenizer) == 304
+    encoding = tokenizer.encode(ARTICLE["deu"])
+    assert encoding.tokens[0] == "<s>" and len(encoding.ids) > 20, "no truncation"
+    saved = json.loads((tmp_path / "out/tokenizer.json").read_text())
+    assert saved["truncation"] is None and saved["padding"] is None
+    assert figures["report"]["deu"]["round_trip_rate"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"specials": ["<s>", "</s>", "<pad>"]}, "has no token <mask>; add it"),
+        ({"special": False}, "<s> is not special"),
+        ({"normalizer": normalizers.NFKC()}, "not lossless: .*ﬁ"),
+        ({"alphabet": []}, "not lossless"),
+    ],
+)
+def test_ones_own_tokenizer_must_be_fit_for_training(tmp_path, arguments, message):
+    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
+    source = own(tmp_path / "own.json", **arguments)
+    with pytest.raises(UserError, match=rf"tokenizer.source: .*own\.json.*{message}"):
+        run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [("missing/tokenizer.json", "no such file"), ("folder", "is no file here.* Hub"), ("broken", "not a tokenizer")],
+)
+def test_a_source_that_is_not_there(tmp_path, monkeypatch, source, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    Path("broken").write_text("{}")
+    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
+    with pytest.raises(UserError, match=rf"{source}.*{message}"):
+        run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
+
+
+def test_a_damaged_corpus_is_refused(tmp_path):
+    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
+    content = bytearray((corpus / "train.parquet").read_bytes())
+    content[20] ^= 1
+    (corpus / "train.parquet").write_bytes(content)
+    with pytest.raises(UserError, match=r"deu/train\.parquet: damaged"):
+        run(tmp_path, {"deu": corpus}, tokenizer={"vocab_size": 300})
