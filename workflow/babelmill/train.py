@@ -65,12 +65,33 @@ def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
                 raise UserError(f"{shard.path}: has no documents; the corpus is too small, add text")
 
 
-def not_again(path: Path, attempt: int, done: int) -> None:
-    """Refuse to repeat an attempt that began where this one does: it failed, and made no progress."""
-    record = path / "attempt.json"
-    if attempt > 1 and record.exists() and read_json(record)["began_after_step"] == done:
-        raise UserError(f"attempt {attempt} is not made: the one before it failed without progress after step {done}")
-    write_json(record, {"began_after_step": done})
+def begin_attempt(path: Path, attempt: int, done: int, plan: Plan) -> None:
+    """Note that an attempt begins here; refuse the third in a row that begins after the same step.
+
+    One repetition is made without progress, since it may have more memory or another machine. A job that SLURM put
+    back into its queue has made no attempt of its own. `python -m babelmill.status` reads the note.
+    """
+    record, job = path / "attempt.json", os.environ.get("SLURM_JOB_ID")
+    before = read_json(record) if attempt > 1 and record.exists() else None
+    fruitless = 0
+    if before is not None and before["began_after_step"] == done:
+        fruitless = before["fruitless"] + (job is None or before["job"] != job)
+    if fruitless > 1:
+        raise UserError(
+            f"attempt {attempt} is not made: the two before it failed without progress after step {done};"
+            " mend the cause and run the workflow again"
+        )
+    write_json(
+        record,
+        {
+            "attempt": attempt,
+            "job": job,
+            "began_after_step": done,
+            "fruitless": fruitless,
+            "steps": plan.steps,
+            "tokens": plan.tokens_until(plan.steps),
+        },
+    )
 
 
 def write_results(out: Path, trainer: Trainer, vocabulary: Vocabulary, record: Path) -> list[str]:
@@ -110,7 +131,7 @@ def train(args: argparse.Namespace) -> int:
             write_json(path / "identity.json", identity)
             done = checkpoints.newest()
             if done < plan.steps:
-                not_again(path, args.attempt, done)
+                begin_attempt(path, args.attempt, done, plan)
             record = Record(path / "metrics.jsonl", done)
             mirror = Mirror(settings.name, name, path, settings.raw) if run.tracking == "wandb" else None
             folder = Folder(lock, checkpoints, record, mirror)
@@ -166,7 +187,9 @@ def main() -> int:
     parser = stage.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
     parser.add_argument("--tokenizer", required=True, type=stage.folder, help="the tokenizer's folder")
-    parser.add_argument("--shards", required=True, type=stage.folder, nargs="+", help="a folder for each language, in order")
+    parser.add_argument(
+        "--shards", required=True, type=stage.folder, nargs="+", help="a folder for each language, in order"
+    )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=stage.folder, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")

@@ -149,9 +149,13 @@ class Plan:
                 f" {train.hybrid_ratio} needs; raise global_batch_tokens, lower batch_reduction or simplify the ratio"
             )
 
+    def tokens_until(self, steps: int) -> int:
+        """Tokens of the first `steps` steps."""
+        return int(self._tokens[steps])
+
     def epochs(self, steps: int) -> float:
         """Passes over the training text in the first `steps` steps."""
-        return float(self._tokens[steps]) / self.tokens
+        return self.tokens_until(steps) / self.tokens
 
     def step(self, step: int) -> Step:
         """Everything about step `step`, counted from 0."""
@@ -168,7 +172,7 @@ class Plan:
             mask_rate=mask_rate,
             learning_rate=train.learning_rate * factor,
             weights=self.objective.weights(int(rows.masked_targets.sum()), int(rows.causal_targets.sum())),
-            tokens=int(self._tokens[step + 1]),
+            tokens=self.tokens_until(step + 1),
         )
 
     def _rows(self, step: int, phase: int, mask_rate: float) -> Rows:
