@@ -1,0 +1,212 @@
+"""Stage `evaluate`: bits per byte of the validation text under the exported model, and what its tokenizer does.
+
+    python -m babelmill.evaluate --settings results/settings/eng/evaluate.json --export results/exports/eng \\
+        --corpora results/corpora/eng --shards results/shards/eng/eng --out results/evaluations/eng --threads 8
+
+writes `evaluation.json` and `manifest.json`. What is measured is the folder that users get, loaded as they load it
+(`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every variant), not the training model.
+
+Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
+tokenizer, so models of different vocabularies compare. Three scores are taken over the same targets: every token of
+the text, exactly once. Special tokens are no text and add neither nats nor bytes (that a document ends is not scored).
+
+* `causal`: each token given those before it.
+* `masked`: each token given all others but those hidden with it. Every n-th token is hidden, n times over
+  (`evaluation.disjoint_masks`). A pseudo-likelihood: it sees both sides, and is no code length.
+* `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
+
+The context is a row of `evaluation.sequence_length` tokens, `<s>` included, cut from the stream as in training.
+"""
+
+import argparse
+import logging
+import math
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+from babelmill import config, manifest, stage
+from babelmill.documents import Documents
+from babelmill.files import UserError, write_json
+from babelmill.scoring import Vocabulary, causal_rows, masked_rows, nats
+from babelmill.shard_file import ShardFile
+from babelmill.tokenizer_file import encode, load_tokenizer, special_ids, use_threads
+from babelmill.tokenizer_report import measure, vocabulary_used
+
+log = logging.getLogger("babelmill.evaluate")
+
+PROGRESS_SECONDS = 10
+CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+
+
+def load(folder: Path, mode: str, variant: str | None, device: str) -> torch.nn.Module:
+    """The exported model as its users load it. UserError if the folder lacks weights."""
+    model, report = CLASSES[mode].from_pretrained(
+        folder, variant=variant, trust_remote_code=True, dtype=torch.float32, output_loading_info=True
+    )
+    wrong = {key: sorted(names) for key, names in report.items() if names}
+    if wrong:
+        raise UserError(f"{folder}: the weights do not fit the model ({wrong}); delete it and run the workflow again")
+    return model.to(device).eval()
+
+
+class Progress:
+    """Logs how far one score is, every so often."""
+
+    def __init__(self, name: str, tokens: int):
+        self.name, self.tokens, self.done = name, tokens, 0
+        self.began = self.reported = time.monotonic()
+
+    def __call__(self, tokens: int) -> None:
+        self.done += tokens
+        now = time.monotonic()
+        if now - self.reported > PROGRESS_SECONDS:
+            self.reported = now
+            rate = self.done / (now - self.began)
+            log.info("%s: %.0f %%, %.0f tokens/s", self.name, 100 * self.done / self.tokens, rate)
+
+
+class Text:
+    """The validation text of a language and what is known of it without a model.
+
+    Attributes:
+        tokens: [tokens] the validation stream, special tokens included.
+        count, bytes: of the tokens to score.
+        unigram: the baseline's nats.
+        vocabulary_used: share of the vocabulary that occurs in the training text.
+    """
+
+    def __init__(self, corpus: Path, shards: Path, tokenizer, vocabulary: Vocabulary):
+        verified = manifest.verify(shards, "train.safetensors", "validation.safetensors")
+        manifest.verify(corpus, "validation.parquet")
+        self.documents = Documents(corpus / "validation.parquet")
+        shard = ShardFile.open(shards / "validation.safetensors")
+        self.tokens = shard.tokens
+        self.bytes = verified["figures"]["bytes"]["validation"]
+        self._check(shard, tokenizer)
+        training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
+        text = occurrences(self.tokens, vocabulary)
+        self.count = int(text.sum())
+        self.vocabulary_used = vocabulary_used(tokenizer, training)
+        ordinary = ~vocabulary.special
+        self.unigram = unigram_nats(training[ordinary], text[ordinary])
+
+    def _check(self, shard: ShardFile, tokenizer) -> None:
+        """UserError unless the exported tokenizer gives the shard's tokens (the first batch is compared)."""
+        texts, _ = next(self.documents.batches())
+        tokens = np.asarray(shard.tokens[: shard.offsets[min(len(texts), len(shard.offsets) - 1)]])
+        if not np.array_equal(tokens[~np.isin(tokens, special_ids(tokenizer))], encode(tokenizer, texts)[0]):
+            raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
+
+    def score(self, total: float) -> dict[str, float]:
+        """An entry of evaluation.json from a sum of nats over this text."""
+        return entry(total, self.count, self.bytes)
+
+
+def entry(total: float, tokens: int, size: int) -> dict[str, float]:
+    """A score as it stands in evaluation.json, from the sum of nats, the number of targets and their UTF-8 bytes."""
+    return {
+        "bits_per_byte": total / math.log(2) / size,
+        "nats_per_token": total / tokens,
+        "tokens": tokens,
+        "bytes": size,
+    }
+
+
+def pooled(entries: list[dict[str, float]]) -> dict[str, float]:
+    """One score over the texts of several."""
+    total = sum(score["nats_per_token"] * score["tokens"] for score in entries)
+    return entry(total, sum(score["tokens"] for score in entries), sum(score["bytes"] for score in entries))
+
+
+def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """How often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
+    counts = np.zeros(len(vocabulary.special), np.int64)
+    for start in range(0, len(tokens), 1 << 24):  # bincount makes 8 bytes of each token
+        counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
+    counts[vocabulary.special] = 0
+    return counts
+
+
+def unigram_nats(training: np.ndarray, text: np.ndarray) -> float:
+    """Sum of -ln p over a text, p add-one smoothed from training text. Both arguments: [ordinary tokens] counts."""
+    smoothed = training + 1.0
+    return float(-(text * np.log(smoothed / smoothed.sum())).sum())
+
+
+def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, evaluation) -> dict:
+    """Scores of all variants of an exported model: {language: {variant: {"causal": entry, "masked": entry}}}."""
+    exported = manifest.read(folder)["settings"]["export"]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    scores: dict = {language: {} for language in texts}
+    for variant in exported["variants"]:
+        for mode in CLASSES:
+            model = load(folder, mode, None if variant == exported["default_variant"] else variant, device)
+            for language, text in texts.items():
+                if mode == "causal":
+                    passes = [causal_rows(text.tokens, evaluation.sequence_length, vocabulary)]
+                else:
+                    passes = masked_rows(text.tokens, evaluation.sequence_length, evaluation.disjoint_masks, vocabulary)
+                rounds = 1 if mode == "causal" else evaluation.disjoint_masks
+                progress = Progress(f"{variant} {mode} {language}", rounds * len(text.tokens))
+                total = sum(nats(model, rows, mode == "causal", vocabulary, progress) for rows in passes)
+                score = text.score(total)
+                scores[language].setdefault(variant, {})[mode] = score
+                log.info("%s %s %s: %.3f bits per byte", variant, mode, language, score["bits_per_byte"])
+    return scores
+
+
+def run(args: argparse.Namespace) -> None:
+    """Evaluate an exported model."""
+    settings = config.read_settings(args.settings, "evaluate")
+    use_threads(args.threads)
+    torch.set_num_threads(args.threads)
+    manifest.verify(args.export)
+    tokenizer = load_tokenizer(args.export / "tokenizer.json")
+    vocabulary = Vocabulary.of(tokenizer)
+    texts = {
+        language: Text(corpus, shards, tokenizer, vocabulary)
+        for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
+    }
+    scores = evaluate_model(args.export, texts, vocabulary, settings.evaluation)
+    variants = manifest.read(args.export)["settings"]["export"]["variants"]
+    languages = {
+        language: {"variants": scores[language], "unigram": text.score(text.unigram)}
+        for language, text in texts.items()
+    }
+    evaluation = {
+        "variants": {
+            variant: {mode: pooled([scores[language][variant][mode] for language in texts]) for mode in CLASSES}
+            for variant in variants
+        },
+        "unigram": pooled([languages[language]["unigram"] for language in texts]),
+        "vocab_size": len(vocabulary.special),
+        "sequence_length": settings.evaluation.sequence_length,
+        "languages": languages,
+        "tokenizer": {
+            language: measure(tokenizer, (batch for batch, _ in text.documents.batches()))
+            | {"vocabulary_used": text.vocabulary_used}
+            for language, text in texts.items()
+        },
+    }
+    write_json(args.out / "evaluation.json", evaluation)
+    manifest.write(args.out, settings, ["evaluation.json"], upstream=[args.export, *args.corpora, *args.shards])
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--export", required=True, type=stage.folder, help="results/exports/{model}")
+    parser.add_argument("--corpora", required=True, nargs="+", type=stage.folder, help="corpora, in order of languages")
+    parser.add_argument("--shards", required=True, nargs="+", type=stage.folder, help="shards, in order of languages")
+    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/evaluations/{model}")
+    parser.add_argument("--threads", type=int, default=1)
+    sys.exit(stage.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
