@@ -25,6 +25,7 @@ OTHER = {
     "corpus.builtin": None,  # only read where there are no files: see test_corpus_sources
     "corpus.validation_files": ["texts/deu/000.txt"],
     "corpus.text_column": "content",
+    "corpus.categories": ["child-books"],
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
     "mixture.weights": "uniform",
     "model.num_attention_heads": 4,

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from babelmill import config, manifest
 from babelmill.corpus import __main__ as corpus_stage
-from babelmill.corpus import builtin
 from babelmill.corpus.digests import DigestSet, digests
 from babelmill.files import UserError, write_json
 
@@ -200,6 +199,91 @@ def test_metadata_passes_through_and_is_counted(folder):
     assert figures["licenses"] == {"CC0-1.0": 10}
 
 
+def test_categories_select_documents(folder, caplog):
+    for name in ("child-books", "child-wiki", "qed"):
+        write_jsonl(f"{name}.jsonl", [f"{name} {text}" for text in DOCUMENTS[:10]], category=name)
+    write_jsonl("none.jsonl", DOCUMENTS[:5])
+    figures = build(files=["*.jsonl"], categories=["qed", "child-books"], validation_share=0)
+    assert {text.split()[0] for text in texts("train")} == {"qed", "child-books"}
+    assert figures["dropped"] == {"other_category": 15}
+    build(files=["*.jsonl"], categories=["qed", "subtitles"], validation_share=0)
+    assert "no document is in subtitles; there are child-books, child-wiki, qed" in caplog.text
+    with pytest.raises(UserError, match=r"no document is in subtitles; there are child-books, child-wiki, qed"):
+        build(files=["*.jsonl"], categories=["subtitles"])
+
+
+@pytest.mark.parametrize("repeats", [1, 40])
+def test_a_budget_is_a_sample_over_everything(folder, repeats):
+    """Ten categories one after the other, as in the dataset repositories; `repeats` makes the threshold sink early."""
+    for i in range(10):
+        write_jsonl(
+            f"{i}.jsonl", [f"{i} {k} {text}" for k in range(repeats) for text in DOCUMENTS[:50]], category=f"c{i}"
+        )
+    figures = build(files=["*.jsonl"], budget=0.01, validation_share=0.1)
+    kept = texts("train") + texts("validation")
+    size = sum(len(text.encode()) for text in kept)
+    assert 9_900 < size <= 10_000
+    assert figures["budget"] == {"unit": "bytes", "asked": 10_000, "realised": size}
+    assert figures["read"] == 500 * repeats
+    assert figures["dropped"] == {"over_budget": 500 * repeats - len(kept)}
+    assert min(figures["categories"].get(f"c{i}", 0) for i in range(10)) >= 8
+    assert texts("train") == sorted(texts("train"), key=lambda text: int(text.split()[0]))
+    build(out="larger", files=["*.jsonl"], budget=0.02, validation_share=0.1)
+    assert set(texts("train")) < set(texts("train", "larger"))
+    assert set(texts("validation")) < set(texts("validation", "larger"))
+
+
+def test_a_budget_does_not_depend_on_order_or_repetition(folder):
+    write_jsonl("a.jsonl", DOCUMENTS)
+    build(files=["a.jsonl"], budget="100 documents", validation_share=0.1)
+    assert len(texts("train")) + len(texts("validation")) == 100
+    write_jsonl("a.jsonl", [text for text in reversed(DOCUMENTS) for _ in range(3)])
+    build(out="other", files=["a.jsonl"], budget="100 documents", validation_share=0.1)
+    assert texts("train", "other") == texts("train")[::-1]
+    assert texts("validation", "other") == texts("validation")[::-1]
+
+
+def test_a_budget_counts_what_says_the_same_in_the_language(folder):
+    write_jsonl("a.jsonl", DOCUMENTS)
+    corpus = {"files": ["a.jsonl"], "budget": "1k words", "validation_share": 0}
+    values = config.Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]).settings("ukr", "corpus")
+    write_json("settings.json", values)
+    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out")))
+    assert manifest.read("out")["figures"]["budget"]["asked"] == round(1000 * 5.43 * 1.751)
+
+
+def test_a_corpus_smaller_than_its_budget_is_reported(folder, caplog):
+    write_jsonl("a.jsonl", DOCUMENTS)
+    figures = build(files=["a.jsonl"], budget="5M", validation_share=0.1)
+    assert sum(figures["documents"].values()) == 1000
+    assert figures["budget"] == {"unit": "bytes", "asked": 27_150_000, "realised": sum(figures["bytes"].values())}
+    assert "eng has less text than corpus.budget" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (54.3, 54.3),
+        (10, 10.0),
+        ("54.3", 54.3),
+        ("5 MB", 5.0),
+        ("500k", "500000 words"),
+        ("10M words", "10000000 words"),
+        ("1.5k documents", "1500 documents"),
+        ("null", None),
+    ],
+)
+def test_budgets_are_written_in_many_ways(written, meant):
+    corpus = {"files": ["x"], "budget": written}
+    assert config.Configuration([("test", {"corpus": corpus})]).corpus("eng").sections["corpus"].budget == meant
+
+
+@pytest.mark.parametrize("written", [0, -1, "many", "5 tokens", "5M MB", "0 words", "nan"])
+def test_other_budgets_are_refused(written):
+    with pytest.raises(UserError, match=r"corpus\.budget"):
+        config.Configuration([("test", {"corpus": {"budget": written}})]).corpus("eng")
+
+
 def test_row_groups_are_bounded(folder):
     write_jsonl("a.jsonl", [f"{i} " * 20_000 for i in range(1000, 1600)])
     build(files=["a.jsonl"], validation_share=0)
@@ -209,33 +293,27 @@ def test_row_groups_are_bounded(folder):
     assert max(sizes) < 20 << 20
 
 
-def test_python_docs_is_real_text_and_the_same_twice(folder):
-    first, second = ([batch.to_pylist() for batch in builtin.python_docs()] for _ in range(2))
-    assert first == second
-    rows = [row for batch in first for row in batch]
-    size = sum(len(row["text"].encode()) for row in rows)
-    assert 1_500_000 < size < 4_000_000
-    assert max(len(row["text"]) for row in rows) < 20_000
-    assert any('The "for" statement is used to iterate' in row["text"] for row in rows)
-    assert any(row["data-source"].endswith("/json/__init__") for row in rows)
-    assert {row["license"] for row in rows} == {"PSF-2.0"}
+def test_python_docs_is_real_text_the_same_on_every_run_and_never_imported(folder):
+    write_jsonl("a.jsonl", DOCUMENTS)
+    figures = build(files=["a.jsonl"], builtin="python-docs", validation_share=0.05)
+    assert figures["read"] == sum(figures["documents"].values()) + sum(figures["dropped"].values())
+    assert 1_500_000 < sum(figures["bytes"].values()) < 4_000_000
+    rows = pq.read_table("out/train.parquet").to_pylist()
+    assert rows[0]["text"] in DOCUMENTS
+    docs = [row for row in rows if row["license"] == "PSF-2.0"]
+    assert len(docs) > 1000
+    assert max(len(row["text"]) for row in docs) < 20_000
+    assert any('The "for" statement is used to iterate' in row["text"] for row in docs)
+    assert any(row["data-source"].endswith("/json/__init__") for row in docs)
 
-
-def test_python_docs_imports_nothing_it_reads(folder):
     program = (
-        "import sys; from babelmill.corpus import builtin; list(builtin.python_docs());"
+        "import argparse, pathlib, sys; from babelmill.corpus import __main__ as stage;"
+        "stage.run(argparse.Namespace(settings='settings.json', out=pathlib.Path('again')));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")
-
-
-def test_the_built_in_corpus_and_files_together(folder):
-    write_jsonl("a.jsonl", DOCUMENTS)
-    figures = build(files=["a.jsonl"], builtin="python-docs", validation_share=0.05)
-    assert figures["licenses"]["PSF-2.0"] > 1000
-    assert figures["read"] == sum(figures["documents"].values()) + sum(figures["dropped"].values())
-    assert texts("train")[0] in DOCUMENTS
+    assert Path("again/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
 
 
 def test_digests_depend_on_the_text_alone():

@@ -26,6 +26,19 @@ def _ratio(text: str) -> str:
     return f"{ratio.numerator}/{ratio.denominator}"
 
 
+def _budget(value: float | str | None) -> float | str | None:
+    """Megabytes as a number, or "N words", "N documents"; 500k and 5M are understood, and mean words."""
+    if value is None or isinstance(value, float):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
+    number = match and float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]]
+    if not number or (match[2] and match[3] == "MB"):
+        raise ValueError("megabytes of English-equivalent text, or such as 500k words or 5M documents, are allowed")
+    if match[3] == "MB" or not (match[2] or match[3]):
+        return number
+    return f"{round(number)} {match[3] or 'words'}"
+
+
 class Section(BaseModel):
     """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
 
@@ -56,6 +69,8 @@ class Corpus(Section):
     control_characters: Literal["keep", "remove"]
     min_characters: NonNegative
     deduplicate: bool
+    categories: list[str]
+    budget: Annotated[Annotated[float, Field(gt=0)] | str | None, AfterValidator(_budget)]
 
 
 class Tokenizer(Section):

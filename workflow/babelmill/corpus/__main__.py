@@ -30,6 +30,7 @@ from babelmill import config, manifest, stage
 from babelmill.corpus import builtin, readers
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests
+from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.files import UserError, atomic_write, sha256
 
@@ -109,11 +110,12 @@ def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
 
 
 def prepare(
-    batches: Iterable[pa.RecordBatch], corpus, tally: Tally, held_out: DigestSet
+    batches: Iterable[pa.RecordBatch], corpus, tally: Tally, held_out: DigestSet, sampler: Sampler | None = None
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Clean batches and drop documents seen before. Yields (batch, digests [rows, 2]).
 
-    `held_out` are the documents of the user's own validation text, which no other document may repeat.
+    `held_out` are the documents of the user's own validation text, which no other document may repeat. What `sampler`
+    does not admit is not remembered, so that memory depends on the budget, not on what it is drawn from.
     """
     seen = DigestSet()
     for batch in batches:
@@ -121,6 +123,9 @@ def prepare(
         keys = digests(batch["text"])
         free = ~held_out.contains(keys)
         batch, keys = keep(batch, free, "in_validation", tally), keys[free]
+        if sampler:
+            admitted = sampler.admits(keys)
+            batch, keys = keep(batch, admitted, "over_budget", tally), keys[admitted]
         if corpus.deduplicate:
             new = seen.add(keys)
             batch, keys = keep(batch, new, "duplicate", tally), keys[new]
@@ -132,6 +137,7 @@ def run(args: argparse.Namespace) -> None:
     settings = config.read_settings(args.settings, "corpus")
     corpus = settings.corpus
     tally = Tally(corpus.on_error)
+    sampler = corpus.budget and Sampler(Budget.parse(corpus.budget, settings.byte_premium))
     validation_paths = expand(corpus.validation_files, "validation_files")
     paths = expand(corpus.files, "files")
     args.out.mkdir(parents=True, exist_ok=True)
@@ -145,16 +151,22 @@ def run(args: argparse.Namespace) -> None:
             batches = read_all(paths, corpus, tally, args.out)
             if corpus.builtin:
                 batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
-            for batch, keys in prepare(batches, corpus, tally, held_out):
+            documents = prepare(batches, corpus, tally, held_out, sampler)
+            if sampler:
+                documents = sample(documents, sampler, tally, args.out)
+            for batch, keys in documents:
                 aside = is_validation(keys, 0.0 if validation_paths else corpus.validation_share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, tally, train, validation)
+        if sampler and not tally.dropped["over_budget"]:
+            log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     manifest.write(
         args.out,
         settings,
         [output.name for output in outputs],
-        figures=figures(tally, train, validation) | {"sources": listing([*paths, *validation_paths])},
+        figures=figures(tally, train, validation)
+        | {"sources": listing([*paths, *validation_paths]), "budget": sampler and sampler.report()},
     )
     log.info(
         "%s: %d documents (%.1f MB) for training, %d (%.1f MB) for validation",
@@ -172,6 +184,12 @@ def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.Reco
 def check(name: str, corpus, tally: Tally, train: Writer, validation: Writer) -> None:
     """A corpus without training documents, or without the validation documents that were asked for, is an error."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
+    if missing := set(corpus.categories) - tally.categories:
+        found = ", ".join(sorted(tally.categories)) or "none"
+        message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; there are {found}"
+        if missing == set(corpus.categories):
+            raise UserError(message)
+        log.warning("%s", message)
     if not train.documents:
         where = ", ".join(corpus.files) or corpus.builtin
         raise UserError(

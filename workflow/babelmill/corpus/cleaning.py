@@ -18,6 +18,10 @@ CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
 
 def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
     """Clean and filter a batch of `readers.SCHEMA` as the section `corpus` of the configuration says."""
+    if corpus.categories:
+        found = batch["category"]
+        tally.categories.update(found.unique().drop_null().to_pylist())
+        batch = _keep(batch, pc.is_in(found, pa.array(corpus.categories)), "other_category", tally)
     batch = _keep(batch, pc.is_valid(batch["text"]), "empty", tally)
     text = batch["text"]
     if corpus.control_characters == "remove" and pc.any(pc.match_substring_regex(text, CONTROL)).as_py():

@@ -21,7 +21,8 @@ Reason = Literal[
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of documents: read, dropped (by reason), changed (by kind of cleaning), and the files that end early.
+    """Counts of documents: read, dropped (by reason), changed (by kind of cleaning), the files that end early, and
+    the categories that were met, where the configuration selects some.
 
     `on_error` is `stop`, which makes undecodable input a UserError, or `skip`, which counts it.
     """
@@ -31,6 +32,7 @@ class Tally:
     dropped: Counter = dataclasses.field(default_factory=Counter)
     changed: Counter = dataclasses.field(default_factory=Counter)
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    categories: set[str] = dataclasses.field(default_factory=set)
     _shown: Counter = dataclasses.field(default_factory=Counter)
 
     def drop(self, reason: Reason, count: int = 1) -> None:

@@ -1,0 +1,118 @@
+"""Budgets: a sample of the documents, chosen by their digests, that is as large as asked.
+
+The documents with the smallest digests are taken until the budget is full. That is a uniform sample over all
+categories and files (dataset repositories are sorted by category: the head of a file is no sample), it is the same on
+every run, and a larger budget contains the smaller one.
+
+One pass suffices. Once more than the budget has been seen, no digest above a certain threshold can be in the sample any
+more; the threshold sinks as more is seen, so that little more than twice the budget is ever kept, on disk.
+"""
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelmill.corpus.cleaning import keep
+from babelmill.corpus.readers import SCHEMA
+from babelmill.corpus.tally import Tally
+
+WORD = 5.43  # bytes an English word, as the BabyBabelLM tiers count: 100 million words are 543 MB
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How much text to take: `limit` counts `unit`s (`bytes` or `documents`)."""
+
+    limit: int
+    unit: str
+
+    @classmethod
+    def parse(cls, value: float | str, byte_premium: float) -> "Budget":
+        """The budget of a language.
+
+        A number is megabytes (10^6 bytes) of English-equivalent text, `N words` so many times 5.43 bytes of it: what
+        says the same takes `byte_premium` times the bytes in this language. `N documents` are documents.
+        """
+        if isinstance(value, str):
+            number, unit = re.fullmatch(r"(\d+) (words|documents)", value).groups()
+            if unit == "documents":
+                return cls(int(number), unit)
+            return cls(round(int(number) * WORD * byte_premium), "bytes")
+        return cls(round(value * 1e6 * byte_premium), "bytes")
+
+
+class Sampler:
+    """Finds the digest below which a sample of the documents fills the budget."""
+
+    def __init__(self, budget: Budget):
+        self.budget = budget
+        self._keys: list[np.ndarray] = []
+        self._sizes: list[np.ndarray] = []
+        self._total = 0
+        self._threshold = np.uint64(2**64 - 1)
+
+    def report(self) -> dict:
+        """The budget, and how much the sample holds of it."""
+        return {"unit": self.budget.unit, "asked": self.budget.limit, "realised": self._total}
+
+    def admits(self, keys: np.ndarray) -> np.ndarray:
+        """Which documents may still be in the sample, by their digests [N, 2]: bool [N]."""
+        return keys[:, 1] <= self._threshold
+
+    def take(self, batch: pa.RecordBatch, keys: np.ndarray) -> None:
+        """Count different documents that were admitted."""
+        if self.budget.unit == "documents":
+            sizes = np.ones(len(keys), np.int64)
+        else:
+            sizes = pc.binary_length(batch["text"]).to_numpy(zero_copy_only=False).astype(np.int64)
+        self._keys.append(keys[:, 1])
+        self._sizes.append(sizes)
+        self._total += int(sizes.sum())
+        if self._total > 2 * self.budget.limit:
+            self.tighten()
+
+    def tighten(self) -> None:
+        """Lower the threshold to what fits the budget of what was seen so far."""
+        if not self._keys:
+            return
+        keys, sizes = np.concatenate(self._keys), np.concatenate(self._sizes)
+        order = np.argsort(keys, kind="stable")
+        keys, sizes = keys[order], sizes[order]
+        too_much = np.flatnonzero(np.cumsum(sizes) > self.budget.limit)
+        if len(too_much):
+            first = keys[too_much[0]]
+            kept = keys < first
+            keys, sizes = keys[kept], sizes[kept]
+            self._threshold = first - np.uint64(1) if first else first
+        self._keys, self._sizes, self._total = [keys], [sizes], int(sizes.sum())
+
+
+def sample(
+    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]], sampler: Sampler, tally: Tally, scratch: Path
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield the sample of (batch, digests) pairs whose documents differ, in their order, counting the rest.
+
+    What may be in the sample waits in a temporary file in the folder `scratch`.
+    """
+    with tempfile.TemporaryFile(dir=scratch) as spool:
+        count = 0
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        schema = SCHEMA.append(pa.field("digest", pa.binary(16)))
+        with pa.ipc.new_stream(spool, schema, options=options) as stream:
+            for batch, keys in documents:
+                sampler.take(batch, keys)
+                digests = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(keys), [None, pa.py_buffer(keys)])
+                stream.write_batch(pa.RecordBatch.from_arrays([*batch.columns, digests], schema=schema))
+                count += 1
+        sampler.tighten()
+        spool.seek(0)
+        for batch in pa.ipc.open_stream(spool):
+            keys = np.frombuffer(batch["digest"].buffers()[1], np.uint64)[: 2 * batch.num_rows].reshape(-1, 2)
+            admitted = sampler.admits(keys)
+            yield keep(batch.select(SCHEMA.names), admitted, "over_budget", tally), keys[admitted]
