@@ -28,6 +28,7 @@ from babelmill.training import checkpoint
 from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
 from babelmill.training.checkpoint import Checkpoints
 from babelmill.training.distributed import Processes, launch, report_exit_code
+from babelmill.training.identity import SPLITS, fingerprint, identity
 from babelmill.training.lock import Lock
 from babelmill.training.loop import Folder, Loop
 from babelmill.training.metrics import Mirror, Record
@@ -36,17 +37,6 @@ from babelmill.training.stopping import EXIT_CODE
 from babelmill.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
-
-SPLITS = ("train", "validation")
-
-
-def run_identity(settings: dict, tokenizer: Path, shards: list[Path]) -> dict:
-    """What makes a run this one: the settings file's content (code digest included), and the content of its data."""
-    data = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
-    for folder in shards:
-        files = manifest.read(folder)["files"]
-        data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
-    return {"settings": settings, "data": data}
 
 
 def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
@@ -117,8 +107,8 @@ def train(args: argparse.Namespace) -> int:
     counts = {split: [TokenCounts(shard.offsets) for shard in shards[split]] for split in SPLITS}
     vocabulary = Vocabulary.read(args.tokenizer / "tokenizer.json", shards["train"][0].vocab_size)
     plan = Plan(settings.train, settings.mixture.weights, counts["train"])
-    identity = run_identity(settings.raw, args.tokenizer, args.shards)
-    name = checkpoint.fingerprint(identity)
+    run_identity = identity(settings.raw, args.tokenizer, args.shards)
+    name = fingerprint(run_identity)
     path = args.checkpoints / name
     checkpoints = Checkpoints(path, run.keep)
 
@@ -128,7 +118,7 @@ def train(args: argparse.Namespace) -> int:
         def take_folder() -> tuple[int, bool]:
             nonlocal folder
             lock = stack.enter_context(Lock(path))
-            write_json(path / "identity.json", identity)
+            write_json(path / "identity.json", run_identity)
             done = checkpoints.newest()
             if done < plan.steps:
                 begin_attempt(path, args.attempt, done, plan)

@@ -53,11 +53,6 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
     return digest.hexdigest()
 
 
-def fingerprint(identity: dict) -> str:
-    """Name of a run's folder: 16 hex digits of the digest of its settings, code and data."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-
-
 class Checkpoints:
     """The checkpoints in a run's folder."""
 

@@ -6,9 +6,13 @@ cut into buckets whose reduction starts during the backward pass, as soon as the
 """
 
 import contextlib
+import ctypes
 import logging
 import os
+import signal
+import sys
 import tempfile
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,15 +20,15 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import run as torchrun
-from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from babelmill.files import UserError
 
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
 SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
 TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
 
@@ -52,6 +56,8 @@ class Processes:
         rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         torch.set_num_threads(max(1, threads // local_size))
+        if "RANK" in os.environ:
+            end_with_parent()
         device = torch.device("cpu")
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
@@ -94,6 +100,15 @@ class Processes:
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
+
+
+def end_with_parent() -> None:
+    """Let the system kill this process when its launcher dies: an orphan would go on training and hold the run's lock.
+
+    Linux only; elsewhere orphans notice when a process of theirs is gone.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Gradients:
@@ -160,18 +175,27 @@ def launch(processes: int, threads: int, arguments: list[str]) -> int:
     """Run `python -m babelmill.train ARGUMENTS` as `torchrun --standalone` would; the main process's exit code.
 
     torchrun hands signals on to its workers and waits for them, but ends with 1 whatever their exit code was, so the
-    main process leaves its exit code in a file (see `report_exit_code`).
+    main process leaves its exit code in a file (see `report_exit_code`). And its own command line would take our
+    `--run` and `--log` for abbreviations of its options.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="babelmill-") as folder:
         outcome = os.environ[EXIT_CODE_FILE] = os.path.join(folder, "exit_code")
-        options = ["--standalone", "--nproc-per-node", str(processes), "--shutdown-timeout", str(SHUTDOWN_SECONDS)]
-        configuration, command, command_arguments = torchrun.config_from_args(
-            torchrun.parse_args([*options, "--module", "babelmill.train", *arguments])
+        configuration = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=processes,
+            run_id=str(uuid.uuid4()),
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",  # a free port
+            max_restarts=0,
+            monitor_interval=0.1,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            logs_specs=DefaultLogsSpecs(log_dir=os.path.join(folder, "logs")),
         )
         with contextlib.suppress(ChildFailedError, SignalException):  # the workers have said what happened
-            elastic_launch(configuration, command)(*command_arguments)
+            elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
         try:
             with open(outcome, encoding="utf-8") as file:
                 return int(file.read())

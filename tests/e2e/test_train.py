@@ -1,0 +1,239 @@
+"""The training stage as a user runs it: interrupted, killed, damaged, on several processes."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_data import ROOT, Data, read_metrics
+
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Data:
+    """A run that nothing disturbed."""
+    data = Data(tmp_path_factory.mktemp("train") / "finished")
+    data.settings(max_steps=STEPS)
+    data.run_settings(checkpoint_every=5, keep=3, validate_every=20)
+    data.train()
+    return data
+
+
+@pytest.fixture
+def data(finished, tmp_path) -> Data:
+    """The same data and settings in a folder of its own, nothing trained yet."""
+    copy = object.__new__(Data)
+    copy.folder, copy.languages = tmp_path / "data", finished.languages
+    shutil.copytree(finished.folder, copy.folder, ignore=shutil.ignore_patterns("checkpoints", "model*"))
+    return copy
+
+
+def wait_for_step(data: Data, step: int, process: subprocess.Popen) -> None:
+    """Wait until a run has recorded a step."""
+    while process.poll() is None:
+        for run in data.runs:
+            with_newline = (
+                (run / "metrics.jsonl").read_text().split("\n")[:-1] if (run / "metrics.jsonl").exists() else []
+            )
+            if any(f'"step": {done}, "kind": "train"' in line for line in with_newline for done in (step, step + 1)):
+                return
+        time.sleep(0.002)
+    pytest.fail(f"ended before step {step}: {process.communicate()[1]}")
+
+
+def logged(lines: list[dict]) -> list[tuple[int, str]]:
+    return [(line["step"], line["kind"]) for line in lines]
+
+
+EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
+
+
+def assert_same(data: Data, finished: Data) -> None:
+    """Bit for bit the weights of the run that nothing disturbed, and every logged step once."""
+    assert data.weights() == finished.weights()
+    assert sorted(logged(data.metrics())) == EXPECTED
+    for ours, theirs in zip(sorted(data.metrics(), key=str), sorted(finished.metrics(), key=str), strict=True):
+        assert ours["loss"] == theirs["loss"] or ours["step"] != theirs["step"]
+
+
+def test_training_learns_and_records(finished):
+    lines = finished.metrics()
+    assert sorted(logged(lines)) == EXPECTED
+    train = [line for line in lines if line["kind"] == "train"]
+    assert train[-1]["loss"] < 0.8 * train[0]["loss"]
+    last = lines[-1]
+    assert last["kind"] == "validation" and last["loss"] == pytest.approx(
+        (last["loss_masked"] + last["loss_causal"]) / 2
+    )
+    assert abs(last["ema_loss"] - last["loss"]) < 0.2
+    assert [line["tokens"] for line in train[:2]] == [160, 320]
+    for key in ("perplexity", "accuracy", "z_loss", "grad_norm", "learning_rate", "mask_rate", "rows", "memory"):
+        assert isinstance(train[0][key], int | float), key
+    weights = load_file(finished.folder / "model/model.safetensors")
+    assert (
+        "embedding.word_embedding.weight" in weights and "transformer.attention_layers.0.in_proj_qk.weight" in weights
+    )
+    assert all(value.dtype == torch.float32 for value in weights.values())
+    assert oct((finished.folder / "model/model.safetensors").stat().st_mode & 0o777) in ("0o644", "0o664")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
+    process = data.start()
+    wait_for_step(data, 12, process)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    assert process.returncode == 75, said
+    assert f"received {number.name}" in said and "Traceback" not in said
+    assert not (data.folder / "model/manifest.json").exists()
+    assert f"going on after step {said.split('left after step ')[1].split(';')[0]}" in data.train()
+    assert_same(data, finished)
+
+
+def test_kill_9_loses_nothing_but_steps(data, finished):
+    for step in (3, 17, 31):
+        process = data.start()
+        wait_for_step(data, step, process)
+        process.kill()
+        process.wait()
+    data.train()
+    assert_same(data, finished)
+
+
+def test_going_back_to_earlier_settings_trains_nothing(data, finished):
+    shutil.copytree(finished.folder / "checkpoints", data.folder / "checkpoints")
+    shutil.copytree(finished.folder / "model", data.folder / "model")
+    before = data.weights()
+    data.settings(max_steps=5, learning_rate=0.001)
+    data.train()
+    assert data.weights() != before and len(data.runs) == 2
+    data.settings(max_steps=STEPS)
+    data.run_settings(checkpoint_every=7)
+    assert "already trained" in data.train()
+    assert data.weights() == before
+    assert sorted(logged(data.metrics())) == EXPECTED
+
+
+def test_a_damaged_checkpoint_is_left_out(data, finished):
+    shutil.copytree(finished.folder / "checkpoints", data.folder / "checkpoints")
+    names = [f"step-{step:08d}.safetensors" for step in (50, 55, 60)]
+    assert sorted(path.name for path in data.runs[0].glob("step-*.safetensors")) == names
+    last, before = data.runs[0] / names[2], data.runs[0] / names[1]
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1
+    last.write_bytes(content)
+    before.write_bytes(before.read_bytes()[:1000])
+    said = data.train()
+    assert f"{names[2]} is damaged" in said and f"{names[1]} is damaged" in said and "going on after step 50" in said
+    assert_same(data, finished)
+
+
+def test_a_second_trainer_is_kept_out(data, finished):
+    process = data.start()
+    wait_for_step(data, 2, process)
+    process.send_signal(signal.SIGSTOP)
+    said = data.train(code=1)
+    assert f"another training run is writing here: process {process.pid} on {socket.gethostname()}" in said
+    process.send_signal(signal.SIGCONT)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert_same(data, finished)
+
+
+def test_two_processes_are_interrupted_and_one_goes_on(data, finished):
+    process = data.start("model", 2)
+    wait_for_step(data, 12, process)
+    os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
+    said = process.communicate()[1]
+    assert process.returncode == 75, said
+    assert "Traceback" not in said
+    said = data.train()
+    assert "going on after step" in said
+    for name in ("model.safetensors", "ema.safetensors"):
+        ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
+        for key, value in theirs.items():
+            torch.testing.assert_close(ours[key], value, atol=1e-5, rtol=1e-5)
+    assert sorted(logged(data.metrics())) == EXPECTED
+
+
+def test_nobody_trains_on_when_the_launcher_is_killed(data):
+    process = data.start("model", 2)
+    wait_for_step(data, 2, process)
+    process.kill()
+    process.communicate()  # ends when the last of the processes has closed it
+    assert data.train("model", 2, "--attempt", "1").count("\n") > 0
+
+
+def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
+    squeue = tmp_path / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho 0:25\n")
+    squeue.chmod(0o755)
+    environment = {"SLURM_JOB_ID": "7", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
+    said = data.train(environment=environment, code=75)
+    assert "the allocation ends soon: finishing step 1" in said
+    assert (data.runs[0] / "step-00000001.json").exists()
+
+
+def test_an_attempt_without_progress_is_not_repeated(data):
+    data.settings(max_steps=STEPS, optimizer="adamw", learning_rate=1e30, warmup=0.0)
+    data.run_settings(checkpoint_every=STEPS)
+    for attempt in ("1", "2"):
+        assert "not finite" in data.train("model", 1, "--attempt", attempt, code=1)
+    said = data.train("model", 1, "--attempt", "3", code=1)
+    assert "attempt 3 is not made: the two before it failed without progress after step 0" in said
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
+    values = {"max_steps": 12, "optimizer": "adamw", "learning_rate": 1e30, "warmup": 0.0}
+    data.settings(**values)
+    said = data.train(code=1)
+    assert "loss or gradient is not finite" in said and "rows of 16 tokens from row" in said and "eng" in said
+    assert "train.non_finite: skip" in said and "Traceback" not in said
+    assert not (data.folder / "model/model.safetensors").exists()
+    data.settings(**values, non_finite="skip")
+    said = data.train()
+    assert "the step is left out" in said
+    skipped = [line["skipped"] for line in data.metrics() if line["kind"] == "train"]
+    assert sum(skipped) >= 10 and [line["loss"] for line in data.metrics()][-2] is None
+    weights = load_file(data.folder / "model/model.safetensors")
+    assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_damaged_data_is_named(data):
+    shard = data.folder / "shards/eng/train.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-9] ^= 4
+    shard.write_bytes(content)
+    said = data.train(code=1)
+    assert f"{shard}: damaged" in said and "Traceback" not in said
+    assert not (data.folder / "model").exists()
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path, processes):
+    script = ROOT / "tests/e2e/gradients.py"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    alone = tmp_path / "alone.pt"
+    subprocess.run([sys.executable, script, alone], check=True)
+    subprocess.run([*torchrun, str(processes), str(script), str(tmp_path / "together.pt")], check=True)
+    wanted, got = torch.load(alone), torch.load(tmp_path / "together.pt")
+    assert len(wanted) == 18
+    for case, gradient in wanted.items():
+        assert (got[case] - gradient).norm() / gradient.norm() < 1e-6, case
+
+
+def test_several_languages_are_recorded_each(tmp_path):
+    data = Data(tmp_path / "data", ("eng", "deu"))
+    data.settings(mixture="uniform")
+    data.train()
+    last = data.metrics()[-1]
+    assert set(last["languages"]) == {"eng", "deu"} == set(last["ema_languages"])
+    assert read_metrics(data.folder / "model/metrics.jsonl")[0]["languages"]["deu"]["loss"] > 0
