@@ -179,7 +179,14 @@ class Configuration:
 
     def targets(self) -> list[str]:
         """The models of `targets:`, batches expanded, each once."""
-        names = [member for name in self.top.targets for member in self.batches.get(name, [name])]
+        return self.models_of(self.top.targets)
+
+    def models_of(self, names) -> list[str]:
+        """The models that models and batches (and `all`, the targets) stand for, each once; a UserError for others."""
+        names = [member for name in names for member in (self.top.targets if name == "all" else [name])]
+        names = [member for name in names for member in self.batches.get(name, [name])]
+        for name in names:
+            self.languages_of(name)
         return list(dict.fromkeys(names))
 
     # What applies.
@@ -226,6 +233,8 @@ class Configuration:
         values = self._slice(resolved, stage, STAGES[stage]) | {"code": digest.of_stage(stage)}
         if stage == "corpus":
             values["sources"] = self._corpus_sources(resolved)
+            if resolved.sections["corpus"].budget:
+                values["byte_premium"] = self.table[name].byte_premium
         if stage == "tokenizer":
             source = resolved.sections["tokenizer"].source
             values["sources"] = {source: sha256(source)} if source and Path(source).is_file() else {}
@@ -448,16 +457,18 @@ def parse_overrides(pairs) -> dict:
     return values
 
 
+def read_profile(folder: str | Path) -> dict:
+    """A profile's values; a UserError if the folder holds none."""
+    names = ("profile.v9+.yaml", "profile.yaml", "config.v9+.yaml", "config.v8+.yaml", "config.yaml")
+    path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
+    if path is None:
+        raise UserError(f"--profile {folder}: no profile.yaml in this folder")
+    return read_yaml(path)
+
+
 def from_arguments(args: argparse.Namespace) -> Configuration:
     """The configuration that Snakemake would use with the same `--profile`, `--configfile` and `--config`."""
-    profile = {}
-    if args.profile:
-        folder = Path(args.profile)
-        names = ("profile.v9+.yaml", "profile.yaml", "config.v9+.yaml", "config.v8+.yaml", "config.yaml")
-        path = next((folder / name for name in names if (folder / name).is_file()), None)
-        if path is None:
-            raise UserError(f"--profile {args.profile}: no profile.yaml in this folder")
-        profile = read_yaml(path)
+    profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
     files = [files] if isinstance(files, str) else files
     overrides = profile.get("config", {})

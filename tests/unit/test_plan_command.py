@@ -1,0 +1,132 @@
+"""The plan: what it says before training is what training then does."""
+
+import csv
+import io
+import itertools
+import json
+
+import pytest
+from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
+from babelmill.training.cost import parameters, peak_of
+from conftest import SMALL, Workspace
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    workspace = Workspace(tmp_path)
+    workspace.configure({})
+    return workspace
+
+
+def plan(workspace, *arguments):
+    """Rows of the plan by model, as text."""
+    done = workspace.python("-m", "babelmill.plan", *arguments, "--tsv")
+    assert done.returncode == 0, done.stderr
+    return {row["model"]: row for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")}
+
+
+@pytest.mark.parametrize(("gate", "mixing", "layers"), list(itertools.product([False, True], [False, True], [1, 3])))
+def test_the_number_of_parameters_is_the_models(gate, mixing, layers):
+    config = GPTBertConfig(400, 32, 48, 2, layers, gate=gate, layer_mixing=mixing)
+    assert parameters(config, 400) == sum(parameter.numel() for parameter in GPTBert(config).parameters())
+
+
+def test_it_foretells_what_training_did(workspace):
+    """From the shards: the same parameters, steps and epochs as in the manifest of the trained model."""
+    row = plan(workspace, "eng")["eng"]
+    did = json.loads((workspace.path / "results/models/eng/manifest.json").read_text())["figures"]
+    assert row["source"] == "shards"
+    assert (int(row["parameters"]), int(row["steps"])) == (did["parameters"], did["steps"])
+    assert float(row["epochs"]) == pytest.approx(did["epochs"])
+
+
+def test_without_shards_it_estimates_and_says_from_what(fresh, tmp_path):
+    (tmp_path / "a.txt").write_text("word " * 84_000)  # 420,000 bytes, 4.2 bytes a token
+    fresh.configure({"languages": {"eng": {"corpus": {"files": ["a.txt"]}}, "deu": {"corpus": {"budget": "5M words"}}}})
+    rows = plan(fresh, "eng", "deu", "nld", "swe")
+    assert [row["source"] for row in rows.values()] == ["files", "budget", "tier 1", "tier 2"]
+    assert int(rows["eng"]["tokens"]) == 100_000
+    # The same English-equivalent words are about the same number of tokens in every language.
+    assert int(rows["deu"]["tokens"]) == pytest.approx(5e6 * 5.43 / 4.2, rel=1e-3)
+    assert int(rows["nld"]["tokens"]) == pytest.approx(10 * int(rows["swe"]["tokens"]), rel=1e-3)
+    table = fresh.python("-m", "babelmill.plan", "nld").stdout
+    assert "estimated until the shards exist" in table
+
+
+def test_a_batch_has_a_total(fresh):
+    rows = plan(fresh, "tier1", "eng")
+    assert len(rows) == 9
+    lines = fresh.python("-m", "babelmill.plan", "tier1").stdout.splitlines()
+    total = next(line for line in lines if line.startswith("9 models")).split()
+    assert float(total[-1]) == pytest.approx(sum(float(row["gpu_hours"]) for row in rows.values()), abs=0.06)
+
+
+def test_twice_the_speed_is_half_the_hours(fresh):
+    slow, fast = (float(plan(fresh, "swe", "--mfu", mfu)["swe"]["gpu_hours"]) for mfu in (0.1, 0.2))
+    assert fast == pytest.approx(slow / 2)
+    on = {gpu: float(plan(fresh, "swe", "--gpu", gpu)["swe"]["gpu_hours"]) for gpu in ("A100", "H100")}
+    assert on["A100"] / on["H100"] == pytest.approx(peak_of("H100") / peak_of("A100"))
+
+
+def test_gpus_without_a_micro_batch_stand_idle(fresh):
+    """One micro-batch a step: four GPUs take as long as one, and cost four times as much."""
+    values = {"train": {"global_batch_tokens": 8192, "micro_batch_tokens": 8192, "batch_reduction": 1}}
+    fresh.configure(values | {"resources": {"gpus": 1}})
+    one = plan(fresh, "swe")["swe"]
+    fresh.configure(values | {"resources": {"gpus": 4}})
+    four = plan(fresh, "swe")["swe"]
+    assert (one["hours"], float(one["busy"])) == (four["hours"], 1.0)
+    assert float(four["gpu_hours"]) == pytest.approx(4 * float(one["gpu_hours"]))
+    assert float(four["busy"]) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("profile", "gpus"),
+    [
+        ({"resources": {"gpu": 2}}, 2),  # a box with two GPUs
+        ({"resources": {"gpu": 0}}, 0),
+        ({"set-resources": {"train": {"gpu": 8}}}, 8),
+        ({"set-resources": {"train": {"nodes": 2, "gres": "gpu:4"}}}, 8),
+        ({}, 4),
+    ],
+)
+def test_the_gpus_are_the_profiles(fresh, tmp_path, profile, gpus):
+    (tmp_path / "profile.yaml").write_text(json.dumps(profile))
+    row = plan(fresh, "eng", "--profile", tmp_path)["eng"]
+    assert int(row["gpus"]) == gpus
+    assert (row["gpu_hours"] == "") == (gpus == 0)
+
+
+def test_what_a_training_measured_is_used(workspace):
+    """A training with a known utilisation and memory is better than an assumption, for models of its shape."""
+    workspace.configure(SMALL | {"resources": {"gpus": 1}})
+    assert plan(workspace, "eng")["eng"]["measured"] == "False"
+    record = next((workspace.path / "results/checkpoints/deu").glob("*/metrics.jsonl"))
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    record.write_text("".join(json.dumps(line | {"mfu": 0.41, "memory": 3072.0}) + "\n" for line in lines))
+    row = plan(workspace, "eng")["eng"]
+    assert (row["measured"], float(row["mfu"]), float(row["memory_gib"])) == ("True", 0.41, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["enf"], "did you mean eng"),
+        (["eng", "--gpu", "Voodoo2"], "--gpu Voodoo2"),
+        (["eng", "--mfu", "40"], "--mfu 40"),
+        (["eng", "--profile", "nowhere"], "--profile nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(fresh, arguments, words):
+    done = fresh.python("-m", "babelmill.plan", *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and words in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_a_login_node_need_not_import_torch(fresh, command):
+    code = (
+        f"import sys, babelmill.{command} as command; sys.argv = ['x', 'tier1']; command.main()\n"
+        "print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
+    )
+    assert fresh.python("-c", code).stdout.endswith("set()\n")
