@@ -99,7 +99,7 @@ class Workspace:
         self.config_file.write_text(yaml.safe_dump(values, sort_keys=False))
 
     def command(self, *arguments) -> list[str]:
-        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
         return [*snakemake, "--resources", "gpu=0", "--directory", str(self.path), *map(str, arguments)]
 
     def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
