@@ -17,7 +17,7 @@ from babelmill.files import UserError
 from babelmill.training.checkpoint import Checkpoints
 from babelmill.training.cost import flops
 from babelmill.training.lock import Lock
-from babelmill.training.metrics import Mirror, Progress, Record, peak_flops, peak_memory, summarize
+from babelmill.training.metrics import Mirror, Progress, Record, peak_flops, peak_memory, shown, summarize
 from babelmill.training.objectives import STATISTICS
 from babelmill.training.plan import Step
 from babelmill.training.stopping import Stop
@@ -205,7 +205,7 @@ class Loop:
         began = time.monotonic()
         line = {"step": done, "kind": "validation", **self._trainer.validate()}
         self._write(line)
-        log.info("step %d: validation loss %.4f, averaged weights %.4f", done, line["loss"], line["ema_loss"])
+        log.info("step %d: validation loss %s, averaged weights %s", done, shown(line["loss"]), shown(line["ema_loss"]))
         self._pause("validation", began)
 
     def _save(self, done: int) -> None:

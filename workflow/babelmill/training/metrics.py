@@ -128,6 +128,11 @@ def finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def shown(value: float | None) -> str:
+    """For people: a mean that may not be known, since there was no target, or none with a finite loss."""
+    return "unknown" if value is None else f"{value:.4f}"
+
+
 class Progress:
     """A bar on a terminal; elsewhere a plain line every so often, never a carriage return."""
 
@@ -145,7 +150,7 @@ class Progress:
         left = (now - self._begin) / max(1, step - self._start) * (self._steps - step)
         clock = f"{int(left) // 3600}:{int(left) // 60 % 60:02}:{int(left) % 60:02}"
         text = (
-            f"step {step:,}/{self._steps:,}  loss {line['loss']:.4f}  {line['tokens_per_second']:,.0f} tokens/s"
+            f"step {step:,}/{self._steps:,}  loss {shown(line['loss'])}  {line['tokens_per_second']:,.0f} tokens/s"
             f"  {clock} left"
         )
         if self._terminal:
