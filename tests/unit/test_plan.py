@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import training_data
+from safetensors.numpy import load_file
 from babelmill.files import UserError
 from babelmill.training.batches import TokenCounts
 from babelmill.training.objectives import Objective
