@@ -69,7 +69,7 @@ class _State:
         """Gradient of the matrix, once those of all x are known."""
         gradients, rows = self.gradients.rows.flatten(1), self.sums.rows.flatten(1)
         with torch.autocast(rows.device.type, enabled=False):
-            known = gradients.flip(0) @ rows[: len(gradients)].T
+            known = (gradients @ rows[: len(gradients)].T).flip(0)
         self.gradients = None  # its memory, before the graph goes
         result = torch.zeros_like(self.matrix)
         result[: len(known), : len(known)] = known.tril()
