@@ -20,7 +20,7 @@ os.environ["PYTHONPATH"] = str(ROOT / "workflow")
 SMALL = {
     "targets": ["eng", "deu"],
     "preset": "tiny",
-    "tokenizer": {"vocab_size": 400},
+    "tokenizer": {"vocab_size": 320},
     "model": {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 2},
     "train": {
         "max_steps": 8,

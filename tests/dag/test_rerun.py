@@ -129,7 +129,7 @@ def test_a_change_is_seen_without_what_snakemake_remembers(workspace, arguments)
     shutil.rmtree(workspace.path / ".snakemake")
     assert workspace.would_run(*arguments) == set()
     values = copy.deepcopy(SMALL)
-    values["tokenizer"]["vocab_size"] = 380
+    values["tokenizer"]["vocab_size"] = 300
     workspace.configure(values)
     stages = downstream(["tokenizer"])
     assert workspace.would_run(*arguments) == {(stage, model) for stage in stages for model in ("eng", "deu")}
@@ -137,7 +137,7 @@ def test_a_change_is_seen_without_what_snakemake_remembers(workspace, arguments)
 
 def test_the_reason_names_the_settings_file(workspace):
     values = copy.deepcopy(SMALL)
-    values["tokenizer"]["vocab_size"] = 380
+    values["tokenizer"]["vocab_size"] = 300
     workspace.configure(values)
     assert "results/settings/eng/tokenizer.json" in workspace.snakemake("converted/eng", "--dry-run").stdout
 

@@ -150,8 +150,8 @@ def render(settings, facts: dict) -> str:
     sections = [
         front_matter(settings, evaluation, default),
         f"# {settings.name}",
-        f"A [GPT-BERT]({PAPER}) language model of {names}: {figures['parameters'] / 1e6:.1f} million parameters, trained"
-        " on masked and causal prediction at once, so that one set of weights fills masks and generates text.",
+        f"A [GPT-BERT]({PAPER}) language model of {names}: {figures['parameters'] / 1e6:.1f} million parameters,"
+        " trained on masked and causal prediction at once, so that one set of weights fills masks and generates text.",
         card.description,
         f"Authors: {', '.join(card.authors)}." if card.authors else "",
         "## Use",

@@ -14,6 +14,8 @@ import hashlib
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
+# What a stage runs in another process, or ships, without importing it.
+ALSO = {"export": ["prove", "model.gpt_bert", "hub.configuration_gpt_bert", "hub.modeling_gpt_bert"]}
 SHARED = {"__init__", "config", "schema", "manifest", "files", "digest", "languages", "stage"}
 
 
@@ -64,8 +66,8 @@ def _module(module: str) -> tuple[str, frozenset[str]]:
 
 
 def closure(stage: str) -> list[str]:
-    """The modules of the package that a stage's entry point imports, directly or not, `SHARED` left out; sorted."""
-    found, waiting = set(), [stage, f"{stage}.__main__"]
+    """The modules of the package that a stage's entry point imports, directly or not, and those in `ALSO`; sorted."""
+    found, waiting = set(), [stage, f"{stage}.__main__", *ALSO.get(stage, [])]
     while waiting:
         module = waiting.pop()
         if module in found or module in SHARED or not _path(module):

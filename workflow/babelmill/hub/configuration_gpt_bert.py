@@ -1,0 +1,61 @@
+"""Configuration of an exported GPT-BERT model. Every switch of behaviour is a field here, never other code."""
+
+from transformers import PretrainedConfig
+
+
+class GPTBertConfig(PretrainedConfig):
+    """Shape and behaviour.
+
+    Args:
+        attention_mode: "causal" (a token attends to those before it), "bidirectional", or None: what is natural for
+            each class, causal for `...ForCausalLM` and bidirectional for the others.
+        logits_alignment: of `...ForMaskedLM`. "mlm": scores at a position are for the token at that position, as users
+            of masked models expect; those at position 0 are zeros. "mntp": as trained, scores at a position are for
+            the next token.
+        classifier_dropout: before the classification heads.
+        The other arguments are those of the training configuration.
+    """
+
+    model_type = "babelmill_gpt_bert"
+
+    def __init__(
+        self,
+        vocab_size=8192,
+        hidden_size=384,
+        intermediate_size=1280,
+        num_attention_heads=6,
+        num_hidden_layers=12,
+        max_position_embeddings=512,
+        position_bucket_size=32,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        layer_norm_eps=1e-5,
+        gate=True,
+        layer_mixing=True,
+        attention_mode=None,
+        logits_alignment="mlm",
+        classifier_dropout=0.1,
+        use_cache=True,
+        **kwargs,
+    ):
+        if attention_mode not in (None, "causal", "bidirectional"):
+            raise ValueError(f"attention_mode = {attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
+        if logits_alignment not in ("mlm", "mntp"):
+            raise ValueError(f"logits_alignment = {logits_alignment!r}: 'mlm' or 'mntp' is allowed")
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.intermediate_size = intermediate_size
+        self.num_attention_heads = num_attention_heads
+        self.num_hidden_layers = num_hidden_layers
+        self.max_position_embeddings = max_position_embeddings
+        self.position_bucket_size = position_bucket_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.layer_norm_eps = layer_norm_eps
+        self.gate = gate
+        self.layer_mixing = layer_mixing
+        self.attention_mode = attention_mode
+        self.logits_alignment = logits_alignment
+        self.classifier_dropout = classifier_dropout
+        self.use_cache = use_cache
+        super().__init__(**kwargs)

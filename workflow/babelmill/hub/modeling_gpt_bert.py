@@ -1,0 +1,272 @@
+"""GPT-BERT for transformers: one set of weights as an encoder, a masked and a causal language model, a classifier.
+
+The layers are those of training (`gpt_bert.py`, shipped beside this file). Attention goes wherever the attention mask
+and the attention mode allow; documents are kept apart in training only, so text pairs are `<s> A <s> B`.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+from ..model.attention import compute_dtype, position_buckets, visible
+from ..model.gpt_bert import Classifier, Embedding, Encoder, init_weights
+from .configuration_gpt_bert import GPTBertConfig
+
+
+def allowed_by(mask, queries: int, keys: int, causal: bool, device) -> torch.Tensor:
+    """Who may attend to whom, bool [B or 1, 1 or n, queries, keys].
+
+    Args:
+        mask: None; [B, keys], [B, queries, keys] or [B, 1 or n, queries, keys], where 0 or False is blocked; or a
+            floating-point [B, 1 or n, queries, keys] that is added to the scores (0 is allowed, negative blocked), as
+            transformers makes them.
+        queries: number of new positions, the last ones of `keys`.
+        causal: whether a position may see only those up to itself.
+    """
+    allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+    if causal:
+        allowed = allowed.tril(keys - queries)
+    if mask is None:
+        return allowed
+    if mask.dim() not in (2, 3, 4):
+        raise ValueError(f"attention_mask has {mask.dim()} dimensions; [B, T], [B, T, T] or [B, n, T, T] is expected")
+    given = mask >= 0 if mask.dim() == 4 and mask.is_floating_point() else mask != 0
+    if mask.dim() == 2:
+        given = given[:, None, None, :]
+    elif mask.dim() == 3:
+        given = given[:, None]
+    return allowed & given
+
+
+class GPTBertPreTrainedModel(PreTrainedModel):
+    """What all classes share."""
+
+    config_class = GPTBertConfig
+    base_model_prefix = "model"
+    natural_attention_mode = "bidirectional"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ("Attention", "FeedForward")
+
+    def _init_weights(self, module):
+        if not isinstance(module, Encoder):  # which would scale weights that may have been loaded
+            init_weights(module, self.config.hidden_size)
+
+    def get_input_embeddings(self):
+        """The token embedding, whose matrix is the output matrix too."""
+        return (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding
+
+    def set_input_embeddings(self, value):
+        """Replace the token embedding."""
+        (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding = value
+
+    def _finish(self, output, return_dict):
+        wanted = return_dict if return_dict is not None else getattr(self.config, "return_dict", True)
+        return output if wanted else output.to_tuple()
+
+
+class GPTBertModel(GPTBertPreTrainedModel):
+    """The encoder without a head: `last_hidden_state` [B, T, H]."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embedding = Embedding(config)
+        self.transformer = Encoder(config)
+        self.attention_mode = config.attention_mode or self.natural_attention_mode
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        past_key_values=None,
+        use_cache=False,
+        output_hidden_states=None,
+        output_attentions=None,
+        return_dict=None,
+        **kwargs,
+    ):
+        """Hidden states of input_ids [B, T]; see `allowed_by` for the attention mask. Other arguments are ignored."""
+        config = self.config
+        causal = self.attention_mode == "causal"
+        caches = None
+        if use_cache and causal and not (self.gradient_checkpointing and self.training):
+            past_key_values = DynamicCache() if past_key_values is None else past_key_values
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        if past_key_values is not None:
+            caches = [
+                lambda key, value, layer=layer: past_key_values.update(key, value, layer)
+                for layer in range(config.num_hidden_layers)
+            ]
+        queries = input_ids.size(1)
+        keys = past + queries
+        allowed = allowed_by(attention_mask, queries, keys, causal, input_ids.device)
+        buckets = position_buckets(
+            queries, keys, config.position_bucket_size, config.max_position_embeddings, input_ids.device
+        )
+        wants_weights = config.output_attentions if output_attentions is None else output_attentions
+        wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        plain = wants_weights or config._attn_implementation == "eager"
+        hidden, relative = self.embedding(input_ids)
+        self.transformer.activation_checkpointing = self.gradient_checkpointing
+        outputs, weights = self.transformer(
+            hidden,
+            relative,
+            buckets,
+            visible(allowed, compute_dtype(hidden)),
+            "plain" if plain else "auto",
+            caches,
+        )
+        output = BaseModelOutputWithPast(
+            last_hidden_state=outputs[-1],
+            past_key_values=past_key_values,
+            hidden_states=tuple(outputs) if wants_states else None,
+            attentions=tuple(weights) if wants_weights else None,
+        )
+        return self._finish(output, return_dict)
+
+
+class GPTBertHead(GPTBertPreTrainedModel):
+    """A model with a head; the encoder takes the attention mode that is natural for the head's class."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = GPTBertModel(config)
+        self.model.attention_mode = config.attention_mode or self.natural_attention_mode
+
+
+class GPTBertLanguageModel(GPTBertHead):
+    """A model with the language-model head."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.classifier = Classifier(config)
+        self.post_init()
+
+    def _logits(self, hidden):
+        return self.classifier(hidden, self.model.embedding.word_embedding.weight)
+
+    @staticmethod
+    def _cross_entropy(logits, labels, num_items_in_batch=None):
+        """Mean over labels other than -100, or their sum over `num_items_in_batch`, as transformers' Trainer asks."""
+        reduction = "mean" if num_items_in_batch is None else "sum"
+        logits, labels = logits.flatten(0, 1).float(), labels.flatten().to(logits.device)
+        loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction=reduction)
+        return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+
+class GPTBertForMaskedLM(GPTBertLanguageModel):
+    """The masked language model. `config.logits_alignment` says which token the scores at a position are for."""
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
+        """Logits [B, T, V]; `labels` [B, T] holds the token at each position, -100 where there is no loss."""
+        items = kwargs.pop("num_items_in_batch", None)
+        kwargs.pop("use_cache", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        raw = self._logits(output.last_hidden_state)
+        loss = None if labels is None else self._cross_entropy(raw[:, :-1], labels[:, 1:], items)
+        logits = raw
+        if self.config.logits_alignment == "mlm":
+            logits = torch.cat([torch.zeros_like(raw[:, :1]), raw[:, :-1]], 1)
+        output = MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
+
+
+class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
+    """The causal language model: generates, with a KV cache."""
+
+    natural_attention_mode = "causal"
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        past_key_values=None,
+        labels=None,
+        use_cache=None,
+        logits_to_keep=0,
+        return_dict=None,
+        **kwargs,
+    ):
+        """Logits of the next token, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
+        items = kwargs.pop("num_items_in_batch", None)
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        output = self.model(
+            input_ids, attention_mask, past_key_values, use_cache and labels is None, return_dict=True, **kwargs
+        )
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
+        logits = self._logits(output.last_hidden_state[:, keep])
+        loss = None if labels is None else self._cross_entropy(logits[:, :-1], labels[:, 1:], items)
+        output = CausalLMOutputWithPast(loss, logits, output.past_key_values, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
+
+
+class GPTBertForSequenceClassification(GPTBertHead):
+    """Classifies texts and pairs of texts, or scores them (`num_labels` 1).
+
+    It reads the hidden state of a position that has seen the whole text: the first one, or with causal attention the
+    last one that is not padding.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _pooled(self, hidden, attention_mask):
+        rows = torch.arange(len(hidden), device=hidden.device)
+        present = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+        if attention_mask is not None and attention_mask.dim() == 2:
+            present = attention_mask != 0
+        positions = torch.arange(hidden.size(1), device=hidden.device)
+        if self.model.attention_mode == "causal":
+            return hidden[rows, torch.where(present, positions, -1).argmax(1)]
+        return hidden[rows, torch.where(present, positions, hidden.size(1)).argmin(1)]
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
+        """Logits [B, num_labels]; `labels` [B] (classes, or numbers for regression) or [B, num_labels] (several)."""
+        kwargs.pop("num_items_in_batch", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.score(self.dropout(self._pooled(output.last_hidden_state, attention_mask)))
+        loss = None
+        if labels is not None:
+            if self.num_labels == 1:
+                loss = F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype).view(-1))
+            elif labels.is_floating_point():
+                loss = F.binary_cross_entropy_with_logits(logits, labels)
+            else:
+                loss = F.cross_entropy(logits, labels.view(-1))
+        output = SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
+
+
+class GPTBertForTokenClassification(GPTBertHead):
+    """Classifies each token."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
+        """Logits [B, T, num_labels]; `labels` [B, T], -100 where there is no loss."""
+        kwargs.pop("num_items_in_batch", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.score(self.dropout(output.last_hidden_state))
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        output = TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
