@@ -2,7 +2,8 @@
 
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
-writes `train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `readers.METADATA`) and
+reads local files (`corpus.files`, `corpus.builtin`), or with `--download` what the stage `download` left. It writes
+`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `readers.METADATA`) and
 `manifest.json`, whose figures say what was read, dropped and why. One pass over the text, in memory that does not
 depend on its size but for the digests of the documents (`digests.py`). The order is that of the files (sorted) and of
 the documents in them, so that every run writes the same bytes.
@@ -30,6 +31,7 @@ from babelmill import config, manifest, stage
 from babelmill.corpus import builtin, readers
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests
+from babelmill.corpus.formats import format_of
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.files import UserError, atomic_write, sha256
@@ -93,7 +95,7 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
         found.update(files)
     paths = [Path(path) for path in sorted(found)]
     for path in paths:
-        readers.format_of(path)
+        format_of(path)
     return paths
 
 
@@ -132,14 +134,23 @@ def prepare(
         yield batch, keys
 
 
+def inputs(args: argparse.Namespace, corpus) -> tuple[list[Path], list[Path], dict | None]:
+    """The files to read for training and for validation, and the figures of the download if there is one."""
+    paths, validation_paths = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
+    if not args.download:
+        return paths, validation_paths, None
+    download = manifest.verify(args.download)["figures"]
+    paths += [args.download / name for name in download["train"]]
+    return paths, validation_paths or [args.download / name for name in download["validation"]], download
+
+
 def run(args: argparse.Namespace) -> None:
     """Build the corpus of a language."""
     settings = config.read_settings(args.settings, "corpus")
     corpus = settings.corpus
     tally = Tally(corpus.on_error)
     sampler = corpus.budget and Sampler(Budget.parse(corpus.budget, settings.byte_premium))
-    validation_paths = expand(corpus.validation_files, "validation_files")
-    paths = expand(corpus.files, "files")
+    paths, validation_paths, download = inputs(args, corpus)
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
@@ -161,17 +172,15 @@ def run(args: argparse.Namespace) -> None:
         check(settings.name, corpus, tally, train, validation)
         if sampler and not tally.dropped["over_budget"]:
             log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
-    manifest.write(
-        args.out,
-        settings,
-        [output.name for output in outputs],
-        figures=figures(tally, train, validation)
-        | {"sources": listing([*paths, *validation_paths]), "budget": sampler and sampler.report()},
-    )
-    log.info(
-        "%s: %d documents (%.1f MB) for training, %d (%.1f MB) for validation",
-        settings.name, train.documents, train.bytes / 1e6, validation.documents, validation.bytes / 1e6,
-    )  # fmt: skip
+    found = figures(tally, train, validation) | {
+        "sources": listing([*paths, *validation_paths]),
+        "budget": sampler and sampler.report(),
+        "hub": download and {key: download[key] for key in ("repository", "revision", "commit")},
+    }
+    upstream = [args.download] if args.download else []
+    manifest.write(args.out, settings, [output.name for output in outputs], upstream, found)
+    sizes = [count for split in (train, validation) for count in (split.documents, split.bytes / 1e6)]
+    log.info("%s: %d documents (%.1f MB) for training, %d (%.1f MB) for validation", settings.name, *sizes)
 
 
 def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -191,7 +200,7 @@ def check(name: str, corpus, tally: Tally, train: Writer, validation: Writer) ->
             raise UserError(message)
         log.warning("%s", message)
     if not train.documents:
-        where = ", ".join(corpus.files) or corpus.builtin
+        where = ", ".join(corpus.files) or corpus.builtin or "the download"
         raise UserError(
             f"the corpus of {name} is empty: {tally.read} documents in {where}; dropped: {reasons};"
             f" in validation: {validation.documents}"
@@ -228,6 +237,7 @@ def main() -> None:
     """Entry point."""
     parser = stage.arguments(__doc__)
     parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/corpora/{language}")
+    parser.add_argument("--download", type=stage.folder, help="the dataset to read, results/downloads/{language}")
     sys.exit(stage.run(run, parser.parse_args()))
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.corpus.formats import format_of
 from babelmill.corpus.tally import Tally
 from babelmill.files import UserError
 
@@ -30,19 +31,7 @@ BLOCK = 1 << 20  # bytes read at a time
 ROWS = 8192  # documents in a batch at most
 MAX_DOCUMENT = 1 << 30  # bytes; Arrow's strings end at 2 GiB a batch, and a document is held in memory
 BOM = b"\xef\xbb\xbf"
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-FORMATS = (".txt", ".jsonl", ".csv", ".parquet")
 SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def format_of(path: Path) -> tuple[str, str | None]:
-    """The format and the compression of a file, by its name: ("`.jsonl`", "zstd")."""
-    compression = COMPRESSIONS.get(path.suffix)
-    suffix = Path(path.stem).suffix if compression else path.suffix
-    if suffix not in FORMATS:
-        allowed = ", ".join(FORMATS)
-        raise UserError(f"{path}: not a format that is read here; allowed are {allowed}, each also with .gz or .zst")
-    return suffix, compression
 
 
 def read(

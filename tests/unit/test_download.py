@@ -1,0 +1,276 @@
+"""The stage `download` with the real client against a Hub on this machine, which breaks in all the usual ways."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from babelmill import config, download, manifest
+from babelmill.files import write_json
+from hub_server import Fault, HubServer
+
+REPOSITORY = "BabyLM-community/babylm-eng"
+# Waiting between attempts is not what is tested.
+PROGRAM = "from babelmill import download; download.WAITS = {waits}; download.main()"
+
+
+def parquet(texts) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": texts, "category": ["child-books"] * len(texts)}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def jsonl(texts) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+FILES = {
+    "README.md": b"# A dataset\n",
+    "data/train-00000-of-00002.parquet": parquet([f"Text number {i}." for i in range(20_000)]),
+    "data/train-00001-of-00002.parquet": parquet(["more"]),
+    "data/validation-00000-of-00001.parquet": parquet(["held out"]),
+    "data/test-00000-of-00001.parquet": parquet(["not for training"]),
+    "requirements.txt": b"datasets\n",
+}
+TRAIN = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"]
+VALIDATION = ["data/validation-00000-of-00001.parquet"]
+
+
+@pytest.fixture
+def hub():
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0, 0), **environment):
+    """Run the stage as a rule does; returns the finished process."""
+    source = {"repository": repository, "revision": revision, "commit": commit}
+    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": "", "source": source}
+    Path("settings.json").write_text(json.dumps(settings))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM.format(waits=waits),
+        "--settings",
+        "settings.json",
+        "--out",
+        "out/manifest.json",
+    ]
+    return subprocess.run(command, env=variables, capture_output=True, text=True)
+
+
+def succeed(*args, **kwargs) -> dict:
+    """Run the stage; returns the figures of a manifest that was verified."""
+    done = run(*args, **kwargs)
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]
+
+
+def fail(*args, **kwargs) -> str:
+    """Run the stage, which ends with one line and leaves nothing; returns the line."""
+    done = run(*args, **kwargs)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr, done.stderr
+    assert not Path("out").exists()
+    return done.stderr.strip().split("\n")[-1]
+
+
+def test_data_files_arrive_and_the_commit_is_recorded(hub):
+    commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
+    figures = succeed(hub)
+    assert figures == {
+        "repository": REPOSITORY,
+        "revision": "main",
+        "commit": commit,
+        "train": TRAIN,
+        "validation": VALIDATION,
+    }
+    for name in TRAIN + VALIDATION:
+        assert Path("out", name).read_bytes() == FILES[name]
+    assert not Path("out/requirements.txt").exists()
+    assert hub.count("GET /cdn/") == 3
+    assert not hub.count("resolve/main")
+
+
+def test_a_branch_that_moves_changes_nothing_until_asked(hub):
+    first = hub.commit(f"datasets/{REPOSITORY}", FILES)
+    succeed(hub)
+    second = hub.commit(f"datasets/{REPOSITORY}", FILES | {"data/train-00002.parquet": parquet(["new"])})
+    requests = hub.count("datasets|cdn")
+    assert succeed(hub)["commit"] == first
+    assert hub.count("datasets|cdn") == requests, "everything is in the cache, and nothing has to be resolved"
+    assert succeed(hub, commit=second)["commit"] == second
+    assert Path("out/data/train-00002.parquet").exists()
+    assert succeed(hub, revision=first)["commit"] == first
+    assert not Path("out/data/train-00002.parquet").exists()
+
+
+def test_cuts_errors_and_rate_limits_are_survived(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    large = len(FILES[TRAIN[0]])
+    hub.faults = [
+        Fault("GET /api/datasets/.*/revision/main", times=2, status=503),
+        Fault("GET /api/datasets/.*/tree/", status=500),
+        Fault("HEAD /datasets/.*/resolve/.*/data/train-00001", status=502),
+        Fault("GET /cdn/", status=500),
+        Fault("GET /cdn/", cut=large // 2),
+        Fault("GET /cdn/", status=429),
+    ]
+    succeed(hub)
+    assert not [fault for fault in hub.faults if fault.times]
+    assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
+
+
+def test_wrong_content_is_fetched_again_and_then_refused(hub):
+    """The client itself checks the size alone."""
+    hub.commit(f"datasets/{REPOSITORY}", {TRAIN[0]: FILES[TRAIN[0]]})
+    hub.faults = [Fault("GET /cdn/", garbage=True)]
+    succeed(hub)
+    assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
+    hub.commit("datasets/org/small", {"train.jsonl": jsonl(["a"])})
+    hub.faults = [Fault("GET .*train.jsonl", garbage=True, times=9)]
+    Path("out").rename("before")
+    line = fail(hub, repository="org/small")
+    assert "error: train.jsonl of the dataset org/small at" in line
+    assert "twice the content was not what its hash says" in line
+    hub.faults = []
+    succeed(hub, repository="org/small")
+
+
+def test_a_server_that_stays_broken(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    for fault in (Fault("GET /cdn/", status=503, times=10**6), Fault("GET /cdn/", cut=0, times=10**6)):
+        hub.faults = [fault]
+        line = fail(hub, waits=(0,) if fault.status else ())
+        assert f"error: the dataset {REPOSITORY} on {hub.url} cannot be reached" in line
+        assert "check the network, or set HF_HUB_OFFLINE=1" in line
+
+
+def test_no_network(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    line = fail(hub, HF_ENDPOINT="http://127.0.0.1:9")
+    assert f"error: the dataset {REPOSITORY} on http://127.0.0.1:9 cannot be reached" in line
+    assert "check the network, or set HF_HUB_OFFLINE=1" in line
+
+
+def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    assert "is not in the Hugging Face cache, and HF_HUB_OFFLINE is set" in fail(hub, HF_HUB_OFFLINE="1")
+    assert not hub.count("datasets")
+    commit = succeed(hub)["commit"]
+    Path("out").rename("before")
+    requests = hub.count("datasets|cdn")
+    assert succeed(hub, HF_HUB_OFFLINE="1")["commit"] == commit
+    assert hub.count("datasets|cdn") == requests
+    Path("results/revisions/eng.json").unlink()
+    Path("out").rename("before2")
+    assert "is not in the Hugging Face cache" in fail(hub, HF_HUB_OFFLINE="1")
+    reference = next(Path("cache/hub").glob("datasets--*")) / "refs/main"
+    reference.parent.mkdir()
+    reference.write_text(commit)  # as another program leaves it that asked for main
+    assert succeed(hub, HF_HUB_OFFLINE="1")["commit"] == commit
+    next(Path("cache").glob(f"hub/*/snapshots/*/{TRAIN[1]}")).unlink()
+    Path("out").rename("before3")
+    assert "is not in the Hugging Face cache" in fail(hub, HF_HUB_OFFLINE="1")
+
+
+@pytest.mark.parametrize(
+    ("access", "token", "message"),
+    [
+        ({"private": True}, None, "does not exist or is private: correct corpus.hub, or set HF_TOKEN"),
+        ({"private": True}, "hf_wrong", "cannot be read: .*is HF_TOKEN right?"),
+        ({"gated": True}, None, "is gated: accept its terms on its page, and set HF_TOKEN"),
+        (None, "hf_good", "does not exist or is private"),
+        (None, None, "does not exist or is private"),
+    ],
+)
+def test_repositories_that_may_not_be_read(hub, access, token, message):
+    if access is not None:
+        hub.commit(f"datasets/{REPOSITORY}", FILES, **access)
+    line = fail(hub, **({"HF_TOKEN": token} if token else {}))
+    assert re.search(f"error: the dataset {REPOSITORY} on {hub.url} {message}", line), line
+    assert "hf_" not in line
+
+
+def test_a_token_opens_what_is_private_and_never_goes_to_the_cdn(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES, private=True, gated=True)
+    succeed(hub, HF_TOKEN="hf_good")
+    assert {token for line, token in hub.tokens_seen if "datasets" in line} == {"hf_good"}
+    assert {token for line, token in hub.tokens_seen if "/cdn/" in line} == {None}
+    for path in Path().rglob("*"):
+        assert not path.is_file() or b"hf_good" not in path.read_bytes()
+
+
+def test_a_revision_that_does_not_exist(hub):
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    assert "has no revision 'v2': correct corpus.revision" in fail(hub, revision="v2")
+
+
+def test_a_name_that_is_none(hub):
+    assert "corpus.hub = 'a/b/c' is no name of a repository" in fail(hub, repository="a/b/c")
+
+
+def test_a_repository_without_data(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {"README.md": b"", "data.bin": b"x"})
+    assert "has no training data in a format that is read here" in fail(hub)
+
+
+def test_a_repository_that_names_files_outside_of_itself(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {"../../evil.jsonl": jsonl(["a"])})
+    assert "evil" in fail(hub)
+    assert not list(Path().rglob("evil*"))
+
+
+def test_formats_and_splits():
+    assert download.data_files(["b.jsonl.zst", "a.jsonl", "notes.txt", "a.csv", "x.parquet.md"]) == {
+        "train": ["a.jsonl", "b.jsonl.zst"],
+        "validation": [],
+    }
+    assert download.data_files(["latest/dev.csv", "train.csv.gz", "test.csv", "contest.csv"]) == {
+        "train": ["contest.csv", "train.csv.gz"],
+        "validation": ["latest/dev.csv"],
+    }
+    assert download.data_files(["requirements.txt.gz"])["train"] == ["requirements.txt.gz"]
+
+
+def test_many_files_of_other_formats(hub):
+    files = {f"part-{i:02}.jsonl.gz": gzip.compress(jsonl([f"text {i}"]), mtime=0) for i in range(25)}
+    hub.commit(f"datasets/{REPOSITORY}", files)
+    assert succeed(hub)["train"] == sorted(files)
+    assert all(Path("out", name).read_bytes() == data for name, data in files.items())
+
+
+def test_the_corpus_reads_what_was_downloaded(hub):
+    commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
+    succeed(hub)
+    corpus = {"files": ["settings.json"], "validation_share": 0.1}
+    values = config.Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
+    values["corpus"]["files"] = []
+    write_json("settings.json", values)
+    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json"]
+    command += ["--download", "out/manifest.json", "--out", "corpus/manifest.json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    figures = manifest.verify("corpus")["figures"]
+    assert figures["documents"] == {"train": 20_001, "validation": 1}
+    assert figures["hub"] == {"repository": REPOSITORY, "revision": "main", "commit": commit}
+    assert pq.read_table("corpus/validation.parquet")["text"].to_pylist() == ["held out"]
+    assert "not for training" not in pq.read_table("corpus/train.parquet")["text"].to_pylist()
+    assert figures["categories"] == {"child-books": 20_002}
+    Path("out", TRAIN[1]).write_bytes(b"damaged")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr

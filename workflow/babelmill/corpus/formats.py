@@ -1,0 +1,23 @@
+"""The file formats that a corpus can be read from, known by their names."""
+
+from pathlib import PurePath
+
+from babelmill.files import UserError
+
+FORMATS = (".parquet", ".jsonl", ".csv", ".txt")  # where a dataset comes in several, the first is taken
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+
+
+def split_name(path: PurePath) -> tuple[str, str | None]:
+    """The suffix and the compression of a file, by its name: (".jsonl", "zstd")."""
+    compression = COMPRESSIONS.get(path.suffix)
+    return (PurePath(path.stem).suffix if compression else path.suffix), compression
+
+
+def format_of(path: PurePath) -> tuple[str, str | None]:
+    """The format and the compression of a file; a UserError if it is none of `FORMATS`."""
+    suffix, compression = split_name(path)
+    if suffix not in FORMATS:
+        allowed = ", ".join(FORMATS)
+        raise UserError(f"{path}: not a format that is read here; allowed are {allowed}, each also with .gz or .zst")
+    return suffix, compression

@@ -1,0 +1,249 @@
+"""Stage `download`: a dataset repository of the Hugging Face Hub, at one commit, as files on disk.
+
+    python -m babelmill.download --settings results/settings/eng/download.json --out results/downloads/eng
+
+A branch such as `main` is resolved to a commit once, which stands in the manifest and is remembered
+(`revisions.py`), so that a branch that moves changes no run.
+
+Files come through the user's Hugging Face cache (`HF_HOME`) and are hard links into it where the file system allows.
+`HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. What the client does not do is
+done here: answers of the server that mean "later" are asked for again, and content is compared with its sha256.
+
+This runs where there is a network, which compute nodes often lack; the stage `corpus` reads what it leaves.
+"""
+
+import argparse
+import contextlib
+import errno
+import glob
+import hashlib
+import logging
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import huggingface_hub
+from huggingface_hub import errors
+from huggingface_hub.utils import httpx
+
+from babelmill import config, manifest, revisions, stage
+from babelmill.corpus.formats import FORMATS, split_name
+from babelmill.files import UserError, atomic_folder, sha256
+
+log = logging.getLogger("babelmill.download")
+WAITS = (1, 4, 15, 30)  # seconds before each new attempt
+COMMIT = re.compile(r"[0-9a-f]{40}")
+# How `datasets` recognises splits: words in the path, between anything but letters and digits.
+VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
+TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
+
+
+def resolve(repository: str, revision: str) -> str:
+    """The commit that a branch or tag is at now; offline, the one it was at when the cache saw it last."""
+    if COMMIT.fullmatch(revision):
+        return revision
+    with explained(repository, revision):
+        if huggingface_hub.constants.is_offline_mode():
+            found = huggingface_hub.resolve_revision(
+                repository, repo_type="dataset", revision=revision, local_files_only=True
+            )
+            return found.resolved
+        return patiently(lambda: huggingface_hub.HfApi().dataset_info(repository, revision=revision).sha)
+
+
+def patiently(ask: Callable):
+    """Call `ask`, again after a while where the failure may pass: no connection, 429, 5xx, a short answer."""
+    for wait in (*WAITS, None):
+        try:
+            return ask()
+        except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.TransportError, OSError) as error:
+            if wait is None or not may_pass(error):
+                raise
+            log.warning("%s; next attempt in %d s", one_line(error), wait)
+            time.sleep(wait)
+    return None
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether trying again makes sense."""
+    if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__:
+        return may_pass(error.__cause__)  # how the client reports that it could not ask
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return False
+    if isinstance(error, errors.HfHubHTTPError):
+        return error.response.status_code in (408, 429) or error.response.status_code >= 500
+    return isinstance(error, httpx.TransportError) or "Consistency check failed" in str(error)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return next((line.strip() for line in str(error).split("\n") if line.strip()), type(error).__name__)
+
+
+@contextlib.contextmanager
+def explained(repository: str, revision: str):
+    """Turn what the client raises into one line that says what to do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        message = explanation(error, repository, revision)
+        if not message:
+            raise
+        raise UserError(message) from error
+
+
+def explanation(error: BaseException, repository: str, revision: str) -> str | None:
+    """What happened and what to do, in one line; None if this is no error of the Hub, the network or the disk."""
+    while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
+        error = error.__cause__
+    where = f"the dataset {repository} on {huggingface_hub.constants.ENDPOINT}"
+    match error:
+        case errors.GatedRepoError():
+            return f"{where} is gated: accept its terms on its page, and set HF_TOKEN to a token of that account"
+        case errors.RepositoryNotFoundError():
+            return (
+                f"{where} does not exist or is private: correct corpus.hub, or set HF_TOKEN to a token that may read it"
+            )
+        case errors.RevisionNotFoundError():
+            return f"{where} has no revision {revision!r}: correct corpus.revision"
+        case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
+            return f"{where} cannot be read: {one_line(error)}; is HF_TOKEN right?"
+        case (
+            errors.OfflineModeIsEnabled()
+            | errors.LocalEntryNotFoundError()
+            | errors.RevisionResolutionError()
+            | errors.CachedRepoTreeNotFoundError()
+        ):
+            return (
+                f"{where} is not in the Hugging Face cache, and HF_HUB_OFFLINE is set:"
+                " unset it, or download where there is a network (`snakemake --until download`)"
+            )
+        case httpx.TransportError() | errors.HfHubHTTPError():
+            return (
+                f"{where} cannot be reached: {one_line(error)}; check the network, or set HF_HUB_OFFLINE=1"
+                " to use what is in the Hugging Face cache"
+            )
+        case errors.HFValidationError():
+            return f"corpus.hub = {repository!r} is no name of a repository: {one_line(error)}"
+        case OSError(errno=errno.ENOSPC):
+            return f"no space left on the device while downloading {where} to the Hugging Face cache (see HF_HOME)"
+        case OSError() if "Consistency check failed" in str(error):
+            return f"{where} sent less than it announced, again and again; try later, or another network"
+    return None
+
+
+def data_files(names: list[str]) -> dict[str, list[str]]:
+    """Which files of a repository are data: {"train": names, "validation": names}, sorted.
+
+    Those of one format: the first of Parquet, JSONL, CSV, text that is there, since the others tend to be the same
+    data again or no data at all (requirements.txt). Splits are told by words in the path; test splits are left out.
+    """
+    for kind in FORMATS:
+        found = sorted(name for name in names if split_name(PurePosixPath(name))[0] == kind)
+        data = [name for name in found if not TEST.search(name)]
+        if data:
+            validation = [name for name in data if VALIDATION.search(name)]
+            return {"train": [name for name in data if name not in validation], "validation": validation}
+    return {"train": [], "validation": []}
+
+
+def fetch(repository: str, commit: str, names: list[str]) -> dict[str, Path]:
+    """Download files to the cache and check their content. Returns their paths in the cache, by name."""
+    patterns = [glob.escape(name) for name in names]
+    folder = Path(
+        patiently(
+            lambda: huggingface_hub.snapshot_download(
+                repository, repo_type="dataset", revision=commit, allow_patterns=patterns, max_workers=4
+            )
+        )
+    )
+    paths = {name: folder / name for name in names}
+    for name, path in paths.items():
+        if not intact(path):
+            log.warning("%s: what arrived is not what the Hub announced; next attempt", name)
+            patiently(
+                lambda name=name: huggingface_hub.hf_hub_download(
+                    repository, name, repo_type="dataset", revision=commit, force_download=True
+                )
+            )
+            if not intact(path):
+                path.resolve().unlink()  # or the cache would serve it to others
+                raise UserError(
+                    f"{name} of the dataset {repository} at {commit[:12]}: twice the content was not what its hash"
+                    " says; try again later, or another network"
+                )
+    return paths
+
+
+def intact(path: Path) -> bool:
+    """Whether a file of the cache has the hash that it is filed under: sha256 of large files, git's of small ones.
+
+    The client compares the sizes alone.
+    """
+    announced = path.resolve().name
+    if re.fullmatch(r"[0-9a-f]{64}", announced):
+        return sha256(path) == announced
+    if COMMIT.fullmatch(announced):
+        data = path.read_bytes()
+        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == announced
+    return True  # a cache without links, on a file system that has none
+
+
+def link(source: Path, target: Path) -> None:
+    """A hard link, or a copy where there can be none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Download the dataset of a language."""
+    settings = config.read_settings(args.settings, "download")
+    language, source = settings.name, settings.source
+    repository, revision = source["repository"], source["revision"]
+    if not sys.stderr.isatty():
+        huggingface_hub.utils.disable_progress_bars()
+    commit = source["commit"] or revisions.recorded(language, repository, revision) or resolve(repository, revision)
+    log.info("%s at %s", repository, commit)
+    with explained(repository, revision):
+        # The first call leaves the list of all files in the cache, where it serves the second, and later runs offline.
+        fetch(repository, commit, ["README.md", ".gitattributes"])
+        tree = huggingface_hub.get_cached_repo_tree(repository, repo_type="dataset", revision=commit)
+        sizes = {entry.path: entry.size for entry in tree}
+        files = data_files(list(sizes))
+        names = files["train"] + files["validation"]
+        if not files["train"]:
+            known = ", ".join(f"{kind}[.gz|.zst]" for kind in FORMATS)
+            raise UserError(
+                f"the dataset {repository} at {commit[:12]} has no training data in a format that is read here"
+                f" ({known}); it has {', '.join(sorted(sizes)[:10]) or 'no files'}"
+            )
+        log.info("%d files, %.1f MB", len(names), sum(sizes[name] for name in names) / 1e6)
+        if strange := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
+            raise UserError(f"the dataset {repository} names a file outside of itself, {strange[0]!r}; not downloaded")
+        paths = fetch(repository, commit, names)
+    with atomic_folder(args.out) as folder:
+        for name, path in paths.items():
+            link(path, folder / name)
+        figures = {"repository": repository, "revision": revision, "commit": commit, **files}
+        manifest.write(folder, settings, names, figures=figures)
+    revisions.record(language, repository, revision, commit)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/downloads/{language}")
+    sys.exit(stage.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

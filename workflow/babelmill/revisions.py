@@ -1,0 +1,59 @@
+"""Which commit of its Hub dataset a language's text comes from: what was asked, what was resolved, what is locked.
+
+A branch such as `main` is resolved once. The answer is kept in `results/revisions/{language}.json`, which no rule
+deletes, so that a branch that moves changes no run. `config/lock.yaml`, written by `python -m babelmill.lock`, holds
+the same facts for other people. An entry counts for the repository and the revision that it was made for, no other.
+"""
+
+from pathlib import Path
+
+import yaml
+
+from babelmill.files import UserError, atomic_write, read_json, write_json
+
+RECORDS = Path("results/revisions")
+LOCK = Path("config/lock.yaml")
+HEADER = "# Written by `python -m babelmill.lock`: the commits that the Hub datasets are pinned to.\n"
+
+
+def record(language: str, repository: str, revision: str, commit: str) -> None:
+    """Note what a revision was resolved to."""
+    write_json(RECORDS / f"{language}.json", {"repository": repository, "revision": revision, "commit": commit})
+
+
+def recorded(language: str, repository: str, revision: str) -> str | None:
+    """The commit that was downloaded for a language, None if there was none."""
+    path = RECORDS / f"{language}.json"
+    return _commit(read_json(path), repository, revision) if path.exists() else None
+
+
+def read_lock() -> dict[str, dict]:
+    """The entries of the lock file: {language: {"repository", "revision", "commit"}}; none if there is no file."""
+    if not LOCK.exists():
+        return {}
+    try:
+        entries = yaml.safe_load(LOCK.read_text(encoding="utf-8")) or {}
+        return {
+            code: {key: entry[key] for key in ("repository", "revision", "commit")} for code, entry in entries.items()
+        }
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{LOCK}: not as `python -m babelmill.lock` writes it ({error}); delete it and lock again"
+        ) from None
+
+
+def write_lock(entries: dict[str, dict]) -> None:
+    """Add entries to the lock file, over those of the same languages."""
+    with atomic_write(LOCK, "w") as file:
+        file.write(HEADER + yaml.safe_dump(read_lock() | entries))
+
+
+def locked(language: str, repository: str, revision: str) -> str | None:
+    """The commit that a language's dataset is pinned to, None if it is not."""
+    return _commit(read_lock().get(language), repository, revision)
+
+
+def _commit(entry: dict | None, repository: str, revision: str) -> str | None:
+    if entry and (entry["repository"], entry["revision"]) == (repository, revision):
+        return entry["commit"]
+    return None
