@@ -10,6 +10,7 @@ into it, with a manifest over every file.
 
 import argparse
 import json
+import logging
 import shutil
 import sys
 from importlib import metadata
@@ -40,6 +41,7 @@ def draw_curve(metrics: pd.DataFrame, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from matplotlib import pyplot
 
     train, validation = (metrics[metrics["kind"] == kind] for kind in ("train", "validation"))

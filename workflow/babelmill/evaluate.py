@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers.utils.logging import disable_progress_bar
 
 from babelmill import config, manifest, stage
 from babelmill.documents import Documents
@@ -164,6 +165,7 @@ def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
     settings = config.read_settings(args.settings, "evaluate")
     use_threads(args.threads)
+    disable_progress_bar()
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
     tokenizer = load_tokenizer(args.export / "tokenizer.json")

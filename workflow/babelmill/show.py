@@ -16,7 +16,9 @@ from babelmill.files import UserError
 def figures(folder: Path) -> str:
     """Bits per byte of the validation text for each variant, beside a unigram model."""
     evaluation = manifest.read(folder)["figures"]["evaluation"]
-    lines = [f"  bits per byte of the validation text (unigram model: {evaluation['unigram']['bits_per_byte']:.3f})"]
+    lines = [
+        f"  bits per byte of the validation text (a unigram model needs {evaluation['unigram']['bits_per_byte']:.3f})"
+    ]
     for variant, scores in evaluation["variants"].items():
         causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
         below = 1 - causal / evaluation["unigram"]["bits_per_byte"]
