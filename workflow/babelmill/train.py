@@ -137,6 +137,13 @@ def train(args: argparse.Namespace) -> int:
             trainer.restore(*checkpoints.load(done))
         if processes.main:
             log.info("%s: %s", path, describe(trainer, done))
+            if (parts := len(plan.micro_batches(plan.step(plan.steps - 1)))) < processes.size:
+                log.warning(
+                    "a global batch has %d micro-batches at most, fewer than the %d processes: some have nothing to do;"
+                    " lower train.micro_batch_tokens",
+                    parts,
+                    processes.size,
+                )
         finished = Loop(trainer, run, folder, done, validated).run()
         if finished:
 
@@ -183,12 +190,13 @@ def main() -> int:
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=stage.folder, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
-    parser.add_argument("--processes", type=int, default=1, help="processes on this machine, one for each GPU")
+    parser.add_argument("--processes", type=int, default=1, help="one for each GPU, on all machines together")
+    parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")
     args = parser.parse_args()
-    worker = "RANK" in os.environ
-    if args.processes > 1 and not worker:
-        return launch(args.processes, args.threads, sys.argv[1:])
+    if args.processes > 1 and "RANK" not in os.environ:
+        args.log = None  # the main process writes it
+        return stage.run(lambda _: launch(args.processes, args.nodes, args.threads, sys.argv[1:]), args)
     if int(os.environ.get("RANK", 0)) > 0:
         args.log = None  # the main process writes it
         logging.disable(logging.INFO)

@@ -1,7 +1,8 @@
 """Stage `train`. Takes: the shards of a model's languages. Gives: results/models/{model}/, the weights and their average.
 
 Checkpoints live in results/checkpoints/{model}/, which is no output: Snakemake deletes the outputs of a failed job, and a
-job that was interrupted goes on from its last checkpoint. `--resources gpu=N` or a profile caps the number of processes.
+job that was interrupted goes on from its last checkpoint. `--resources gpu=N` or a profile caps the number of processes,
+which are started on `nodes` machines.
 """
 
 
@@ -29,11 +30,12 @@ rule train:
     threads: 8
     resources:
         gpu=gpus,
+        nodes=1,
         attempt=attempt_number,
         mem_mb=16000,
         runtime=720,
     shell:
         "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
         " --shards {input.shards:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
-        " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --threads {threads}"
+        " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --nodes {resources.nodes} --threads {threads}"
         " --attempt {resources.attempt} --log {log:q}"

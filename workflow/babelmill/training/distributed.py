@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -30,6 +31,7 @@ BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small
 SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
+FIRST_PORT, PORTS = 15_000, 15_000  # for the machines of a job to meet; the system gives out those from 32768 on
 TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
 
 
@@ -87,7 +89,8 @@ class Processes:
                 error = raised
         if self.size > 1:
             message = [(result, error is not None)]
-            dist.broadcast_object_list(message, device=torch.device("cpu"))
+            with lost_process():
+                dist.broadcast_object_list(message, device=torch.device("cpu"))
             result, failed = message[0]
             if failed and not self.main:
                 raise SystemExit(1)  # the main process says why
@@ -98,8 +101,22 @@ class Processes:
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all processes, in place."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            with lost_process():
+                dist.all_reduce(tensor)
         return tensor
+
+
+@contextlib.contextmanager
+def lost_process():
+    """Around what the processes do together: when one of them is gone, the others end with a line that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise UserError(
+            f"lost contact with another process of this run, see its own message ({first}); run the workflow again, it"
+            " goes on from the last checkpoint"
+        ) from error
 
 
 def end_with_parent() -> None:
@@ -150,6 +167,10 @@ class Gradients:
         """Call before a step's last backward pass: from now on, full buckets are sent."""
         self._waiting = list(self._sizes)
 
+    def abandon(self) -> None:
+        """Give the step up: gradients that still arrive are not sent."""
+        self._waiting, self._handles = None, []
+
     def _arrived(self, bucket: int) -> None:
         if self._waiting is None:
             return
@@ -164,35 +185,51 @@ class Gradients:
     def reduce(self) -> None:
         """Send what is left and wait for all sums (on CUDA: let the stream wait)."""
         if self._processes.size > 1:
-            while len(self._handles) < len(self._buckets):
-                self._send()
-            for handle in self._handles:
-                handle.wait()
+            with lost_process():
+                while len(self._handles) < len(self._buckets):
+                    self._send()
+                for handle in self._handles:
+                    handle.wait()
         self._waiting, self._handles = None, []
 
 
-def launch(processes: int, threads: int, arguments: list[str]) -> int:
-    """Run `python -m babelmill.train ARGUMENTS` as `torchrun --standalone` would; the main process's exit code.
+def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> int:
+    """Run `python -m babelmill.train ARGUMENTS` as torchrun would; the exit code of this machine's first process.
 
     torchrun hands signals on to its workers and waits for them, but ends with 1 whatever their exit code was, so the
-    main process leaves its exit code in a file (see `report_exit_code`). And its own command line would take our
+    first of them leaves its exit code in a file (see `report_exit_code`). And its own command line would take our
     `--run` and `--log` for abbreviations of its options.
+
+    Args:
+        processes: on all machines together.
+        nodes: machines. Above 1, this is a SLURM job, and `launch` is called on each of them by srun: at first by
+            itself, on the machine where the job begins.
+        threads: on this machine.
+        arguments: of the command.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
+    if processes % nodes:
+        raise UserError(f"--processes {processes} cannot be shared equally by --nodes {nodes}")
+    here = processes // nodes
+    if nodes > 1 and os.environ.get("SLURM_STEP_NUM_NODES") != str(nodes):
+        if "SLURM_JOB_ID" not in os.environ:
+            raise UserError(f"--nodes {nodes}: this is no SLURM job (see profiles/slurm-multinode)")
+        options = ["--nodes", str(nodes), "--ntasks-per-node", "1", "--cpus-per-task", str(threads)]
+        command = ["srun", *options, "--kill-on-bad-exit", sys.executable, "-m", "babelmill.train", *arguments]
+        os.execvp("srun", command)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // here)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="babelmill-") as folder:
         outcome = os.environ[EXIT_CODE_FILE] = os.path.join(folder, "exit_code")
         configuration = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=processes,
-            run_id=str(uuid.uuid4()),
+            min_nodes=nodes,
+            max_nodes=nodes,
+            nproc_per_node=here,
             rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",  # a free port
             max_restarts=0,
             monitor_interval=0.1,
             shutdown_timeout=SHUTDOWN_SECONDS,
             logs_specs=DefaultLogsSpecs(log_dir=os.path.join(folder, "logs")),
+            **(rendezvous() if nodes > 1 else {"run_id": str(uuid.uuid4()), "rdzv_endpoint": "localhost:0"}),
         )
         with contextlib.suppress(ChildFailedError, SignalException):  # the workers have said what happened
             elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
@@ -200,12 +237,24 @@ def launch(processes: int, threads: int, arguments: list[str]) -> int:
             with open(outcome, encoding="utf-8") as file:
                 return int(file.read())
         except FileNotFoundError:
-            return 1  # the main process was killed
+            return 1  # the first process was killed
+
+
+def rendezvous() -> dict:
+    """Where the machines of a SLURM job meet: at the first of them, on a port of the job's own."""
+    job, machines = os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_NODELIST"]
+    listing = subprocess.run(["scontrol", "show", "hostnames", machines], capture_output=True, text=True, check=True)
+    return {
+        "run_id": job,
+        "rdzv_endpoint": f"{listing.stdout.split()[0]}:{FIRST_PORT + int(job) % PORTS}",
+        "rdzv_configs": {"is_host": os.environ["SLURM_NODEID"] == "0"},
+        "local_addr": os.environ["SLURMD_NODENAME"],
+    }
 
 
 def report_exit_code(code: int) -> None:
-    """On the main process, before it ends: tell `launch` how."""
+    """On a machine's first process, before it ends: tell `launch` how."""
     path = os.environ.get(EXIT_CODE_FILE)
-    if path is not None and os.environ["RANK"] == "0":
+    if path is not None and os.environ["LOCAL_RANK"] == "0":
         with open(path, "w", encoding="utf-8") as file:
             file.write(str(code))
