@@ -21,7 +21,7 @@ def figures(folder: Path) -> str:
     ]
     for variant, scores in evaluation["variants"].items():
         causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
-        below = 1 - causal / evaluation["unigram"]["bits_per_byte"]
+        below = 1 - causal / unigram
         lines.append(
             f"    {variant:<6} causal {causal:.3f} ({below:.0%} below the unigram model)   masked {masked:.3f}"
         )
