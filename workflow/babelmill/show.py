@@ -16,15 +16,13 @@ from babelmill.files import UserError
 def figures(folder: Path) -> str:
     """Bits per byte of the validation text for each variant, beside a unigram model."""
     evaluation = manifest.read(folder)["figures"]["evaluation"]
-    lines = [
-        f"  bits per byte of the validation text (a unigram model needs {evaluation['unigram']['bits_per_byte']:.3f})"
-    ]
+    unigram = evaluation["unigram"]["bits_per_byte"]
+    lines = [f"  bits per byte of the validation text (a unigram model needs {unigram:.3f})"]
     for variant, scores in evaluation["variants"].items():
         causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
         below = 1 - causal / unigram
-        lines.append(
-            f"    {variant:<6} causal {causal:.3f} ({below:.0%} below the unigram model)   masked {masked:.3f}"
-        )
+        side = "below" if below >= 0 else "above"
+        lines.append(f"    {variant:<6} causal {causal:.3f} ({abs(below):.0%} {side} that), masked {masked:.3f}")
     return "\n".join(lines)
 
 
