@@ -68,7 +68,9 @@ def test_every_document_is_kept_or_counted(folder):
     assert list(figures["damaged_files"]) == ["bad.txt.zst"]
     assert figures["bytes"]["train"] == sum(len(text.encode()) for text in texts("train"))
     digest = hashlib.sha256(Path("bad.csv").read_bytes()).hexdigest()
-    assert figures["sources"][0] == {"path": "bad.csv", "bytes": Path("bad.csv").stat().st_size, "sha256": digest}
+    status = Path("bad.csv").stat()
+    expected = {"path": "bad.csv", "bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
+    assert figures["sources"][0] == expected
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,8 @@ def test_cleaning_is_asked_for_and_counted(folder):
 def test_metadata_passes_through_and_is_counted(folder):
     write_jsonl("a.jsonl", DOCUMENTS[:10], category="child-books", license="CC0-1.0", **{"data-source": "x", "n": 1})
     write_jsonl("b.jsonl", DOCUMENTS[10:15], category="child-wiki")
+    with open("b.jsonl", "a") as file:
+        file.write('{"text": "without a category"}\n')
     Path("c.txt").write_text("no metadata")
     figures = build(files=["*.jsonl", "*.txt"], validation_share=0)
     table = pq.read_table("out/train.parquet")
@@ -194,7 +198,7 @@ def test_metadata_passes_through_and_is_counted(folder):
         "data-source": "x",
         "doc-id": None,
     }
-    assert table["category"].to_pylist()[-2:] == ["child-wiki", None]
+    assert table["category"].to_pylist()[-3:] == ["child-wiki", None, None]
     assert figures["categories"] == {"child-books": 10, "child-wiki": 5}
     assert figures["licenses"] == {"CC0-1.0": 10}
 

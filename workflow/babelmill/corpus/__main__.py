@@ -13,19 +13,17 @@ never stands on both sides. Text of `corpus.validation_files` is read first and 
 """
 
 import argparse
-import glob
+import dataclasses
 import itertools
 import logging
 import os
 import sys
-from collections import Counter
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from babelmill import config, manifest, stage
 from babelmill.corpus import builtin, readers
@@ -34,61 +32,18 @@ from babelmill.corpus.digests import DigestSet, digests
 from babelmill.corpus.formats import format_of
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
+from babelmill.corpus.writer import Writer
 from babelmill.files import UserError, atomic_write, sha256
 
 log = logging.getLogger("babelmill.corpus")
-ROW_GROUP = 16 << 20  # bytes of text; what a reader of the corpus holds in memory
-
-
-class Writer:
-    """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes."""
-
-    def __init__(self, file):
-        self._parquet = pq.ParquetWriter(
-            file, readers.SCHEMA, compression="zstd", use_dictionary=list(readers.METADATA), write_statistics=False
-        )
-        self._waiting: list[pa.RecordBatch] = []
-        self._size = 0
-        self.documents = self.bytes = 0
-        self.by_category: Counter = Counter()
-        self.by_license: Counter = Counter()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add documents."""
-        if not batch.num_rows:
-            return
-        size = pc.sum(pc.binary_length(batch["text"])).as_py()
-        self.documents += batch.num_rows
-        self.bytes += size
-        for name, counter in (("category", self.by_category), ("license", self.by_license)):
-            if batch[name].null_count < batch.num_rows:
-                counter.update({pair["values"]: pair["counts"] for pair in batch[name].value_counts().to_pylist()})
-        self._waiting.append(batch)
-        self._size += size
-        if self._size >= ROW_GROUP:
-            self._flush()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, error, *_) -> None:
-        """Write what is waiting and the file's footer."""
-        if error is None:
-            self._flush()
-        self._parquet.close()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            table = pa.Table.from_batches(self._waiting)
-            self._parquet.write_table(table, row_group_size=table.num_rows)
-        self._waiting, self._size = [], 0
+QUIET = 10  # seconds between messages of progress
 
 
 def expand(patterns: Iterable[str], key: str) -> list[Path]:
     """The files that globs name, sorted, each once. UserError: a glob without a file, a file of no known format."""
     found: set[str] = set()
     for pattern in patterns:
-        files = [path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)]
+        files = config.expand_glob(pattern)
         if not files:
             hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
             raise UserError(f"corpus.{key}: {pattern}: no such file{hint}")
@@ -101,8 +56,11 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
 
 def read_all(paths: list[Path], corpus, tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
     """The documents of all files, in order."""
+    spoken = 0.0
     for i, path in enumerate(paths, 1):
-        log.info("reading %s (%d of %d, %.1f MB)", path, i, len(paths), path.stat().st_size / 1e6)
+        if time.monotonic() - spoken > QUIET:
+            log.info("reading %s (%d of %d)", path, i, len(paths))
+            spoken = time.monotonic()
         yield from readers.read(path, tally, text_column=corpus.text_column, document=corpus.document, scratch=scratch)
 
 
@@ -134,14 +92,26 @@ def prepare(
         yield batch, keys
 
 
-def inputs(args: argparse.Namespace, corpus) -> tuple[list[Path], list[Path], dict | None]:
-    """The files to read for training and for validation, and the figures of the download if there is one."""
-    paths, validation_paths = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
-    if not args.download:
-        return paths, validation_paths, None
-    download = manifest.verify(args.download)["figures"]
-    paths += [args.download / name for name in download["train"]]
-    return paths, validation_paths or [args.download / name for name in download["validation"]], download
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The files to read. `local` are the user's own, which the manifest lists; `hub` is where a download came from."""
+
+    train: list[Path]
+    validation: list[Path]
+    local: list[Path]
+    hub: dict | None
+
+
+def inputs(corpus, download: Path | None) -> Inputs:
+    """What the configuration names, and what the stage `download` left in the folder `download`."""
+    train, validation = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
+    local, hub = [*train, *validation], None
+    if download:
+        figures = manifest.verify(download)["figures"]
+        hub = {key: figures[key] for key in ("repository", "revision", "commit")}
+        train = [*train, *(download / name for name in figures["train"])]
+        validation = validation or [download / name for name in figures["validation"]]
+    return Inputs(train, validation, local, hub)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -150,32 +120,33 @@ def run(args: argparse.Namespace) -> None:
     corpus = settings.corpus
     tally = Tally(corpus.on_error)
     sampler = corpus.budget and Sampler(Budget.parse(corpus.budget, settings.byte_premium))
-    paths, validation_paths, download = inputs(args, corpus)
+    sources = inputs(corpus, args.download)
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         with Writer(train_file) as train, Writer(validation_file) as validation:
             held_out = DigestSet()
-            for batch, keys in prepare(read_all(validation_paths, corpus, tally, args.out), corpus, tally, DigestSet()):
+            batches = read_all(sources.validation, corpus, tally, args.out)
+            for batch, keys in prepare(batches, corpus, tally, DigestSet()):
                 held_out.add(keys)
                 validation.write(batch)
-            batches = read_all(paths, corpus, tally, args.out)
+            batches = read_all(sources.train, corpus, tally, args.out)
             if corpus.builtin:
                 batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
             documents = prepare(batches, corpus, tally, held_out, sampler)
             if sampler:
                 documents = sample(documents, sampler, tally, args.out)
             for batch, keys in documents:
-                aside = is_validation(keys, 0.0 if validation_paths else corpus.validation_share)
+                aside = is_validation(keys, 0.0 if sources.validation else corpus.validation_share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, tally, train, validation)
         if sampler and not tally.dropped["over_budget"]:
             log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     found = figures(tally, train, validation) | {
-        "sources": listing([*paths, *validation_paths]),
+        "sources": listing(sources.local),
         "budget": sampler and sampler.report(),
-        "hub": download and {key: download[key] for key in ("repository", "revision", "commit")},
+        "hub": sources.hub,
     }
     upstream = [args.download] if args.download else []
     manifest.write(args.out, settings, [output.name for output in outputs], upstream, found)
@@ -229,8 +200,12 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict:
 
 
 def listing(paths: list[Path]) -> list[dict]:
-    """The files that were read: path, bytes, sha256."""
-    return [{"path": path.as_posix(), "bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths]
+    """The local files that were read: path, bytes, modification time, sha256."""
+    statuses = [path.stat() for path in paths]
+    return [
+        {"path": path.as_posix(), "bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256(path)}
+        for path, status in zip(paths, statuses, strict=True)
+    ]
 
 
 def main() -> None:

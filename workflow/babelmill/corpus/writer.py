@@ -1,0 +1,56 @@
+"""Writes a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from babelmill.corpus.readers import METADATA, SCHEMA
+
+ROW_GROUP = 16 << 20  # bytes of text
+
+
+class Writer:
+    """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes."""
+
+    def __init__(self, file):
+        self._parquet = pq.ParquetWriter(
+            file, SCHEMA, compression="zstd", use_dictionary=list(METADATA), write_statistics=False
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._size = 0
+        self.documents = self.bytes = 0
+        self.by_category: Counter = Counter()
+        self.by_license: Counter = Counter()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add documents."""
+        if not batch.num_rows:
+            return
+        size = pc.sum(pc.binary_length(batch["text"])).as_py()
+        self.documents += batch.num_rows
+        self.bytes += size
+        for name, counter in (("category", self.by_category), ("license", self.by_license)):
+            if batch[name].null_count < batch.num_rows:
+                found = batch[name].drop_null().value_counts().to_pylist()
+                counter.update({pair["values"]: pair["counts"] for pair in found})
+        self._waiting.append(batch)
+        self._size += size
+        if self._size >= ROW_GROUP:
+            self._flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error, *_) -> None:
+        """Write what is waiting and the file's footer."""
+        if error is None:
+            self._flush()
+        self._parquet.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._parquet.write_table(table, row_group_size=table.num_rows)
+        self._waiting, self._size = [], 0
