@@ -1,0 +1,180 @@
+"""Speed and memory of the stage `shards` on real text, beside bare tokenization and the published recipe.
+
+    python benchmarks/shards.py [--texts FOLDER] [--megabytes 128] [--threads N]
+
+Makes a corpus of that size from real text in five languages (`real_text.py`), trains a tokenizer on a part of it, and
+times, `--rounds` times in turn, on the same cores:
+
+* bare: `encode_batch_fast` and `ids` on batches of 1,000 documents that are in memory, nothing else;
+* stage: `python -m babelmill.shards`, start, checks, reading, writing and hashing included;
+* recipe: the published preprocessing, a pool of 8 processes that reload the tokenizer for each batch of 1,000
+  documents (and append the results in the order in which they arrive).
+
+Prints the best of each in MB of text a second, the ratios, the stage's peak memory for this size and for three times
+this size, and whether its bytes were the same on every run and for 1, N and 2 N threads.
+"""
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from real_text import documents, enlarge
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+
+from babelmill import manifest  # noqa: E402
+from babelmill.config import Configuration, read_settings  # noqa: E402
+from babelmill.documents import Documents  # noqa: E402
+from babelmill.files import write_json  # noqa: E402
+from babelmill.tokenizer_file import load_tokenizer, use_threads  # noqa: E402
+
+VOCAB_SIZE = 16384
+RECIPE_WORKERS, RECIPE_BATCH = 8, 1000
+
+
+def write_settings(folder: Path) -> None:
+    """Settings of the stages that run, in `folder`."""
+    configuration = Configuration([("benchmark", {"tokenizer": {"vocab_size": VOCAB_SIZE}})])
+    for stage in ("tokenizer", "shards"):
+        write_json(folder / f"{stage}.json", configuration.settings("eng", stage))
+
+
+def first(stream: Iterator[str], size: int) -> Iterator[str]:
+    """Documents from the beginning of a stream, `size` bytes and the rest of the last one."""
+    for text in stream:
+        yield text
+        size -= len(text.encode())
+        if size <= 0:
+            return
+
+
+def write_corpus(folder: Path, texts: list[str], size: int, settings: Path) -> None:
+    """A corpus as the stage `corpus` leaves it, of `size` bytes for training."""
+    folder.mkdir()
+    for split, amount in (("train", size), ("validation", 10**6)):
+        with pq.ParquetWriter(folder / f"{split}.parquet", pa.schema({"text": pa.string()}), compression="zstd") as out:
+            stream = first(enlarge(texts, amount, seed=len(split)), amount)
+            while group := list(itertools.islice(stream, 5000)):
+                out.write_table(pa.table({"text": pa.array(group, pa.string())}))
+    manifest.write(folder, read_settings(settings, "shards"), ["train.parquet", "validation.parquet"])
+
+
+def stage(folder: Path, name: str, *arguments) -> tuple[float, float, float]:
+    """(wall seconds, CPU seconds, peak MB) of a stage."""
+    command = [sys.executable, "-m", f"babelmill.{name}", "--settings", folder / f"{name}.json", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"failed: {' '.join(map(str, command))}")
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def build(folder: Path, corpus: str, out: str, threads: int) -> tuple[float, float, float]:
+    """Run the stage `shards`: (wall seconds, CPU seconds, peak MB)."""
+    inputs = ["--tokenizer", folder / "tokenizer", "--corpus", folder / corpus, "--out", folder / out]
+    return stage(folder, "shards", "--language", "eng", *inputs, "--threads", threads)
+
+
+def bare(tokenizer: Path, batches: list[list[str]]) -> tuple[float, float]:
+    """(wall seconds, CPU seconds) of tokenization alone."""
+    loaded = load_tokenizer(tokenizer)
+    start, cpu = time.perf_counter(), time.process_time()
+    for texts in batches:
+        for encoding in loaded.encode_batch_fast(texts, add_special_tokens=False):
+            encoding.ids  # noqa: B018
+    return time.perf_counter() - start, time.process_time() - cpu
+
+
+def recipe_batch(tokenizer: Path, texts: list[str]) -> list[int]:
+    """What a worker of the published recipe does."""
+    loaded = load_tokenizer(tokenizer)
+    return [i for encoding in loaded.encode_batch(texts, add_special_tokens=False) for i in encoding.ids]
+
+
+def recipe(tokenizer: Path, batches: list[list[str]], out: Path) -> float:
+    """Seconds of the published preprocessing."""
+    start = time.perf_counter()
+    with ProcessPoolExecutor(RECIPE_WORKERS) as pool, open(out, "wb") as file:
+        for future in as_completed([pool.submit(recipe_batch, tokenizer, texts) for texts in batches]):
+            np.array(future.result(), np.int64).tofile(file)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Run all cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, default=Path.home() / ".cache/babelmill/texts", help="see real_text.py")
+    parser.add_argument("--megabytes", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    texts = documents(args.texts)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_settings(folder)
+        write_corpus(folder / "corpus", texts, args.megabytes * 10**6, folder / "shards.json")
+        write_corpus(folder / "large", texts, 3 * args.megabytes * 10**6, folder / "shards.json")
+        write_corpus(folder / "small", texts, 20 * 10**6, folder / "shards.json")
+        stage(
+            folder, "tokenizer", "--corpora", folder / "small", "--out", folder / "tokenizer", "--threads", args.threads
+        )
+        tokenizer = folder / "tokenizer/tokenizer.json"
+
+        # Other processes than this one tokenize, so that forking a pool here is safe.
+        corpus = Documents(folder / "corpus/train.parquet")
+        size = corpus.bytes() / 1e6
+        stream = itertools.chain.from_iterable(texts for texts, _ in corpus.batches())
+        batches = []
+        while batch := list(itertools.islice(stream, RECIPE_BATCH)):
+            batches.append(batch)
+        wall: dict[str, list[float]] = {"bare": [], "stage": [], "recipe": []}
+        cpu: dict[str, list[float]] = {"bare": [], "stage": []}
+        digests = set()
+        for _ in range(args.rounds):
+            wall["recipe"].append(recipe(tokenizer, batches, folder / "recipe.bin"))
+            seconds, cpu_seconds, peak = build(folder, "corpus", "out", args.threads)
+            wall["stage"].append(seconds)
+            cpu["stage"].append(cpu_seconds)
+            digests.add(digest(folder / "out"))
+            with ProcessPoolExecutor(1, initializer=use_threads, initargs=(args.threads,)) as pool:
+                seconds, cpu_seconds = pool.submit(bare, tokenizer, batches).result()
+            wall["bare"].append(seconds)
+            cpu["bare"].append(cpu_seconds)
+        *_, peak_large = build(folder, "large", "large-out", args.threads)
+        for threads in (1, 2 * args.threads):
+            build(folder, "corpus", "out", threads)
+            digests.add(digest(folder / "out"))
+        rate = {name: size / min(times) for name, times in wall.items()}
+        print(f"{size:.0f} MB of text, {corpus.count:,} documents, {args.threads} threads, {args.rounds} rounds")
+        print(", ".join(f"{name} {value:.1f} MB/s" for name, value in rate.items()))
+        work = min(cpu["bare"]) / min(cpu["stage"])
+        print(f"stage / bare   {rate['stage'] / rate['bare']:.2f} (by CPU time {work:.2f})")
+        print(f"stage / recipe {rate['stage'] / rate['recipe']:.2f}")
+        print(f"peak memory {peak:.0f} MB, with three times the text {peak_large:.0f} MB")
+        same = "identical" if len(digests) == 1 else "DIFFERENT"
+        print(f"bytes on {args.rounds} runs and with 1 and {2 * args.threads} threads: {same}")
+
+
+def digest(folder: Path) -> str:
+    """One digest of a folder's files."""
+    names = sorted(path.name for path in folder.iterdir())
+    return json.dumps({name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names})
+
+
+if __name__ == "__main__":
+    main()
