@@ -27,15 +27,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill import config, manifest, stage
 from babelmill.documents import Documents
-from babelmill.files import UserError, write_json
+from babelmill.files import UserError, sha256, write_json
 from babelmill.scoring import Vocabulary, causal_rows, masked_rows, nats
 from babelmill.shard_file import ShardFile
-from babelmill.tokenizer_file import encode, load_tokenizer, special_ids, use_threads
+from babelmill.tokenizer_file import load_tokenizer, use_threads
 from babelmill.tokenizer_report import measure, vocabulary_used
 
 log = logging.getLogger("babelmill.evaluate")
@@ -52,6 +53,7 @@ def load(folder: Path, mode: str, variant: str | None, device: str) -> torch.nn.
     wrong = {key: sorted(names) for key, names in report.items() if names}
     if wrong:
         raise UserError(f"{folder}: the weights do not fit the model ({wrong}); delete it and run the workflow again")
+    model.config.use_cache = False
     return model.to(device).eval()
 
 
@@ -75,33 +77,29 @@ class Text:
     """The validation text of a language and what is known of it without a model.
 
     Attributes:
+        documents: the text.
         tokens: [tokens] the validation stream, special tokens included.
-        count, bytes: of the tokens to score.
+        count: number of tokens to score.
+        bytes: of the text, which are theirs, for the tokenizer is lossless.
         unigram: the baseline's nats.
         vocabulary_used: share of the vocabulary that occurs in the training text.
     """
 
-    def __init__(self, corpus: Path, shards: Path, tokenizer, vocabulary: Vocabulary):
+    def __init__(self, corpus: Path, shards: Path, tokenizer: Tokenizer, digest: str, vocabulary: Vocabulary):
         verified = manifest.verify(shards, "train.safetensors", "validation.safetensors")
         manifest.verify(corpus, "validation.parquet")
         self.documents = Documents(corpus / "validation.parquet")
         shard = ShardFile.open(shards / "validation.safetensors")
         self.tokens = shard.tokens
         self.bytes = verified["figures"]["bytes"]["validation"]
-        self._check(shard, tokenizer)
+        if shard.metadata["tokenizer_sha256"] != digest:
+            raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
         text = occurrences(self.tokens, vocabulary)
         self.count = int(text.sum())
         self.vocabulary_used = vocabulary_used(tokenizer, training)
         ordinary = ~vocabulary.special
         self.unigram = unigram_nats(training[ordinary], text[ordinary])
-
-    def _check(self, shard: ShardFile, tokenizer) -> None:
-        """UserError unless the exported tokenizer gives the shard's tokens (the first batch is compared)."""
-        texts, _ = next(self.documents.batches())
-        tokens = np.asarray(shard.tokens[: shard.offsets[min(len(texts), len(shard.offsets) - 1)]])
-        if not np.array_equal(tokens[~np.isin(tokens, special_ids(tokenizer))], encode(tokenizer, texts)[0]):
-            raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
 
     def score(self, total: float) -> dict[str, float]:
         """An entry of evaluation.json from a sum of nats over this text."""
@@ -168,10 +166,11 @@ def run(args: argparse.Namespace) -> None:
     disable_progress_bar()
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
-    tokenizer = load_tokenizer(args.export / "tokenizer.json")
+    path = args.export / "tokenizer.json"
+    tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.of(tokenizer)
     texts = {
-        language: Text(corpus, shards, tokenizer, vocabulary)
+        language: Text(corpus, shards, tokenizer, digest, vocabulary)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
     scores = evaluate_model(args.export, texts, vocabulary, settings.evaluation)
