@@ -74,6 +74,7 @@ def closure(stage: str) -> list[str]:
             continue
         found.add(module)
         waiting += _module(module)[1]
+        waiting.append(module.rpartition(".")[0] or module)  # importing a.b runs a/__init__.py
     return sorted(found)
 
 
