@@ -1,0 +1,187 @@
+"""The workflow as a user lives with it: interrupted, damaged, changed and changed back."""
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from babelmill.files import sha256
+from conftest import ROOT, SMALL, Workspace, write_texts
+
+WEIGHTS = ("model.safetensors", "ema.safetensors")
+
+
+def long_run() -> dict:
+    """The small model, trained for long enough to be interrupted in the middle."""
+    values = copy.deepcopy(SMALL)
+    values["train"]["max_steps"] = 150
+    values["run"] = {"log_every": 1, "checkpoint_every": 5, "validate_every": 40}
+    return values
+
+
+def weights(workspace) -> list[str]:
+    return [sha256(workspace.path / "results/models/eng" / name) for name in WEIGHTS]
+
+
+def metrics_steps(workspace) -> list[tuple]:
+    lines = (workspace.path / "results/models/eng/metrics.jsonl").read_text().splitlines()
+    return [(line["kind"], line["step"]) for line in map(json.loads, lines)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Weights and logged steps of the run that nobody interrupts, and a folder in which all but training is done."""
+    workspace = Workspace(tmp_path_factory.mktemp("undisturbed"))
+    workspace.configure(long_run())
+    write_texts(workspace.path / "texts/eng", "eng")
+    workspace.snakemake("results/models/eng/manifest.json")
+    return weights(workspace), metrics_steps(workspace)
+
+
+def start(workspace) -> subprocess.Popen:
+    """Snakemake in a process group of its own, once training has made a checkpoint."""
+    workspace.configure(long_run())
+    write_texts(workspace.path / "texts/eng", "eng")
+    with open(workspace.path / "out.txt", "w") as out:
+        process = subprocess.Popen(
+            workspace.command("results/models/eng/manifest.json", "--rerun-incomplete"),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    for _ in range(1200):
+        if list((workspace.path / "results/checkpoints").glob("eng/*/step-*.json")):
+            return process
+        assert process.poll() is None, (workspace.path / "out.txt").read_text()
+        time.sleep(0.1)
+    raise AssertionError("no checkpoint: " + (workspace.path / "out.txt").read_text())
+
+
+def trainers(workspace) -> list[int]:
+    """Process numbers of the trainers that work in this folder."""
+    found = subprocess.run(["pgrep", "-f", "babelmill.train"], capture_output=True, text=True).stdout.split()
+    here = []
+    for pid in found:
+        try:
+            if os.readlink(f"/proc/{pid}/cwd") == str(workspace.path) and "python" in os.readlink(f"/proc/{pid}/exe"):
+                here.append(int(pid))
+        except OSError:
+            continue
+    return here
+
+
+@pytest.mark.parametrize("way", ["Ctrl-C", "kill -9 of the trainer"])
+def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, tmp_path, way):
+    workspace = Workspace(tmp_path)
+    process = start(workspace)
+    if way == "Ctrl-C":  # the terminal sends it to the whole group
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        for pid in trainers(workspace):
+            os.kill(pid, signal.SIGKILL)
+    assert process.wait(120) != 0
+    assert not (tmp_path / "results/models/eng/model.safetensors").exists(), "interrupted too late to show anything"
+    done = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete")
+    assert "going on after step" in done.stdout + done.stderr
+    assert weights(workspace) == undisturbed[0]
+    assert metrics_steps(workspace) == undisturbed[1]
+
+
+def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, tmp_path):
+    workspace = Workspace(tmp_path)
+    process = start(workspace)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    orphans = trainers(workspace)
+    assert orphans, "the trainer outlives its Snakemake"
+    workspace.python("-m", "babelmill.unlock", "--snakefile", ROOT / "Snakefile", "--cores", "1")
+    second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
+    assert second.returncode != 0
+    assert "another training run is writing here" in second.stdout + second.stderr
+    for pid in orphans:
+        os.kill(pid, signal.SIGTERM)
+    while trainers(workspace):
+        time.sleep(0.1)
+    workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete")
+    assert weights(workspace) == undisturbed[0]
+    assert metrics_steps(workspace) == undisturbed[1]
+
+
+def test_changed_back_training_returns_from_its_last_checkpoint(workspace):
+    before = weights(workspace)
+    values = copy.deepcopy(SMALL)
+    values["train"]["learning_rate"] = 0.005
+    workspace.configure(values)
+    workspace.snakemake("converted/eng")
+    assert weights(workspace) != before
+    workspace.configure(SMALL)
+    done = workspace.snakemake("converted/eng")
+    assert "already trained" in done.stdout + done.stderr
+    assert weights(workspace) == before
+    assert workspace.would_run(targets=["converted/eng"]) == set()
+
+
+def flip_a_byte(path) -> None:
+    """Damage a file as a disk would: same size, same time."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "consumer"),
+    [
+        ("results/corpora/eng/train.parquet", "tokenizer"),
+        ("results/tokenizers/eng/tokenizer.json", "shards"),
+        ("results/shards/eng/eng/train.safetensors", "train"),
+        ("results/models/eng/ema.safetensors", "export"),
+        ("results/exports/eng/model.safetensors", "evaluate"),
+        ("results/evaluations/eng/evaluation.json", "convert"),
+    ],
+)
+def test_a_flipped_bit_stops_its_consumer_and_is_named(workspace, damaged, consumer):
+    flip_a_byte(workspace.path / damaged)
+    done = workspace.snakemake("converted/eng", "--forcerun", consumer, check=False)
+    assert done.returncode != 0
+    errors = [line for line in (done.stdout + done.stderr).splitlines() if "error: " in line]
+    assert errors and damaged in errors[0], done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    leftovers = [path for path in workspace.path.rglob(".*") if path.name.startswith((".tmp", ".manifest", ".eng."))]
+    assert not leftovers
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"a.txt": b"\xff\xfe broken"}, ["a.txt", "UTF-8"]),
+        ({"a.txt": b""}, ["eng", "no documents"]),
+        ({"a.csv": b"title,body\n1,2\n"}, ["a.csv", "text"]),
+        ({"a.txt.gz": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03abc"}, ["a.txt.gz"]),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, files, words):
+    workspace = Workspace(tmp_path)
+    (tmp_path / "texts").mkdir()
+    for name, content in files.items():
+        (tmp_path / "texts" / name).write_bytes(content)
+    workspace.configure(SMALL | {"languages": {"eng": {"corpus": {"files": ["texts/*"]}}}})
+    done = workspace.snakemake("converted/eng", check=False)
+    errors = [line for line in (done.stdout + done.stderr).splitlines() if "error: " in line]
+    assert done.returncode != 0 and errors, done.stdout + done.stderr
+    assert all(word in errors[0] for word in words), errors[0]
+    assert not list((tmp_path / "results").glob("corpora/eng/*"))
+
+
+def test_a_corpus_too_small_for_the_vocabulary_says_what_is_missing(tmp_path):
+    workspace = Workspace(tmp_path)
+    write_texts(tmp_path / "texts/eng", "eng", documents=8)
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 5000}})
+    done = workspace.snakemake("converted/eng", check=False)
+    errors = [line for line in (done.stdout + done.stderr).splitlines() if "error: " in line]
+    assert errors and "tokenizer.vocab_size = 5000" in errors[0] and "add about" in errors[0]
+    assert not (tmp_path / "results/tokenizers/eng/tokenizer.json").exists()
