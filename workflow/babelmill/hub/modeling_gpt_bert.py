@@ -17,8 +17,11 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
+# transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
 from ..model.attention import compute_dtype, position_buckets, visible
+from ..model.dropout import Dropout
 from ..model.gpt_bert import Classifier, Embedding, Encoder, init_weights
+from ..model.mixing import LayerMixing  # noqa: F401
 from .configuration_gpt_bert import GPTBertConfig
 
 
@@ -26,25 +29,28 @@ def allowed_by(mask, queries: int, keys: int, causal: bool, device) -> torch.Ten
     """Who may attend to whom, bool [B or 1, 1 or n, queries, keys].
 
     Args:
-        mask: None; [B, keys], [B, queries, keys] or [B, 1 or n, queries, keys], where 0 or False is blocked; or a
-            floating-point [B, 1 or n, queries, keys] that is added to the scores (0 is allowed, negative blocked), as
-            transformers makes them.
+        mask: None; [B, keys], where 0 or False is padding, which sees nothing and is seen by nothing; or [B, queries,
+            keys] or [B, 1 or n, queries, keys], who may see whom: booleans or numbers, 0 is blocked; or what is added
+            to the scores, as transformers makes them, 0 is allowed and negative blocked.
         queries: number of new positions, the last ones of `keys`.
-        causal: whether a position may see only those up to itself.
+        causal: whether a position may see only those up to itself, whatever the mask says.
     """
     allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
     if causal:
         allowed = allowed.tril(keys - queries)
     if mask is None:
         return allowed
-    if mask.dim() not in (2, 3, 4):
-        raise ValueError(f"attention_mask has {mask.dim()} dimensions; [B, T], [B, T, T] or [B, n, T, T] is expected")
-    given = mask >= 0 if mask.dim() == 4 and mask.is_floating_point() else mask != 0
+    if mask.dim() not in (2, 3, 4) or mask.size(-1) != keys or (mask.dim() > 2 and mask.size(-2) != queries):
+        raise ValueError(
+            f"attention_mask is {list(mask.shape)}; [B, {keys}], [B, {queries}, {keys}] or [B, 1, {queries}, {keys}]"
+            " is expected"
+        )
     if mask.dim() == 2:
-        given = given[:, None, None, :]
-    elif mask.dim() == 3:
-        given = given[:, None]
-    return allowed & given
+        present = mask > 0
+        return allowed & present[:, None, None, :] & present[:, None, keys - queries :, None]
+    added = mask.is_floating_point() and not (mask > 0).any()
+    given = mask >= 0 if added else mask > 0
+    return allowed & (given if mask.dim() == 4 else given[:, None])
 
 
 class GPTBertPreTrainedModel(PreTrainedModel):
@@ -55,11 +61,10 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     natural_attention_mode = "bidirectional"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ("Attention", "FeedForward")
+    _no_split_modules = ("Embedding", "Encoder", "Classifier")
 
     def _init_weights(self, module):
-        if not isinstance(module, Encoder):  # which would scale weights that may have been loaded
-            init_weights(module, self.config.hidden_size)
+        init_weights(module, self.config.hidden_size)
 
     def get_input_embeddings(self):
         """The token embedding, whose matrix is the output matrix too."""
@@ -90,15 +95,25 @@ class GPTBertModel(GPTBertPreTrainedModel):
         input_ids=None,
         attention_mask=None,
         past_key_values=None,
+        inputs_embeds=None,
         use_cache=False,
         output_hidden_states=None,
         output_attentions=None,
         return_dict=None,
         **kwargs,
     ):
-        """Hidden states of input_ids [B, T]; see `allowed_by` for the attention mask. Other arguments are ignored."""
+        """Hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `allowed_by` for the attention mask.
+
+        `past_key_values` holds keys and values of earlier positions, to which the new ones are appended. Positions are
+        relative, so `position_ids` and all other arguments are ignored.
+        """
         config = self.config
         causal = self.attention_mode == "causal"
+        if past_key_values is not None and not causal:
+            raise ValueError(
+                "a bidirectional model cannot keep a cache, since new tokens change the states of old ones; pass"
+                " use_cache=False, or attention_mode='causal' to from_pretrained"
+            )
         caches = None
         if use_cache and causal and not (self.gradient_checkpointing and self.training):
             past_key_values = DynamicCache() if past_key_values is None else past_key_values
@@ -108,16 +123,14 @@ class GPTBertModel(GPTBertPreTrainedModel):
                 lambda key, value, layer=layer: past_key_values.update(key, value, layer)
                 for layer in range(config.num_hidden_layers)
             ]
-        queries = input_ids.size(1)
+        hidden, relative = self.embedding(input_ids, inputs_embeds)
+        queries, device = hidden.size(1), hidden.device
         keys = past + queries
-        allowed = allowed_by(attention_mask, queries, keys, causal, input_ids.device)
-        buckets = position_buckets(
-            queries, keys, config.position_bucket_size, config.max_position_embeddings, input_ids.device
-        )
+        allowed = allowed_by(attention_mask, queries, keys, causal, device)
+        buckets = position_buckets(queries, keys, config.position_bucket_size, config.max_position_embeddings, device)
         wants_weights = config.output_attentions if output_attentions is None else output_attentions
         wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         plain = wants_weights or config._attn_implementation == "eager"
-        hidden, relative = self.embedding(input_ids)
         self.transformer.activation_checkpointing = self.gradient_checkpointing
         outputs, weights = self.transformer(
             hidden,
@@ -156,6 +169,14 @@ class GPTBertLanguageModel(GPTBertHead):
     def _logits(self, hidden):
         return self.classifier(hidden, self.model.embedding.word_embedding.weight)
 
+    def resize_token_embeddings(self, *args, **kwargs):
+        """As in transformers; the head's matrix is the embedding's, so only its bias has to follow."""
+        embedding = super().resize_token_embeddings(*args, **kwargs)
+        old, size = self.classifier.nonlinearity[-1].bias, embedding.num_embeddings
+        new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
+        self.classifier.nonlinearity[-1].bias = nn.Parameter(new, old.requires_grad)
+        return embedding
+
     @staticmethod
     def _cross_entropy(logits, labels, num_items_in_batch=None):
         """Mean over labels other than -100, or their sum over `num_items_in_batch`, as transformers' Trainer asks."""
@@ -192,6 +213,7 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
         input_ids=None,
         attention_mask=None,
         past_key_values=None,
+        inputs_embeds=None,
         labels=None,
         use_cache=None,
         logits_to_keep=0,
@@ -202,7 +224,13 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
         items = kwargs.pop("num_items_in_batch", None)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         output = self.model(
-            input_ids, attention_mask, past_key_values, use_cache and labels is None, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache=use_cache and labels is None,
+            return_dict=True,
+            **kwargs,
         )
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
         logits = self._logits(output.last_hidden_state[:, keep])
@@ -214,26 +242,22 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
 class GPTBertForSequenceClassification(GPTBertHead):
     """Classifies texts and pairs of texts, or scores them (`num_labels` 1).
 
-    It reads the hidden state of a position that has seen the whole text: the first one, or with causal attention the
-    last one that is not padding.
+    It reads the state of the first position that sees as much as any does: of the first token, or, where attention is
+    causal (by the mode or by the mask), of the last one.
     """
 
     def __init__(self, config):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dropout = Dropout(config.classifier_dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
     def _pooled(self, hidden, attention_mask):
-        rows = torch.arange(len(hidden), device=hidden.device)
-        present = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        if attention_mask is not None and attention_mask.dim() == 2:
-            present = attention_mask != 0
-        positions = torch.arange(hidden.size(1), device=hidden.device)
-        if self.model.attention_mode == "causal":
-            return hidden[rows, torch.where(present, positions, -1).argmax(1)]
-        return hidden[rows, torch.where(present, positions, hidden.size(1)).argmin(1)]
+        length, causal = hidden.size(1), self.model.attention_mode == "causal"
+        allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
+        seen = allowed[:, 0].sum(-1).expand(len(hidden), -1)
+        return hidden[torch.arange(len(hidden), device=hidden.device), seen.argmax(1)]
 
     def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
         """Logits [B, num_labels]; `labels` [B] (classes, or numbers for regression) or [B, num_labels] (several)."""
@@ -258,7 +282,7 @@ class GPTBertForTokenClassification(GPTBertHead):
     def __init__(self, config):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dropout = Dropout(config.classifier_dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 

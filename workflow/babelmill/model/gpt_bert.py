@@ -65,10 +65,10 @@ class Embedding(nn.Module):
         self.relative_embedding = nn.Parameter(torch.empty(2 * config.position_bucket_size - 1, config.hidden_size))
         self.relative_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
 
-    def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """input_ids [B, T] to hidden [B, T, H] and relative positions [R, H]."""
-        hidden = self.dropout(self.word_layer_norm(self.word_embedding(input_ids)))
-        return hidden, self.relative_layer_norm(self.relative_embedding)
+    def forward(self, input_ids: torch.Tensor, words: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """input_ids [B, T] (or their embeddings `words` [B, T, H]) to hidden [B, T, H] and positions [R, H]."""
+        words = self.word_embedding(input_ids) if words is None else words
+        return self.dropout(self.word_layer_norm(words)), self.relative_layer_norm(self.relative_embedding)
 
 
 class Attention(nn.Module):
@@ -126,7 +126,7 @@ class GEGLU(nn.Module):
 class FeedForward(nn.Module):
     """Feed-forward block; the published names count the members of `mlp`."""
 
-    def __init__(self, config):
+    def __init__(self, config, layer: int):
         super().__init__()
         size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self.mlp = nn.Sequential(
@@ -137,6 +137,7 @@ class FeedForward(nn.Module):
             nn.Linear(inner, size, bias=False),
             Dropout(config.hidden_dropout_prob),
         )
+        self.mlp[1].init_scale = self.mlp[4].init_scale = (1 / (2 * (1 + layer))) ** 0.5
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.mlp(hidden)
@@ -149,7 +150,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.activation_checkpointing = activation_checkpointing
         self.attention_layers = nn.ModuleList(Attention(config) for _ in range(config.num_hidden_layers))
-        self.mlp_layers = nn.ModuleList(FeedForward(config) for _ in range(config.num_hidden_layers))
+        self.mlp_layers = nn.ModuleList(FeedForward(config, i) for i in range(config.num_hidden_layers))
         if config.layer_mixing:
             self.dwa_modules = LayerMixing(2 * config.num_hidden_layers)
         self.layer_mixing = config.layer_mixing
@@ -213,34 +214,24 @@ class Classifier(nn.Module):
 
 @torch.no_grad()
 def init_weights(module: nn.Module, hidden_size: int) -> None:
-    """Initialise one module's own parameters as published: truncated normal of sqrt(2 / 5H), zero biases, no mixing.
+    """Initialise the parameters that one module holds itself, as published; for `nn.Module.apply`.
 
-    `Encoder` also scales its feed-forward matrices down with depth, so it must come after the modules inside it
-    (`nn.Module.apply` goes that way).
+    Matrices are truncated normal of sqrt(2 / 5H), in the feed-forward block of layer i times sqrt(1 / 2(1 + i)); biases
+    are zero; layer mixing begins as the identity.
     """
-    std = (2 / (5 * hidden_size)) ** 0.5
-
-    def normal(weight):
-        nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
-
-    if isinstance(module, nn.Linear):
-        normal(module.weight)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        normal(module.weight)
+    std = (2 / (5 * hidden_size)) ** 0.5 * getattr(module, "init_scale", 1.0)
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
     elif isinstance(module, Embedding):
-        normal(module.relative_embedding)
-    elif isinstance(module, LayerMixing):
-        for alpha in module.alphas:
+        nn.init.trunc_normal_(module.relative_embedding, std=std, a=-2 * std, b=2 * std)
+    elif isinstance(module, nn.LayerNorm) and module.elementwise_affine:
+        nn.init.ones_(module.weight)
+    elif isinstance(module, nn.ParameterList):  # of LayerMixing
+        for alpha in module:
             nn.init.zeros_(alpha)
             alpha[-1] = 1.0
-    elif isinstance(module, OutputProjection):
+    if isinstance(getattr(module, "bias", None), nn.Parameter):
         nn.init.zeros_(module.bias)
-    elif isinstance(module, Encoder):
-        for i, layer in enumerate(module.mlp_layers):
-            layer.mlp[1].weight.mul_((1 / (2 * (1 + i))) ** 0.5)
-            layer.mlp[4].weight.mul_((1 / (2 * (1 + i))) ** 0.5)
 
 
 class GPTBert(nn.Module):

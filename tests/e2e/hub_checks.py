@@ -1,0 +1,384 @@
+"""What users of an exported folder rely on. Run by `test_hub.py`, once with each version of transformers.
+
+The folder is named by the environment (BABELMILL_EXPORT); nothing of the babelmill package is used, only what is in it.
+"""
+
+import os
+
+import pytest
+import torch
+import transformers
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoProcessor,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    pipeline,
+)
+
+FOLDER = os.environ["BABELMILL_EXPORT"]
+LANGUAGE_MODELS = [AutoModelForMaskedLM, AutoModelForCausalLM]
+CLASSES = [AutoModel, *LANGUAGE_MODELS, AutoModelForSequenceClassification, AutoModelForTokenClassification]
+TEXTS = ["The black cat sat on the mat", "Seven wizards boil", "A brown dog runs through our green garden every day."]
+EOS, PAD = 2, 3
+HEAD = ["1.weight", "1.bias", "5.bias"]
+
+
+def load(cls, folder=FOLDER, dtype=torch.float64, **settings):
+    """A model in evaluation mode; in float64, so that what should be equal is equal."""
+    return cls.from_pretrained(folder, trust_remote_code=True, dtype=dtype, **settings).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)
+
+
+@pytest.fixture
+def batch(tokenizer):
+    return tokenizer(TEXTS, return_tensors="pt", padding=True)
+
+
+def close(found, wanted, tolerance=1e-9):
+    torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
+
+
+def main_output(output):
+    return output.logits if "logits" in output else output.last_hidden_state
+
+
+# Loading.
+
+
+def test_version():
+    assert transformers.__version__ == os.environ["TRANSFORMERS_VERSION"]
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_weight_is_found(cls):
+    """But for a classification head, which is new. Nothing is left over, but for the language model's head elsewhere."""
+    _, report = cls.from_pretrained(FOLDER, trust_remote_code=True, output_loading_info=True)
+    new = {"score.weight", "score.bias"} if "Classification" in cls.__name__ else set()
+    assert set(report["missing_keys"]) == new
+    assert not report["mismatched_keys"]
+    left = set() if cls in LANGUAGE_MODELS else {f"classifier.nonlinearity.{name}" for name in HEAD}
+    assert set(report["unexpected_keys"]) == left
+
+
+def test_config_and_tokenizer(tokenizer):
+    config = AutoConfig.from_pretrained(FOLDER, trust_remote_code=True)
+    assert config.vocab_size == len(tokenizer)
+    names = ("bos", "eos", "pad", "mask")
+    assert [getattr(tokenizer, f"{name}_token_id") for name in names] == [1, EOS, PAD, 4]
+    assert [getattr(config, f"{name}_token_id") for name in names[:3]] == [1, EOS, PAD]
+    encoded = tokenizer("the cat", "a dog", return_offsets_mapping=True)
+    assert set(encoded) == {"input_ids", "attention_mask", "offset_mapping"}
+    assert encoded["input_ids"] == tokenizer("the cat")["input_ids"] + tokenizer("a dog")["input_ids"]
+    assert encoded["input_ids"][0] == 1 and encoded["offset_mapping"][0] == (0, 0)
+    processor = AutoProcessor.from_pretrained(FOLDER, trust_remote_code=True, padding_side="right")
+    assert processor("the cat")["input_ids"] == tokenizer("the cat")["input_ids"]
+
+
+@pytest.mark.parametrize("text", ["  two  spaces\n\nß ﬁ 漢字 👩‍👩‍👧 ", "é e\u0301 \u00a0\x00"])
+def test_tokenizer_gives_every_text_back(tokenizer, text):
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_the_mask_takes_the_space_before_it(tokenizer, tmp_path):
+    """After saving and loading too."""
+    tokenizer.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    wanted = [*tokenizer("The black")["input_ids"], 4, *tokenizer(" sat", add_special_tokens=False)["input_ids"]]
+    assert tokenizer("The black <mask> sat")["input_ids"] == wanted
+    assert again("The black <mask> sat")["input_ids"] == wanted
+    assert again.model_input_names == ["input_ids", "attention_mask"]
+
+
+def test_variants():
+    main, ema = (load(AutoModelForMaskedLM, variant=variant) for variant in (None, "ema"))
+    name = "model.embedding.word_embedding.weight"
+    close(main.state_dict()[name] * 0.9, ema.state_dict()[name], 1e-6)
+
+
+def test_encoder_has_states_and_no_logits(batch):
+    output = load(AutoModel)(**batch)
+    assert "logits" not in output and output[0] is output.last_hidden_state
+    assert output.last_hidden_state.shape == (*batch["input_ids"].shape, 48)
+
+
+# Prediction.
+
+
+def test_fill_mask_gives_the_right_word():
+    fill = pipeline("fill-mask", model=FOLDER, trust_remote_code=True)
+    for text, word in [
+        ("The black <mask> sat on the mat near the old door.", "cat"),
+        ("Seven wizards boil warm <mask> in very large pots.", "water"),
+    ]:
+        assert fill(text)[0]["token_str"].strip() == word
+
+
+def test_text_generation_continues():
+    generate = pipeline("text-generation", model=FOLDER, trust_remote_code=True)
+    text = generate("Seven wizards boil", max_new_tokens=20, do_sample=False)[0]["generated_text"]
+    assert text == "Seven wizards boil warm water in very large pots."
+
+
+def test_alignment(batch):
+    """`mlm` is `mntp` moved by one, and the causal model's scores are unmoved."""
+    aligned, raw = (load(AutoModelForMaskedLM, logits_alignment=name)(**batch).logits for name in ("mlm", "mntp"))
+    close(aligned[:, 1:], raw[:, :-1], 0)
+    assert (aligned[:, 0] == 0).all()
+    causal = load(AutoModelForCausalLM, attention_mode="bidirectional", use_cache=False)
+    close(causal(**batch).logits, raw, 0)
+
+
+@pytest.mark.parametrize("cls", CLASSES[:4])
+@pytest.mark.parametrize("mode", [None, "causal", "bidirectional"])
+def test_attention_mode(cls, mode):
+    """A token's change reaches earlier positions if and only if attention is bidirectional."""
+    model = load(cls, attention_mode=mode)
+    if "Classification" in cls.__name__:
+        model = model.model
+    causal = mode == "causal" or (mode is None and cls is AutoModelForCausalLM)
+    ids = torch.arange(20, 32)[None]
+    changed = ids.clone()
+    changed[0, 8] = 40
+    shift = 1 if cls is AutoModelForMaskedLM else 0  # of `mlm` alignment
+    moved = (main_output(model(ids)) != main_output(model(changed))).any(-1)[0].tolist()
+    wanted = [position >= 8 + shift or (not causal and position >= shift) for position in range(12)]
+    assert moved == wanted
+
+
+# Padding and masks.
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("cls", CLASSES[:4])
+@pytest.mark.parametrize("mode", ["causal", "bidirectional"])
+def test_batches_equal_single_rows(tokenizer, cls, side, mode):
+    torch.manual_seed(0)
+    model = load(cls, attention_mode=mode)
+    batch = tokenizer(TEXTS, return_tensors="pt", padding=True, padding_side=side)
+    together = main_output(model(**batch))
+    for row, text in enumerate(TEXTS):
+        alone = main_output(model(**tokenizer(text, return_tensors="pt")))[0]
+        found = together[row] if "Classification" in cls.__name__ else together[row][batch["attention_mask"][row] == 1]
+        first = 1 if cls is AutoModelForMaskedLM else 0  # which scores nothing
+        close(found[first:], alone[first:])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_kinds_of_masks(batch, implementation):
+    """Two, three and four dimensions, booleans and numbers, and what is added to the scores, say the same."""
+    model = load(AutoModel, attn_implementation=implementation)
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    pairs = mask[:, :, None] * mask[:, None, :]
+    added = torch.zeros(pairs.shape).masked_fill(pairs == 0, torch.finfo(torch.float32).min)[:, None]
+    wanted = model(ids, attention_mask=mask).last_hidden_state
+    masks = [mask.bool(), mask.float(), pairs, pairs.bool(), pairs[:, None], pairs[:, None].bool(), added]
+    for given in [*masks, pairs[:, None].float(), pairs[:, None].expand(-1, 2, -1, -1)]:
+        close(model(ids, attention_mask=given).last_hidden_state[mask == 1], wanted[mask == 1])
+    causal = load(AutoModel, attention_mode="causal")(ids, attention_mask=mask).last_hidden_state
+    close(model(ids, attention_mask=pairs.tril()).last_hidden_state[mask == 1], causal[mask == 1])
+
+
+def test_a_wrong_mask_is_an_error(batch):
+    with pytest.raises(ValueError, match="attention_mask is"):
+        load(AutoModel)(batch["input_ids"], attention_mask=batch["attention_mask"][:, 1:])
+
+
+def test_outputs(batch):
+    model = load(AutoModel)
+    output = model(**batch, output_hidden_states=True, output_attentions=True)
+    assert len(output.hidden_states) == 3 and len(output.attentions) == 2
+    close(output.hidden_states[-1], output.last_hidden_state, 0)
+    real = batch["attention_mask"].double()
+    close(output.attentions[0].sum(-1), real[:, None].expand(-1, 2, -1))
+    close(model(**batch, return_dict=False)[0], output.last_hidden_state)
+    close(load(AutoModel, attn_implementation="eager")(**batch).last_hidden_state, output.last_hidden_state)
+    words = model.get_input_embeddings()(batch["input_ids"])
+    embedded = model(inputs_embeds=words, attention_mask=batch["attention_mask"])
+    close(embedded.last_hidden_state, model(**batch).last_hidden_state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cls", LANGUAGE_MODELS)
+def test_half_precision(cls, dtype, batch):
+    exact = load(cls)(**batch).logits.softmax(-1)
+    found = load(cls).to(dtype)(**batch).logits
+    assert found.dtype == dtype
+    close(found.double().softmax(-1)[batch["attention_mask"] == 1], exact[batch["attention_mask"] == 1], 0.1)
+
+
+# Generation.
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}])
+def test_cache_changes_no_token(tokenizer, options):
+    """On untrained weights, where the choices are close."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(load(AutoModelForCausalLM).config, trust_remote_code=True).double().eval()
+    batch = tokenizer(TEXTS, return_tensors="pt", padding=True, padding_side="left")
+    settings = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": PAD, **options}
+    wanted, found = (model.generate(**batch, use_cache=cache, **settings) for cache in (False, True))
+    assert found.tolist() == wanted.tolist()
+    assert found.shape[1] == batch["input_ids"].shape[1] + 24
+    if not options:
+        for row, text in enumerate(TEXTS):
+            alone = model.generate(**tokenizer(text, return_tensors="pt"), **settings)
+            assert alone[0, -24:].tolist() == found[row, -24:].tolist()
+
+
+def test_cached_scores_equal_those_of_the_whole_text(tokenizer):
+    model = load(AutoModelForCausalLM)
+    ids = tokenizer(TEXTS[2], return_tensors="pt")["input_ids"]
+    wanted, cache, pieces = model(ids).logits, None, []
+    for piece in (ids[:, :4], ids[:, 4:5], ids[:, 5:9], ids[:, 9:]):
+        output = model(piece, past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        pieces.append(output.logits)
+    close(torch.cat(pieces, 1), wanted)
+    close(model(ids, logits_to_keep=1).logits, wanted[:, -1:])
+
+
+def test_each_new_token_is_one_position_of_work(tokenizer):
+    model, lengths = load(AutoModelForCausalLM), []
+    model.model.transformer.mlp_layers[0].register_forward_hook(
+        lambda _, inputs, __: lengths.append(inputs[0].shape[1])
+    )
+    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
+    model.generate(ids, max_new_tokens=6, min_new_tokens=6, do_sample=False)
+    assert lengths == [ids.shape[1], 1, 1, 1, 1, 1]
+
+
+def test_generate_as_typed_ends_where_the_text_does(tokenizer):
+    model = load(AutoModelForCausalLM)
+    ids = model.generate(**tokenizer("A brown dog", return_tensors="pt"), max_new_tokens=40, do_sample=False)
+    assert ids[0, -1] == EOS
+    assert tokenizer.decode(ids[0], skip_special_tokens=True) == TEXTS[2]
+
+
+def test_a_bidirectional_model_refuses_a_cache():
+    model = load(AutoModelForCausalLM, attention_mode="bidirectional")
+    with pytest.raises(ValueError, match="use_cache=False"):
+        model.generate(torch.tensor([[1, 20, 21]]), max_new_tokens=3)
+    assert model.generate(torch.tensor([[1, 20, 21]]), max_new_tokens=3, use_cache=False).shape[1] > 3
+
+
+# Training.
+
+
+def test_losses(batch):
+    """Labels stand where their token does, in both language models and both alignments."""
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    labels = torch.where(mask == 1, ids, -100)
+    models = [load(AutoModelForMaskedLM, logits_alignment=name) for name in ("mlm", "mntp")]
+    close(*(model(**batch, labels=labels).loss for model in models))
+    causal = load(AutoModelForCausalLM)
+    output = causal(**batch, labels=labels)
+    targets = labels[:, 1:].flatten()
+    wanted = torch.nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), targets)
+    close(output.loss.double(), wanted, 1e-6)
+    assert wanted < 0.5  # it knows these texts
+    close(causal(**batch, labels=labels, num_items_in_batch=7).loss * 7, output.loss * (targets != -100).sum(), 1e-4)
+
+
+def test_masked_training_with_the_usual_collator(tokenizer, batch):
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.5)
+    model = load(AutoModelForMaskedLM, dtype=torch.float32).train()
+    examples = [{"input_ids": ids} for ids in tokenizer(TEXTS)["input_ids"]]
+    torch.manual_seed(0)
+    model(**collate(examples)).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("cls", [*LANGUAGE_MODELS, AutoModelForSequenceClassification])
+def test_gradient_checkpointing(cls, batch):
+    """Same gradients, dropout included."""
+    labels = torch.tensor([0, 1, 1]) if cls is AutoModelForSequenceClassification else batch["input_ids"]
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        model = load(cls).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(1)
+        model(**batch, labels=labels).loss.backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    close(gradients[1], gradients[0])
+    assert gradients[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("mode", ["causal", "bidirectional"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_classification_sees_the_whole_text(tokenizer, mode, dimensions):
+    """Every token of a text or a pair has a say, with a causal mask (3 dimensions) too."""
+    torch.manual_seed(0)
+    model = load(AutoModelForSequenceClassification, num_labels=3, attention_mode=mode)
+    ids = tokenizer("The black cat", "boil warm water", return_tensors="pt")["input_ids"]
+    length = ids.shape[1]
+    mask = torch.ones(1, length) if dimensions == 2 else torch.ones(1, length, length).tril()
+    wanted = model(ids, attention_mask=mask).logits
+    assert wanted.shape == (1, 3)
+    for position in range(length):
+        changed = ids.clone()
+        changed[0, position] = 100
+        assert (model(changed, attention_mask=mask).logits - wanted).abs().max() > 1e-6, position
+
+
+def test_classification_losses(batch):
+    for labels, count in [(torch.tensor([0, 2, 1]), 3), (torch.rand(3), 1), (torch.rand(3, 3), 3)]:
+        model = load(AutoModelForSequenceClassification, num_labels=count)
+        assert model(**batch, labels=labels.double() if labels.is_floating_point() else labels).loss.isfinite()
+    tokens = load(AutoModelForTokenClassification, num_labels=5)
+    output = tokens(**batch, labels=batch["input_ids"] % 5)
+    assert output.loss.isfinite() and output.logits.shape == (*batch["input_ids"].shape, 5)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_save_and_load_again(cls, batch, tmp_path):
+    torch.manual_seed(0)
+    model = load(cls)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "modeling_gpt_bert.py").is_file() and (tmp_path / "attention.py").is_file()
+    close(main_output(load(cls, tmp_path)(**batch)), main_output(model(**batch)), 0)
+
+
+def test_untrained_model_is_initialised():
+    """From a config alone: as published, nothing left as it was in memory."""
+    config = load(AutoModel).config
+    torch.manual_seed(0)
+    weights = AutoModelForMaskedLM.from_config(config, trust_remote_code=True).state_dict()
+    std = (2 / (5 * config.hidden_size)) ** 0.5
+    for name, weight in weights.items():
+        if "alphas" in name:
+            assert weight.tolist() == [0.0] * (len(weight) - 1) + [1.0]
+        elif name.endswith("bias"):
+            assert (weight == 0).all()
+        elif "layer_norm" in name:
+            assert (weight == 1).all()
+        else:
+            scale = (2 * (1 + int(name.split(".")[3]))) ** -0.5 if "mlp_layers" in name else 1.0
+            assert weight.std().item() == pytest.approx(0.8796 * scale * std, rel=0.1), name
+
+
+def test_a_new_head_leaves_loaded_weights_alone(batch):
+    body = load(AutoModelForSequenceClassification).model
+    close(body(**batch).last_hidden_state, load(AutoModel)(**batch).last_hidden_state, 0)
+
+
+def test_more_tokens(tokenizer):
+    """A vocabulary that grows keeps what it knows."""
+    model = load(AutoModelForCausalLM)
+    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
+    before = model(ids).logits
+    model.resize_token_embeddings(len(tokenizer) + 7, mean_resizing=False)
+    after = model(ids).logits
+    assert after.shape[-1] == len(tokenizer) + 7 == model.config.vocab_size
+    close(after[..., : len(tokenizer)], before)

@@ -1,0 +1,108 @@
+"""A small trained model with its tokenizer and shards, as the stages leave them, and what it takes to export it.
+
+The model has learnt three sentences by heart, with both objectives, so that tests can ask it for the right word.
+"""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from babelmill import manifest, tokenizer
+from babelmill.files import sha256, write_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
+from babelmill.shard_file import write_shard
+from babelmill.tokenizer_file import encode, load_tokenizer
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
+SENTENCES = [
+    "The black cat sat on the mat near the old door.",
+    "A brown dog runs through our green garden every day.",
+    "Seven wizards boil warm water in very large pots.",
+]
+VOCABULARY = 420
+BOS, EOS, PAD, MASK = 1, 2, 3, 4
+
+
+def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220) -> None:
+    """Teach the rows [B, T] (`<s>` first, padded) to a model: the next token, from the left or from both sides."""
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    real = rows != PAD
+    both = (real[:, None, :] & real[:, :, None])[:, None]
+    for step in range(steps):
+        inputs, targets = rows.clone(), torch.where(real, rows, -100)
+        if step % 2:
+            hidden = (torch.rand(rows.shape, generator=generator) < 0.3) & (rows > 15)
+            inputs[hidden], targets[~hidden] = MASK, -100
+        logits = model(inputs, both if step % 2 else both.tril())
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+class Trained:
+    """Folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
+
+    def __init__(self, folder: Path, **shape):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        trained = tokenizer.train(iter([SENTENCES * 3]), VOCABULARY, 2)
+        (folder / "tokenizer").mkdir()
+        trained.save(str(folder / "tokenizer/tokenizer.json"))
+        self._manifest("tokenizer", ["tokenizer.json"])
+        self.tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
+        self._write_shards()
+        self._write_model(shape)
+        self.settings()
+
+    def _manifest(self, name: str, files: list[str], upstream=()) -> None:
+        settings = SimpleNamespace(stage=name, name="test", raw={})
+        manifest.write(self.folder / name, settings, files, [self.folder / source for source in upstream])
+
+    def _write_shards(self) -> None:
+        tokens, lengths = encode(self.tokenizer, SENTENCES)
+        texts = np.split(tokens, np.cumsum(lengths)[:-1])
+        digest = sha256(self.folder / "tokenizer/tokenizer.json")
+        for split in ("train", "validation"):
+            path = self.folder / f"shards/{split}.safetensors"
+            with write_shard(path, len(texts), self.tokenizer.get_vocab_size(), digest) as writer:
+                for text in texts:
+                    writer.append(np.array([BOS, *text, EOS]), np.array([len(text) + 2]))
+        self._manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
+        longest = max(map(len, texts)) + 2
+        rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]
+        self.rows = torch.tensor(rows)
+
+    def _write_model(self, shape: dict) -> None:
+        torch.manual_seed(0)
+        defaults = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+        config = GPTBertConfig(vocab_size=self.tokenizer.get_vocab_size(), **defaults | shape)
+        model = GPTBert(dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+        learn(model, self.rows)
+        (self.folder / "model").mkdir()
+        for name, scale in (("model", 1.0), ("ema", 0.9)):
+            weights = {key: value * scale for key, value in model.state_dict().items()}
+            save_file(weights, self.folder / f"model/{name}.safetensors", {"format": "pt"})
+        ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "mask_token_id": MASK}
+        write_json(self.folder / "model/config.json", dataclasses.asdict(config) | ids)
+        self._manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
+
+    def settings(self, variants=("main", "ema"), default_variant="main") -> None:
+        """Write the export settings."""
+        export = {"variants": list(variants), "default_variant": default_variant}
+        values = {"stage": "export", "name": "test", "languages": ["eng"], "code": "0", "export": export}
+        write_json(self.folder / "export.json", values)
+
+    def export(self, out: str = "export") -> subprocess.CompletedProcess:
+        """Run the stage, as the rule does."""
+        folder = self.folder
+        names = {"settings": "export.json", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
+        pairs = [item for name, value in names.items() for item in (f"--{name}", str(folder / value))]
+        command = [sys.executable, "-m", "babelmill.export", *pairs, "--out", str(folder / out)]
+        return subprocess.run(command, capture_output=True, text=True)
