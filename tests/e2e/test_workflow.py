@@ -97,12 +97,15 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, tmp_path):
     process.wait()
     orphans = trainers(workspace)
     assert orphans, "the trainer outlives its Snakemake"
+    for pid in orphans:
+        os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
     workspace.python("-m", "babelmill.unlock", "--snakefile", ROOT / "Snakefile", "--cores", "1")
     second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
     assert second.returncode != 0
     assert "another training run is writing here" in second.stdout + second.stderr
     for pid in orphans:
         os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
     while trainers(workspace):
         time.sleep(0.1)
     workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete")
