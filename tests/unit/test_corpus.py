@@ -27,11 +27,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def build(out="out", download=None, **corpus) -> dict:
+def build(out="out", **corpus) -> dict:
     """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
     values = config.Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
     write_json("settings.json", values)
-    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path(out), download=download))
+    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path(out), download=[]))
     return manifest.verify(out)["figures"]
 
 
@@ -252,7 +252,7 @@ def test_a_budget_counts_what_says_the_same_in_the_language(folder):
     corpus = {"files": ["a.jsonl"], "budget": "1k words", "validation_share": 0}
     values = config.Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]).settings("ukr", "corpus")
     write_json("settings.json", values)
-    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=None))
+    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[]))
     assert manifest.read("out")["figures"]["budget"]["asked"] == round(1000 * 5.43 * 1.751)
 
 
@@ -312,7 +312,7 @@ def test_python_docs_is_real_text_the_same_on_every_run_and_never_imported(folde
 
     program = (
         "import argparse, pathlib, sys; from babelmill.corpus import __main__ as stage;"
-        "stage.run(argparse.Namespace(settings='settings.json', out=pathlib.Path('again'), download=None));"
+        "stage.run(argparse.Namespace(settings='settings.json', out=pathlib.Path('again'), download=[]));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -191,7 +191,7 @@ def test_offline_uses_the_cache_and_says_when_it_lacks_something(hub):
 @pytest.mark.parametrize(
     ("access", "token", "message"),
     [
-        ({"private": True}, None, "does not exist or is private: correct corpus.hub, or set HF_TOKEN"),
+        ({"private": True}, None, "does not exist or is private: name your own text in corpus.files .* set HF_TOKEN"),
         ({"private": True}, "hf_wrong", "cannot be read: .*is HF_TOKEN right?"),
         ({"gated": True}, None, "is gated: accept its terms on its page, and set HF_TOKEN"),
         (None, "hf_good", "does not exist or is private"),

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import huggingface_hub
-from huggingface_hub import errors
-from huggingface_hub.utils import httpx
+from huggingface_hub import constants, errors
+from huggingface_hub.utils import disable_progress_bars, httpx
 
 from babelmill import config, manifest, revisions, stage
 from babelmill.corpus.formats import FORMATS, split_name
@@ -47,7 +47,7 @@ def resolve(repository: str, revision: str) -> str:
     if COMMIT.fullmatch(revision):
         return revision
     with explained(repository, revision):
-        if huggingface_hub.constants.is_offline_mode():
+        if constants.is_offline_mode():
             found = huggingface_hub.resolve_revision(
                 repository, repo_type="dataset", revision=revision, local_files_only=True
             )
@@ -102,13 +102,14 @@ def explanation(error: BaseException, repository: str, revision: str) -> str | N
     """What happened and what to do, in one line; None if this is no error of the Hub, the network or the disk."""
     while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
         error = error.__cause__
-    where = f"the dataset {repository} on {huggingface_hub.constants.ENDPOINT}"
+    where = f"the dataset {repository} on {constants.ENDPOINT}"
     match error:
         case errors.GatedRepoError():
             return f"{where} is gated: accept its terms on its page, and set HF_TOKEN to a token of that account"
         case errors.RepositoryNotFoundError():
             return (
-                f"{where} does not exist or is private: correct corpus.hub, or set HF_TOKEN to a token that may read it"
+                f"{where} does not exist or is private: name your own text in corpus.files or another dataset in"
+                " corpus.hub, or set HF_TOKEN to a token that may read it"
             )
         case errors.RevisionNotFoundError():
             return f"{where} has no revision {revision!r}: correct corpus.revision"
@@ -210,7 +211,7 @@ def run(args: argparse.Namespace) -> None:
     language, source = settings.name, settings.source
     repository, revision = source["repository"], source["revision"]
     if not sys.stderr.isatty():
-        huggingface_hub.utils.disable_progress_bars()
+        disable_progress_bars()
     commit = source["commit"] or revisions.recorded(language, repository, revision) or resolve(repository, revision)
     log.info("%s at %s", repository, commit)
     with explained(repository, revision):

@@ -5,6 +5,7 @@ deletes, so that a branch that moves changes no run. `config/lock.yaml`, written
 the same facts for other people. An entry counts for the repository and the revision that it was made for, no other.
 """
 
+import functools
 from pathlib import Path
 
 import yaml
@@ -27,25 +28,24 @@ def recorded(language: str, repository: str, revision: str) -> str | None:
     return _commit(read_json(path), repository, revision) if path.exists() else None
 
 
+@functools.cache
 def read_lock() -> dict[str, dict]:
     """The entries of the lock file: {language: {"repository", "revision", "commit"}}; none if there is no file."""
     if not LOCK.exists():
         return {}
     try:
         entries = yaml.safe_load(LOCK.read_text(encoding="utf-8")) or {}
-        return {
-            code: {key: entry[key] for key in ("repository", "revision", "commit")} for code, entry in entries.items()
-        }
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{LOCK}: not as `python -m babelmill.lock` writes it ({error}); delete it and lock again"
-        ) from None
+        keys = ("repository", "revision", "commit")
+        return {code: {key: entry[key] for key in keys} for code, entry in entries.items()}
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError):
+        raise UserError(f"{LOCK}: not as `python -m babelmill.lock` writes it; delete it and lock again") from None
 
 
 def write_lock(entries: dict[str, dict]) -> None:
     """Add entries to the lock file, over those of the same languages."""
     with atomic_write(LOCK, "w") as file:
         file.write(HEADER + yaml.safe_dump(read_lock() | entries))
+    read_lock.cache_clear()
 
 
 def locked(language: str, repository: str, revision: str) -> str | None:

@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> None:
     corpus = settings.corpus
     tally = Tally(corpus.on_error)
     sampler = corpus.budget and Sampler(Budget.parse(corpus.budget, settings.byte_premium))
-    sources = inputs(corpus, args.download)
+    sources = inputs(corpus, next(iter(args.download), None))
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
@@ -148,8 +148,7 @@ def run(args: argparse.Namespace) -> None:
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
     }
-    upstream = [args.download] if args.download else []
-    manifest.write(args.out, settings, [output.name for output in outputs], upstream, found)
+    manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
     sizes = [count for split in (train, validation) for count in (split.documents, split.bytes / 1e6)]
     log.info("%s: %d documents (%.1f MB) for training, %d (%.1f MB) for validation", settings.name, *sizes)
 
@@ -212,7 +211,13 @@ def main() -> None:
     """Entry point."""
     parser = stage.arguments(__doc__)
     parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/corpora/{language}")
-    parser.add_argument("--download", type=stage.folder, help="the dataset to read, results/downloads/{language}")
+    parser.add_argument(
+        "--download",
+        type=stage.folder,
+        nargs="*",
+        default=[],
+        help="the dataset, results/downloads/{language}, if it is one",
+    )
     sys.exit(stage.run(run, parser.parse_args()))
 
 
