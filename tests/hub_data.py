@@ -3,6 +3,7 @@
 The model has learnt three sentences by heart, with both objectives, so that tests can ask it for the right word.
 """
 
+import contextlib
 import dataclasses
 import subprocess
 import sys
@@ -55,15 +56,23 @@ class Trained:
         trained = tokenizer.train(iter([SENTENCES * 3]), VOCABULARY, 2)
         (folder / "tokenizer").mkdir()
         trained.save(str(folder / "tokenizer/tokenizer.json"))
-        self._manifest("tokenizer", ["tokenizer.json"])
+        self.write_manifest("tokenizer", ["tokenizer.json"])
         self.tokenizer = load_tokenizer(folder / "tokenizer/tokenizer.json")
         self._write_shards()
         self._write_model(shape)
         self.settings()
 
-    def _manifest(self, name: str, files: list[str], upstream=()) -> None:
-        settings = SimpleNamespace(stage=name, name="test", raw={})
-        manifest.write(self.folder / name, settings, files, [self.folder / source for source in upstream])
+    @classmethod
+    def at(cls, folder: Path) -> "Trained":
+        """The one that is in a folder, which may be a copy."""
+        trained = cls.__new__(cls)
+        trained.folder = folder
+        return trained
+
+    def write_manifest(self, name: str, files: list[str], upstream=()) -> None:
+        """Write the manifest of a stage's folder. Paths are relative to the whole, so that it can be copied."""
+        with contextlib.chdir(self.folder):
+            manifest.write(name, SimpleNamespace(stage=name, name="test", raw={}), files, upstream)
 
     def _write_shards(self) -> None:
         tokens, lengths = encode(self.tokenizer, SENTENCES)
@@ -74,7 +83,7 @@ class Trained:
             with write_shard(path, len(texts), self.tokenizer.get_vocab_size(), digest) as writer:
                 for text in texts:
                     writer.append(np.array([BOS, *text, EOS]), np.array([len(text) + 2]))
-        self._manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
+        self.write_manifest("shards", ["train.safetensors", "validation.safetensors"], ["tokenizer"])
         longest = max(map(len, texts)) + 2
         rows = [[BOS, *text.tolist(), EOS] + [PAD] * (longest - len(text) - 2) for text in texts]
         self.rows = torch.tensor(rows)
@@ -91,7 +100,7 @@ class Trained:
             save_file(weights, self.folder / f"model/{name}.safetensors", {"format": "pt"})
         ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "mask_token_id": MASK}
         write_json(self.folder / "model/config.json", dataclasses.asdict(config) | ids)
-        self._manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
+        self.write_manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
 
     def settings(self, variants=("main", "ema"), default_variant="main") -> None:
         """Write the export settings."""
@@ -100,9 +109,8 @@ class Trained:
         write_json(self.folder / "export.json", values)
 
     def export(self, out: str = "export") -> subprocess.CompletedProcess:
-        """Run the stage, as the rule does."""
-        folder = self.folder
+        """Run the stage in the folder, as the rule does."""
         names = {"settings": "export.json", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
-        pairs = [item for name, value in names.items() for item in (f"--{name}", str(folder / value))]
-        command = [sys.executable, "-m", "babelmill.export", *pairs, "--out", str(folder / out)]
-        return subprocess.run(command, capture_output=True, text=True)
+        pairs = [item for name, value in names.items() for item in (f"--{name}", value)]
+        command = [sys.executable, "-m", "babelmill.export", *pairs, "--out", out]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True)

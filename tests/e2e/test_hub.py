@@ -1,13 +1,20 @@
 """Exported folders in the versions of transformers that people have. The checks themselves are in `hub_checks.py`."""
 
+import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from babelmill import manifest
+from babelmill.files import UMASK, sha256
 from filelock import FileLock
 from hub_data import Trained
+from hub_server import HubServer
+from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).parent
 # transformers 4 cannot share an environment with 5: it and what it must have in other versions go into a folder of
@@ -26,24 +33,137 @@ def installed(packages: list[str]) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    trained = Trained(tmp_path_factory.mktemp("hub"))
-    done = trained.export()
-    assert done.returncode == 0, done.stderr
-    return trained
+@pytest.fixture(scope="session")
+def original(tmp_path_factory):
+    """Trained and exported once for all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hub"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "export").is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+            done = Trained(folder).export()
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def trained(original, tmp_path):
+    """A copy, to do with as a test likes."""
+    shutil.copytree(original, tmp_path / "work")
+    return Trained.at(tmp_path / "work")
+
+
+def check(model, version: str, home: Path, *options, **environment) -> None:
+    """Run `hub_checks.py` in a process of its own, with one version of transformers and nothing cached."""
+    variables = os.environ | {
+        "BABELMILL_EXPORT": str(model),
+        "TRANSFORMERS_VERSION": version,
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(home),
+        "PYTHONPATH": str(installed(OLD)) if version == "4.57.6" else "",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "hub_checks.py"), *options]
+    done = subprocess.run(command, env=variables | environment, cwd=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 
 
 @pytest.mark.parametrize("version", ["5.23.0", "4.57.6"])
 def test_exported_folder(trained, version, tmp_path):
-    first = [str(installed(OLD))] if version == "4.57.6" else []
-    environment = os.environ | {
-        "BABELMILL_EXPORT": str(trained.folder / "export"),
-        "TRANSFORMERS_VERSION": version,
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(tmp_path),
-        "PYTHONPATH": os.pathsep.join(first),
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "hub_checks.py"]
-    done = subprocess.run(list(map(str, command)), env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    check(trained.folder / "export", version, tmp_path)
+
+
+@pytest.mark.parametrize("version", ["5.23.0", "4.57.6"])
+def test_from_a_hub_repository(trained, version, tmp_path):
+    """Loaded by name, as most people do: the code comes file by file."""
+    folder = trained.folder / "export"
+    with HubServer() as hub:
+        hub.commit("models/someone/model", {path.name: path.read_bytes() for path in folder.iterdir()})
+        few = "every_weight or variants or fill_mask or generate_as_typed or config_and_tokenizer"
+        check("someone/model", version, tmp_path, "-k", few, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
+
+
+def test_default_variant(trained):
+    """`model.safetensors` is the default one; the other has its name; one alone is fine."""
+    trained.settings(default_variant="ema")
+    assert trained.export("other").returncode == 0
+    first, second = (trained.folder / name for name in ("export", "other"))
+    assert sha256(first / "model.safetensors") == sha256(second / "model.main.safetensors")
+    assert sha256(first / "model.ema.safetensors") == sha256(second / "model.safetensors")
+    trained.settings(variants=["ema"], default_variant="ema")
+    assert trained.export("one").returncode == 0
+    weights = [path.name for path in (trained.folder / "one").glob("*.safetensors")]
+    assert weights == ["model.safetensors"]
+    assert sha256(trained.folder / "one/model.safetensors") == sha256(second / "model.safetensors")
+
+
+def test_folder_is_complete_and_safe(trained):
+    """All that the design promises; every file in the manifest; no pickle; no second copy of the embedding."""
+    folder = trained.folder / "export"
+    files = {path.name for path in folder.iterdir()}
+    assert files == set(manifest.verify(folder)["files"]) | {"manifest.json"}
+    assert {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} < files
+    assert {"special_tokens_map.json", "model.safetensors", "model.ema.safetensors"} < files
+    assert sha256(folder / "tokenizer.json") == sha256(trained.folder / "tokenizer/tokenizer.json")
+    assert not [name for name in files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
+    before, after = (load_file(path / "model.safetensors") for path in (trained.folder / "model", folder))
+    assert {name.removeprefix("model.") for name in after} == set(before)
+    assert all((folder / name).stat().st_mode & 0o777 == 0o666 & ~UMASK for name in files)
+
+
+def change_weights(path: Path, change) -> None:
+    """Do something to the weights in a file."""
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, {"format": "pt"})
+
+
+NAME = "transformer.attention_layers.0.out_proj.bias"
+DAMAGES = {
+    "a changed weight": (lambda weights: weights[f"model.{NAME}"][0].add_(1e-5), "logits differ by up to"),
+    "a missing weight": (lambda weights: weights.pop(f"model.{NAME}"), "missing_keys"),
+    "a weight too many": (lambda weights: weights.update(more=torch.zeros(1)), "unexpected_keys"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_the_proof_sees(trained, what):
+    change, message = DAMAGES[what]
+    change_weights(trained.folder / "export/model.ema.safetensors", change)
+    names = {"folder": "export", "model": "model", "shards": "shards"}
+    pairs = [item for name, value in names.items() for item in (f"--{name}", str(trained.folder / value))]
+    command = [
+        sys.executable,
+        "-m",
+        "babelmill.prove",
+        *pairs,
+        "--variants",
+        "main",
+        "ema",
+        "--default-variant",
+        "main",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1] and "variant ema" in done.stderr.splitlines()[-1]
+
+
+def test_a_model_that_cannot_be_proven_is_not_kept(trained):
+    """A model that has diverged: not a number equals nothing. Nothing is left, and the message says so."""
+    change_weights(trained.folder / "model/ema.safetensors", lambda weights: weights[NAME].fill_(math.nan))
+    files = ["model.safetensors", "ema.safetensors", "config.json"]
+    trained.write_manifest("model", files, ["tokenizer", "shards"])
+    before = sorted(path.name for path in trained.folder.iterdir())
+    done = trained.export("new")
+    assert done.returncode == 1
+    assert "not the trained model, so it is not kept" in done.stderr and "Traceback" not in done.stderr
+    assert sorted(path.name for path in trained.folder.iterdir()) == before
+
+
+def test_damaged_weights_are_refused(trained):
+    path = trained.folder / "model/model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    done = trained.export("new")
+    assert done.returncode == 1 and "error: model/model.safetensors: damaged" in done.stderr
+    assert not (trained.folder / "new").exists()
