@@ -24,7 +24,7 @@ from babelmill import config, manifest, stage
 from babelmill.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertConfig
 from babelmill.shard_file import ShardFile
-from babelmill.training import checkpoint
+from babelmill.training import checkpoint, slurm
 from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
 from babelmill.training.checkpoint import Checkpoints
 from babelmill.training.distributed import Processes, launch, report_exit_code
@@ -61,7 +61,7 @@ def begin_attempt(path: Path, attempt: int, done: int, plan: Plan) -> None:
     One repetition is made without progress, since it may have more memory or another machine. A job that SLURM put
     back into its queue has made no attempt of its own. `python -m babelmill.status` reads the note.
     """
-    record, job = path / "attempt.json", os.environ.get("SLURM_JOB_ID")
+    record, job = path / "attempt.json", slurm.job_id()
     before = read_json(record) if attempt > 1 and record.exists() else None
     fruitless = 0
     if before is not None and before["began_after_step"] == done:
@@ -192,11 +192,24 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
     parser.add_argument("--processes", type=int, default=1, help="one for each GPU, on all machines together")
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
+    parser.add_argument("--requeue", type=int, default=0, help="1: if the SLURM job must end early, requeue it")
     parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")
     args = parser.parse_args()
-    if args.processes > 1 and "RANK" not in os.environ:
-        args.log = None  # the main process writes it
-        return stage.run(lambda _: launch(args.processes, args.nodes, args.threads, sys.argv[1:]), args)
+    if "RANK" in os.environ:  # one of the processes that `launch` started
+        return work(args)
+    if slurm.needs_step():
+        slurm.run_in_step(args.nodes, args.threads, [sys.executable, "-m", "babelmill.train", *sys.argv[1:]])
+    if args.processes % args.nodes or (args.nodes > 1 and slurm.job_id() is None):
+        parser.error(f"--nodes {args.nodes}: this is not a SLURM job, or it cannot share --processes {args.processes}")
+    here = args.processes // args.nodes
+    code = launch(here, args.nodes, args.threads, sys.argv[1:]) if args.processes > 1 else work(args)
+    if code == EXIT_CODE and args.requeue:
+        slurm.requeue()
+    return code
+
+
+def work(args: argparse.Namespace) -> int:
+    """Train in this process."""
     if int(os.environ.get("RANK", 0)) > 0:
         args.log = None  # the main process writes it
         logging.disable(logging.INFO)

@@ -87,7 +87,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.row)
 
-    def __getitem__(self, part: slice) -> "Rows":
+    def __getitem__(self, part: slice | np.ndarray) -> "Rows":
         return Rows(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
 
 

@@ -10,7 +10,6 @@ import ctypes
 import logging
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import uuid
@@ -26,12 +25,12 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from babelmill.files import UserError
+from babelmill.training import slurm
 
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
 SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
-FIRST_PORT, PORTS = 15_000, 15_000  # for the machines of a job to meet; the system gives out those from 32768 on
 TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
 
 
@@ -201,35 +200,26 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
     `--run` and `--log` for abbreviations of its options.
 
     Args:
-        processes: on all machines together.
-        nodes: machines. Above 1, this is a SLURM job, and `launch` is called on each of them by srun: at first by
-            itself, on the machine where the job begins.
+        processes: on this machine.
+        nodes: machines; above 1 they are those of a SLURM job, and `launch` is called on each.
         threads: on this machine.
         arguments: of the command.
     """
-    if processes % nodes:
-        raise UserError(f"--processes {processes} cannot be shared equally by --nodes {nodes}")
-    here = processes // nodes
-    if nodes > 1 and os.environ.get("SLURM_STEP_NUM_NODES") != str(nodes):
-        if "SLURM_JOB_ID" not in os.environ:
-            raise UserError(f"--nodes {nodes}: this is no SLURM job (see profiles/slurm-multinode)")
-        options = ["--nodes", str(nodes), "--ntasks-per-node", "1", "--cpus-per-task", str(threads)]
-        command = ["srun", *options, "--kill-on-bad-exit", sys.executable, "-m", "babelmill.train", *arguments]
-        os.execvp("srun", command)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // here)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+    meeting = slurm.rendezvous() if nodes > 1 else {"run_id": str(uuid.uuid4()), "rdzv_endpoint": "localhost:0"}
     with tempfile.TemporaryDirectory(prefix="babelmill-") as folder:
         outcome = os.environ[EXIT_CODE_FILE] = os.path.join(folder, "exit_code")
         configuration = LaunchConfig(
             min_nodes=nodes,
             max_nodes=nodes,
-            nproc_per_node=here,
+            nproc_per_node=processes,
             rdzv_backend="c10d",
             max_restarts=0,
             monitor_interval=0.1,
             shutdown_timeout=SHUTDOWN_SECONDS,
             logs_specs=DefaultLogsSpecs(log_dir=os.path.join(folder, "logs")),
-            **(rendezvous() if nodes > 1 else {"run_id": str(uuid.uuid4()), "rdzv_endpoint": "localhost:0"}),
+            **meeting,
         )
         with contextlib.suppress(ChildFailedError, SignalException):  # the workers have said what happened
             elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
@@ -238,18 +228,6 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
                 return int(file.read())
         except FileNotFoundError:
             return 1  # the first process was killed
-
-
-def rendezvous() -> dict:
-    """Where the machines of a SLURM job meet: at the first of them, on a port of the job's own."""
-    job, machines = os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_NODELIST"]
-    listing = subprocess.run(["scontrol", "show", "hostnames", machines], capture_output=True, text=True, check=True)
-    return {
-        "run_id": job,
-        "rdzv_endpoint": f"{listing.stdout.split()[0]}:{FIRST_PORT + int(job) % PORTS}",
-        "rdzv_configs": {"is_host": os.environ["SLURM_NODEID"] == "0"},
-        "local_addr": os.environ["SLURMD_NODENAME"],
-    }
 
 
 def report_exit_code(code: int) -> None:

@@ -1,7 +1,8 @@
 """One writer a checkpoint folder: a lock file with host, process, job and a heartbeat.
 
-On one machine an owner is dead when its process is; elsewhere, when its heartbeat (the file's modification time, by the
-file system's own clock) has stopped. Who comes second and finds a live owner ends with a line that names it.
+On one machine an owner is dead when its process is; elsewhere, when SLURM says that its job is, or else when its
+heartbeat (the file's modification time, by the file system's own clock) has stopped. Who comes second and finds a live
+owner ends with a line that names it.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import threading
 from pathlib import Path
 
 from babelmill.files import UserError, write_json
+from babelmill.training import slurm
 
 BEAT = 10.0  # seconds between heartbeats
 DEAD_AFTER = 60.0  # seconds without one, for an owner on another machine
@@ -54,7 +56,7 @@ class Lock:
             "machine": _machine(),
             "pid": os.getpid(),
             "started": _started(os.getpid()),
-            "job": os.environ.get("SLURM_JOB_ID"),
+            "job": slurm.job_id(),
         }
         self._end = threading.Event()
 
@@ -85,6 +87,9 @@ class Lock:
             return None
 
     def _refuse_if_held(self) -> None:
+        owner = self._read()
+        if owner and owner["job"] and owner["job"] != self._owner["job"]:
+            slurm.wait_while_completing(owner["job"])
         if holder := self.holder():
             raise UserError(
                 f"{self._path.parent}: another training run is writing here: {holder}; wait for it, or end it"
@@ -93,6 +98,12 @@ class Lock:
     def _alive(self, owner: dict) -> bool:
         if owner["machine"] == self._owner["machine"]:
             return _started(owner["pid"]) == owner["started"]
+        if owner["job"]:
+            if owner["job"] == self._owner["job"]:
+                return False  # SLURM has put this job back into its queue, and killed what it had started
+            state = slurm.ask(owner["job"], "%T")
+            if state is not None:
+                return state == "RUNNING"
         os.utime(self._guard)  # now, by the file system's clock
         return self._guard.stat().st_mtime - self._path.stat().st_mtime < DEAD_AFTER
 

@@ -113,19 +113,21 @@ class Loop:
         reason = self._stop.reason(needed)
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, number + 1)
+        refused = None
         try:
             self._pending.append(self._trainer.run_step(number, stop=reason is not None))
-        except torch.cuda.OutOfMemoryError as error:
-            raise UserError(self._does_not_fit(error)) from None
+        except torch.OutOfMemoryError as error:
+            refused = str(error).splitlines()[0]
+        if refused is not None:  # outside of the handler, where the step's tensors are free again
+            raise UserError(self._does_not_fit(refused))
         self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
 
-    def _does_not_fit(self, error: Exception) -> str:
-        train = self._trainer.train
-        total = torch.cuda.get_device_properties(self._trainer.device).total_memory / 2**30
+    def _does_not_fit(self, refused: str) -> str:
+        fitting = self._trainer.fitting()
+        advice = f"{fitting} would fit" if fitting else "not even one row fits: choose a smaller model"
         return (
-            f"train.micro_batch_tokens = {train.micro_batch_tokens} does not fit into the {total:.0f} GiB of this GPU"
-            f" ({str(error).splitlines()[0]}); try {train.micro_batch_tokens // 2}, or set"
-            " train.activation_checkpointing: true"
+            f"train.micro_batch_tokens = {self._trainer.train.micro_batch_tokens} does not fit into memory; {advice}"
+            f" (train.activation_checkpointing: true saves memory, too): {refused}"
         )
 
     def _catch_up(self, lag: int) -> None:

@@ -134,7 +134,7 @@ def shown(value: float | None) -> str:
 
 
 class Progress:
-    """A bar on a terminal; elsewhere a plain line every so often, never a carriage return."""
+    """A bar on a terminal; elsewhere, and in the log, a plain line every so often, never a carriage return."""
 
     EVERY = 30.0  # seconds between plain lines
 
@@ -143,6 +143,10 @@ class Progress:
         self._begin = time.monotonic()
         self._said = -math.inf
         self._terminal = sys.stderr.isatty()
+        if self._terminal:
+            for handler in logging.getLogger().handlers:
+                if type(handler) is logging.StreamHandler:
+                    handler.addFilter(self._beside_the_bar)
 
     def show(self, line: dict) -> None:
         """Say how far the run is, given the newest training line."""
@@ -158,9 +162,17 @@ class Progress:
             end = "\n" if step == self._steps else ""
             sys.stderr.write(f"\r\033[K[{'#' * done}{'.' * (24 - done)}] {text}{end}")
             sys.stderr.flush()
-        elif now - self._said >= self.EVERY or step == self._steps:
+        if now - self._said >= self.EVERY or step == self._steps:
             self._said = now
-            log.info(text)
+            log.info(text, extra={"bar": True})
+
+    @staticmethod
+    def _beside_the_bar(record: logging.LogRecord) -> bool:
+        """On a terminal the bar stands for progress lines, which go to the log file, and makes room for others."""
+        if hasattr(record, "bar"):
+            return False
+        sys.stderr.write("\r\033[K")
+        return True
 
 
 class Mirror:
@@ -217,6 +229,7 @@ class Mirror:
             return wandb.init(mode=mode, settings=settings, **self._arguments)
         except Exception as error:
             log.warning("W&B is not reachable (%s); recording offline in %s", error, self._arguments["dir"])
+            wandb.teardown()  # forgets that the run's id was used
             return wandb.init(mode="offline", settings=settings, **self._arguments)
 
 

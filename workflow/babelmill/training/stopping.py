@@ -3,13 +3,12 @@
 Either ends the current step, saves a checkpoint and leaves with exit code 75 ("try again", EX_TEMPFAIL of sysexits.h).
 """
 
-import contextlib
-import os
 import re
 import signal
-import subprocess
 import threading
 import time
+
+from babelmill.training import slurm
 
 EXIT_CODE = 75
 ASK_EVERY = 60.0  # seconds; a time limit may be changed while the job runs
@@ -34,7 +33,7 @@ class Stop:
         self._end: float | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._received)
-        job = os.environ.get("SLURM_JOB_ID")
+        job = slurm.job_id()
         if ask_slurm and job:
             self._ask(job)
             threading.Thread(target=self._watch, args=(job,), daemon=True).start()
@@ -43,13 +42,9 @@ class Stop:
         self._signal = number
 
     def _ask(self, job: str) -> None:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            answer = subprocess.run(
-                ["squeue", "--noheader", "--jobs", job, "--format", "%L"], capture_output=True, text=True, timeout=20
-            )
-            left = seconds_left(answer.stdout) if answer.returncode == 0 else None
-            if left is not None:
-                self._end = time.monotonic() + left
+        left = seconds_left(slurm.ask(job, "%L") or "")
+        if left is not None:
+            self._end = time.monotonic() + left
 
     def _watch(self, job: str) -> None:
         while True:

@@ -103,15 +103,12 @@ class Trainer:
         self._gradients.zero()
         self.model.train()
         for j in mine:
-            data_began = time.perf_counter()
-            batch = self._build(self._stream, micro_batches[j], step.length, step.weights)
-            data_seconds += time.perf_counter() - data_began
             torch.manual_seed(randomness.key(self.train.seed, DROPOUT, number, j))
             if j == mine[-1]:
                 self._gradients.last_backward()
-            loss, part = self._loss(self.model, batch)
-            loss.backward()
+            part, seconds = self._learn(micro_batches[j], step.length, step.weights)
             sums += part
+            data_seconds += seconds
         self._gradients.reduce()
         shared = torch.cat([sums.flatten(), torch.full((1,), float(stop), dtype=torch.float64, device=self.device)])
         self.processes.sum_(shared)
@@ -125,6 +122,15 @@ class Trainer:
             ready.record()
         return Pending(step, numbers, ready, data_seconds)
 
+    def _learn(self, rows: Rows, length: int, weights: tuple[float, float]) -> tuple[torch.Tensor, float]:
+        """Add a micro-batch's gradient; its sums by group of targets, and the seconds that building it took."""
+        began = time.perf_counter()
+        batch = self._build(self._stream, rows, length, weights)
+        seconds = time.perf_counter() - began
+        loss, sums = self._loss(self.model, batch)
+        loss.backward()
+        return sums, seconds
+
     def _build(self, stream: TokenStream, rows: Rows, length: int, weights, use: int = 0) -> MicroBatch:
         full = max(1, self.train.micro_batch_tokens // length)
         return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
@@ -134,6 +140,23 @@ class Trainer:
             hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
             logits = model.logits(hidden.flatten(0, 1)[batch.positions])
         return objectives.loss(logits, batch, self.train.z_loss_weight, self._groups)
+
+    def fitting(self) -> int | None:
+        """The largest halving of `micro_batch_tokens` that fits into memory now; None if a single row does not."""
+        self._gradients.abandon()
+        length = max(self.train.sequence_lengths)
+        rows = every_row(self.plan.counts, length, 0.0, masked=False)
+        size = self.train.micro_batch_tokens // 2
+        while size >= length:
+            try:
+                state = torch.zeros(2 * len(self._gradients.flat), device=self.device)  # an optimizer's, made later
+                for _ in range(2):
+                    self._learn(rows[np.arange(size // length) % len(rows)], length, (0.0, 0.0))
+                del state
+                return size
+            except torch.OutOfMemoryError:
+                size //= 2
+        return None
 
     # Validation.
 

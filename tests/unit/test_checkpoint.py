@@ -1,0 +1,256 @@
+"""Checkpoints, the lock of a run's folder, reasons to stop, and the record."""
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from babelmill.files import UserError, sha256, write_json
+from babelmill.training import lock
+from babelmill.training.checkpoint import Checkpoints, write_tensors
+from babelmill.training.lock import Lock
+from babelmill.training.metrics import Mirror, Progress, Record, summarize
+from babelmill.training.objectives import Objective
+from babelmill.training.stopping import Stop, seconds_left
+from safetensors.torch import load_file
+
+TENSORS = {
+    "model.a": torch.arange(6.0).view(2, 3),
+    "optimizer.0.1.step": torch.tensor(3.0),
+    "b": torch.ones(2).bfloat16(),
+}
+
+
+# Checkpoints.
+
+
+def test_a_tensor_file_is_safetensors_with_the_digest_returned(tmp_path):
+    path = tmp_path / "a.safetensors"
+    assert write_tensors(path, TENSORS, {"format": "pt"}) == sha256(path)
+    for name, value in load_file(path).items():
+        assert torch.equal(value, TENSORS[name]) and value.dtype == TENSORS[name].dtype
+    assert path.stat().st_mode & 0o444 == 0o444 & ~os.umask(os.umask(0o022))
+
+
+def test_the_newest_are_kept_and_come_back(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.newest() == 0
+    for step in (5, 10, 15):
+        checkpoints.save(step, {"model.a": torch.full((3,), float(step))}, {"groups": [1e-8, step]})
+    assert checkpoints.steps() == [10, 15] and checkpoints.newest() == 15
+    assert len(list(tmp_path.glob("step-*"))) == 4
+    tensors, state = checkpoints.load(15)
+    assert tensors["model.a"].tolist() == [15.0] * 3 and state == {"groups": [1e-8, 15]}
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "seal"])
+def test_damage_is_found_and_the_one_before_taken(tmp_path, caplog, damage):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (5, 10):
+        checkpoints.save(step, TENSORS, {})
+    path = tmp_path / "step-00000010.safetensors"
+    content = path.read_bytes()
+    if damage == "bit":
+        path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    elif damage == "cut":
+        path.write_bytes(content[:40])
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.with_suffix(".json").write_text("{")
+    assert checkpoints.newest() == 5
+    assert "step-00000010.safetensors is damaged" in caplog.text
+
+
+def test_a_half_written_checkpoint_does_not_count(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(5, TENSORS, {})
+    (tmp_path / "step-00000010.safetensors").write_bytes(b"complete, but its seal was not written")
+    (tmp_path / ".step-00000010.safetensors.x1y2").write_bytes(b"half")
+    assert checkpoints.newest() == 5
+    checkpoints.save(15, TENSORS, {})
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"step-{step:08d}.{end}" for step in (5, 15) for end in ("json", "safetensors")
+    }
+
+
+def test_a_full_disk_is_named_with_the_bytes_needed(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(5, TENSORS, {})
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"no space left .*/step-00000010.safetensors .*; the file needs \d+ bytes"):
+        checkpoints.save(10, TENSORS, {})
+    monkeypatch.undo()
+    assert checkpoints.newest() == 5 and len(list(tmp_path.iterdir())) == 2
+
+
+# The lock.
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    with Lock(tmp_path):
+        with pytest.raises(UserError, match=rf"another training run is writing here: process {os.getpid()} on"):
+            Lock(tmp_path).__enter__()
+        assert Lock(tmp_path).holder()
+    assert Lock(tmp_path).holder() is None
+    with Lock(tmp_path):
+        pass
+
+
+def owner(**values) -> dict:
+    return {"host": "elsewhere", "machine": "elsewhere", "pid": 1, "started": "1", "job": "77", **values}
+
+
+def test_an_owner_on_another_machine_lives_while_its_heart_beats(tmp_path):
+    write_json(tmp_path / "lock.json", owner())
+    (tmp_path / "lock.guard").touch()
+    with pytest.raises(UserError, match="process 1 on elsewhere, job 77"):
+        Lock(tmp_path).__enter__()
+    past = time.time() - lock.DEAD_AFTER - 5
+    os.utime(tmp_path / "lock.json", (past, past))
+    with Lock(tmp_path) as taken:
+        taken.check()
+
+
+def test_a_dead_owner_is_replaced(tmp_path):
+    code = f"from babelmill.training.lock import Lock; from pathlib import Path; import os\nLock(Path({str(tmp_path)!r})).__enter__(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code])
+    dead = json.loads((tmp_path / "lock.json").read_text())
+    assert dead["pid"] != os.getpid()
+    with Lock(tmp_path):
+        pass
+    write_json(tmp_path / "lock.json", {**dead, "pid": os.getpid()})  # the number is in use again, by another process
+    with Lock(tmp_path):
+        pass
+
+
+def test_who_lost_the_folder_does_not_write(tmp_path):
+    with Lock(tmp_path) as mine:
+        mine.check()
+        write_json(tmp_path / "lock.json", owner())
+        with pytest.raises(UserError, match="taken over by process 1 on elsewhere, job 77"):
+            mine.check()
+    assert (tmp_path / "lock.json").exists()
+
+
+# Leaving early.
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0:25\n", 25), ("12:05", 725), ("1:00:00", 3600), ("2-01:00:01", 176401), ("UNLIMITED", None), ("INVALID", None)],
+)
+def test_squeues_time_left(text, seconds):
+    assert seconds_left(text) == seconds
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """A function that says what squeue will answer."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def answers(text: str, code: int = 0) -> None:
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{text}'\nexit {code}\n")
+        (tmp_path / "squeue").chmod(0o755)
+
+    yield answers
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_end_of_an_allocation_is_a_reason_once_it_is_near(squeue):
+    squeue("10:00")
+    stop = Stop(ask_slurm=True)
+    assert stop.reason(needed=60) is None
+    assert stop.reason(needed=580) == "the allocation ends soon"
+    assert Stop(ask_slurm=False).reason(needed=580) is None
+
+
+def test_without_an_answer_there_is_no_reason(squeue):
+    for text, code in (("UNLIMITED", 0), ("0:01", 1)):
+        squeue(text, code)
+        assert Stop(ask_slurm=True).reason(needed=10_000) is None
+
+
+def test_a_signal_is_a_reason(squeue):
+    squeue("UNLIMITED")
+    stop = Stop(ask_slurm=True)
+    assert stop.reason(0) is None
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.reason(0) == "received SIGTERM"
+
+
+# The record.
+
+
+def test_the_record_drops_what_came_after_the_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    record = Record(path, 0)
+    for step in (1, 2, 3):
+        record.append({"step": step, "kind": "train", "loss": float("nan") if step == 2 else 1.5})
+    record.append({"step": 2, "kind": "validation"})
+    record.sync()
+    with open(path, "a") as file:
+        file.write('{"step": 4, "ki')
+    again = Record(path, 2)
+    assert again.validated
+    again.append({"step": 3, "kind": "train", "loss": 1.0})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], line["kind"]) for line in lines] == [
+        (1, "train"),
+        (2, "train"),
+        (2, "validation"),
+        (3, "train"),
+    ]
+    assert lines[1]["loss"] is None
+    assert not Record(path, 1).validated
+
+
+def test_means_by_objective_and_language():
+    sums = np.array([[30.0, 1, 5], [40.0, 1, 10], [60.0, 1, 0], [0.0, 0, 0]])
+    counts = np.array([10, 20, 10, 0])
+    line = summarize(sums, counts, ["eng", "deu"], Objective(Fraction(1, 4)))
+    assert (line["loss_masked"], line["loss_causal"]) == (4.5, 2.0)
+    assert line["loss"] == 0.25 * 4.5 + 0.75 * 2.0
+    assert line["perplexity"] == pytest.approx(np.exp(line["loss"]))
+    assert line["languages"]["deu"] == {"loss": 6.0, "loss_masked": 6.0, "loss_causal": None}
+    assert "languages" not in summarize(sums[:2], counts[:2], ["eng"], Objective(Fraction(1, 4)))
+
+
+def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):
+    caplog.set_level(logging.INFO)
+    progress = Progress(0, 10)
+    for step in range(1, 11):
+        progress.show({"step": step, "loss": None if step == 1 else 2.5, "tokens_per_second": 1234.0})
+    assert len(caplog.records) == 2  # the first, since nothing was said yet, and the last
+    assert "step 10/10  loss 2.5000  1,234 tokens/s  0:00:00 left" in caplog.text
+    assert "\r" not in caplog.text + "".join(capsys.readouterr())
+
+
+def test_where_the_server_does_not_answer_metrics_are_recorded_offline(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(Mirror, "PATIENCE", 3.0)
+    mirror = Mirror("eng", "0123456789abcdef", tmp_path, {"train": {"seed": 1}})
+    mirror.log({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}})
+    mirror.close()
+    mirror._thread.join()
+    (recorded,) = tmp_path.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
+    assert recorded.stat().st_size > 0
+    files = [path for path in (tmp_path / "wandb").rglob("*") if path.is_file()]
+    assert not any(b"0" * 40 in path.read_bytes() for path in files)

@@ -1,0 +1,111 @@
+"""One process's trainer: the loss is the one that was promised, whatever the micro-batches."""
+
+from fractions import Fraction
+from types import SimpleNamespace
+
+import pytest
+import torch
+from babelmill.files import UserError
+from babelmill.model.gpt_bert import GPTBertConfig, training_mask
+from babelmill.training.distributed import Processes
+from babelmill.training.loop import Loop
+from babelmill.training.plan import Plan, every_row
+from babelmill.training.trainer import Trainer
+from torch.nn import functional as F
+from training_data import VOCABULARY, documents, section, stream, write_documents
+
+STEP = 35
+ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A function that makes a trainer of two languages with these `train` settings, without dropout."""
+    shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
+    tokens, counts = stream(shards)
+
+    def make(dropout: float = 0.0, **values) -> Trainer:
+        train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
+        model = section("model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        shape = GPTBertConfig(vocab_size=VOCABULARY.size, **model.model_dump())
+        settings = SimpleNamespace(train=train, languages=["eng", "deu"])
+        return Trainer(settings, shape, Plan(train, "size", counts), tokens, (counts, tokens), ALONE)
+
+    return make
+
+
+def gradient(trainer: Trainer) -> torch.Tensor:
+    trainer.run_step(STEP)
+    return trainer._gradients.flat.clone()
+
+
+def means(trainer: Trainer) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean over masked and over causal targets of the global batch, of cross-entropy plus z-loss, written out."""
+    step = trainer.plan.step(STEP)
+    batch = trainer._stream.micro_batch(step.rows, step.length, step.weights)
+    logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal)).flatten(0, 1)[batch.positions]
+    losses = F.cross_entropy(logits, batch.targets, reduction="none") + 1e-4 * logits.logsumexp(1) ** 2
+    causal = batch.causal[batch.positions // step.length]
+    return losses[~causal].mean(), losses[causal].mean()
+
+
+@pytest.mark.parametrize("ratio", ["1/2", "1/4"])
+def test_the_gradient_is_that_of_the_weighted_means(make, ratio):
+    trainer = make(hybrid_ratio=ratio, micro_batch_tokens=64)
+    masked, causal = means(trainer)
+    share = float(Fraction(ratio))
+    parameters = list(trainer.model.parameters())
+    expected = torch.autograd.grad(share * masked + (1 - share) * causal, parameters)
+    got = gradient(trainer)
+    torch.testing.assert_close(got, torch.cat([g.flatten() for g in reversed(expected)]), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tokens", [32, 96, 320])
+def test_micro_batches_add_up(make, tokens):
+    wanted, got = gradient(make(micro_batch_tokens=64)), gradient(make(micro_batch_tokens=tokens))
+    assert (got - wanted).norm() / wanted.norm() < 1e-6
+
+
+def test_activation_checkpointing_changes_nothing(make):
+    wanted, got = gradient(make(dropout=0.1)), gradient(make(dropout=0.1, activation_checkpointing=True))
+    assert (got - wanted).norm() / wanted.norm() < 1e-6
+
+
+def test_dropout_is_the_same_at_each_repetition_and_another_at_the_next_step(make):
+    first, second = make(dropout=0.1), make(dropout=0.1)
+    second.run_step(3)  # draws random numbers before; the learning rate is not 0, so restore the weights
+    second.model.load_state_dict(first.model.state_dict())
+    assert torch.equal(gradient(first), gradient(second))
+    assert not torch.equal(gradient(make(dropout=0.1)), gradient(make(dropout=0.1, seed=8)))
+
+
+def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
+    trainer = make()
+    result = trainer.validate()
+    assert set(result["languages"]) == {"eng", "deu"} and result["ema_loss"] == result["loss"]
+    counts, tokens = trainer._validation_counts, trainer._validation_stream
+    rows = every_row(counts, 16, 0.0, masked=False)
+    assert rows.causal_targets.sum() == sum(count.tokens for count in counts) - 90  # all but the <s> of 90 documents
+    batch = tokens.micro_batch(rows, 16, (0.0, 0.0))
+    trainer.model.eval()
+    with torch.no_grad():
+        logits = trainer.model(batch.input_ids, training_mask(batch.segments, batch.causal))
+    expected = F.cross_entropy(logits.flatten(0, 1)[batch.positions], batch.targets)
+    assert result["loss_causal"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, monkeypatch):
+    trainer = make(micro_batch_tokens=320)
+    embedding = F.embedding
+
+    def small_device(ids, *args, **more):
+        if ids.numel() > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+        return embedding(ids, *args, **more)
+
+    monkeypatch.setattr(F, "embedding", small_device)
+    run = SimpleNamespace(checkpoint_every=10, log_every=10, validate_every=0)
+    with pytest.raises(
+        UserError, match=r"micro_batch_tokens = 320 does not fit into memory; 80 would fit .*2.00 GiB.$"
+    ):
+        Loop(trainer, run, None, 0, validated=True).run()
