@@ -31,6 +31,7 @@ rule train:
     resources:
         gpu=gpus,
         nodes=1,
+        requeue=0,
         attempt=attempt_number,
         mem_mb=16000,
         runtime=720,
@@ -38,4 +39,4 @@ rule train:
         "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
         " --shards {input.shards:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
         " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --nodes {resources.nodes} --threads {threads}"
-        " --attempt {resources.attempt} --log {log:q}"
+        " --requeue {resources.requeue} --attempt {resources.attempt} --log {log:q}"

@@ -57,6 +57,7 @@ class Lock:
             "pid": os.getpid(),
             "started": _started(os.getpid()),
             "job": slurm.job_id(),
+            "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
         }
         self._end = threading.Event()
 
@@ -88,17 +89,20 @@ class Lock:
 
     def _refuse_if_held(self) -> None:
         owner = self._read()
-        if owner and owner["job"] and owner["job"] != self._owner["job"]:
+        if owner and self._same_cluster(owner) and owner["job"] != self._owner["job"]:
             slurm.wait_while_completing(owner["job"])
         if holder := self.holder():
             raise UserError(
                 f"{self._path.parent}: another training run is writing here: {holder}; wait for it, or end it"
             )
 
+    def _same_cluster(self, owner: dict) -> bool:
+        return bool(owner["job"] and self._owner["job"]) and owner.get("cluster") == self._owner["cluster"]
+
     def _alive(self, owner: dict) -> bool:
         if owner["machine"] == self._owner["machine"]:
             return _started(owner["pid"]) == owner["started"]
-        if owner["job"]:
+        if self._same_cluster(owner):
             if owner["job"] == self._owner["job"]:
                 return False  # SLURM has put this job back into its queue, and killed what it had started
             state = slurm.ask(owner["job"], "%T")

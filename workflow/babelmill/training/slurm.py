@@ -1,0 +1,85 @@
+"""What training does differently inside a SLURM job.
+
+A job step of its own: SLURM sends SIGTERM (at preemption, at the time limit, after scancel) to the first process of a
+step alone, and in a step that Snakemake started this is Snakemake, which ignores it while its job runs. As the first
+process of a step, training hears it and saves a checkpoint. The same srun starts one launcher on each node.
+
+Requeueing: training that has to leave before its end puts its own job back into SLURM's queue, if the profile says so
+(`requeue: 1`). Snakemake goes on waiting for the same job, and its `retries` are left for failures.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+OWN_STEP = "BABELMILL_STEP"
+KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
+FIRST_PORT, PORTS = 15_000, 15_000  # for the nodes of a job to meet; the system gives out those from 32768 on
+COMPLETING_SECONDS = 120  # at most, between the end of a job and the end of its processes
+
+
+def job_id() -> str | None:
+    """The SLURM job this process belongs to."""
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def ask(job: str, field: str) -> str | None:
+    """A field of a job in squeue's words, "" for a job that has ended, None if SLURM does not answer.
+
+    Fields: `%T` is the state, `%L` the time left.
+    """
+    try:
+        command = ["squeue", "--noheader", "--jobs", job, "--format", field]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if answer.returncode == 0:
+        return answer.stdout.strip()
+    return "" if "Invalid job id" in answer.stderr else None
+
+
+def wait_while_completing(job: str) -> None:
+    """Wait while a job that has ended still has processes: they may be saving a checkpoint."""
+    end = time.monotonic() + COMPLETING_SECONDS
+    while ask(job, "%T") == "COMPLETING" and time.monotonic() < end:
+        time.sleep(1)
+
+
+def needs_step() -> bool:
+    """Whether this process is in a SLURM job, but not in a step of its own."""
+    return job_id() is not None and OWN_STEP not in os.environ and shutil.which("srun") is not None
+
+
+def run_in_step(nodes: int, threads: int, command: list[str]) -> None:
+    """Replace this process by `srun command`, one task on each of `nodes` nodes, with all that the job has.
+
+    What an outer srun has set in the environment would be taken for options of this one.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SRUN_")) or name in KEPT
+    }
+    options = ["--overlap", "--nodes", str(nodes), "--ntasks", str(nodes), "--ntasks-per-node", "1"]
+    options += ["--cpus-per-task", str(threads), "--cpu-bind", "none", "--kill-on-bad-exit"]
+    sys.stdout.flush()
+    os.execvpe("srun", ["srun", *options, *command], environment | {OWN_STEP: "1"})
+
+
+def rendezvous() -> dict:
+    """Where the nodes of a job meet, as arguments of LaunchConfig: on the first one, on a port of the job's own."""
+    machines = os.environ["SLURM_STEP_NODELIST"]
+    listing = subprocess.run(["scontrol", "show", "hostnames", machines], capture_output=True, text=True, check=True)
+    return {
+        "run_id": job_id(),
+        "rdzv_endpoint": f"{listing.stdout.split()[0]}:{FIRST_PORT + int(job_id()) % PORTS}",
+        "rdzv_configs": {"is_host": os.environ["SLURM_NODEID"] == "0"},
+        "local_addr": os.environ["SLURMD_NODENAME"],
+    }
+
+
+def requeue() -> None:
+    """Put this job back into the queue, unless it was cancelled: then it is not running any more."""
+    job = job_id()
+    if job is not None and os.environ.get("SLURM_NODEID", "0") == "0" and ask(job, "%T") == "RUNNING":
+        subprocess.run(["scontrol", "requeue", job], check=False)
