@@ -12,6 +12,7 @@ configfile: "config/config.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/download.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/tokenizer.smk"
 include: "workflow/rules/shards.smk"

@@ -10,8 +10,9 @@ from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES, Configuration
 from babelmill.schema import SECTIONS
 from conftest import SMALL
 
-ORDER = ["corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
+ORDER = ["download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
 READS = {
+    "corpus": {"download"},
     "tokenizer": {"corpus"},
     "shards": {"corpus", "tokenizer"},
     "train": {"shards", "tokenizer"},
@@ -25,7 +26,10 @@ OTHER = {
     "corpus.builtin": None,  # only read where there are no files: see test_corpus_sources
     "corpus.validation_files": ["texts/deu/000.txt"],
     "corpus.text_column": "content",
+    "corpus.hub": "somebody/else",
+    "corpus.revision": "v2",
     "corpus.categories": ["child-books"],
+    "corpus.budget": "100 words",
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
     "mixture.weights": "uniform",
     "model.num_attention_heads": 4,
@@ -38,7 +42,8 @@ OTHER = {
     "card.authors": ["A. Person"],
     "card.description": "Trained for a test.",
 }
-NOTHING = {"mixture.weights"}  # a model of one language has nothing to weigh
+# A model of one language has nothing to weigh; there are local files, so nothing is downloaded.
+NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision"}
 
 
 def keys():
@@ -147,7 +152,7 @@ def test_a_replaced_source_file_is_seen_even_if_it_is_older(workspace):
     other = workspace.path / "texts/eng/008.txt"
     path.write_bytes(other.read_bytes()[: path.stat().st_size].ljust(path.stat().st_size))
     os.utime(path, ns=(10**18, 10**18))
-    assert workspace.would_run() == {(stage, "eng") for stage in ORDER}
+    assert workspace.would_run() == {(stage, "eng") for stage in downstream(["corpus"])}
     why = workspace.python("-m", "babelmill.why", "eng").stdout
     assert "corpus file texts/eng/007.txt replaced" in why
 

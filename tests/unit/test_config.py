@@ -146,7 +146,17 @@ def test_a_folder_in_place_of_a_glob_gets_a_hint(tmp_path):
 
 
 def test_a_language_without_text_is_told_what_to_set():
-    assert "languages.eng.corpus.files" in refused({})
+    assert "languages.eng.corpus.files" in refused({"corpus": {"hub": None}})
+
+
+def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no lock file
+    source = configuration().hub_source("zul")
+    assert source == {"repository": "BabyLM-community/babylm-zul", "revision": "main", "commit": None}
+    assert configuration(TEXT).hub_source("eng") is None
+    assert configuration(TEXT).settings("eng", "corpus") == configuration(TEXT, {"corpus": {"hub": "a/b"}}).settings(
+        "eng", "corpus"
+    )
 
 
 def test_unknown_names_come_with_the_nearest_known_ones():

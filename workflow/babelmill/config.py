@@ -25,7 +25,7 @@ from typing import Any
 import pydantic
 import yaml
 
-from babelmill import digest
+from babelmill import digest, revisions
 from babelmill.files import UserError, read_json, sha256, write_json
 from babelmill.languages import Language, read_table
 from babelmill.schema import SECTIONS, LanguageEntry, ModelEntry, User
@@ -36,7 +36,7 @@ NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
 
 # Which sections each stage reads. `run` is no stage: it is what the train rule takes as an `ancient` input.
-LANGUAGE_STAGES = {"corpus": ("corpus",)}
+LANGUAGE_STAGES = {"download": (), "corpus": ("corpus",)}
 MODEL_STAGES = {
     "tokenizer": ("tokenizer", "mixture"),
     "shards": (),
@@ -229,10 +229,14 @@ class Configuration:
         """The content of `results/settings/{name}/{stage}.json`."""
         if stage == "run":
             return self._slice(self.model(name), "run", ("run",))
+        if stage == "download":
+            return {"stage": stage, "name": name, "source": self.hub_source(name), "code": digest.of_stage(stage)}
         resolved = self.corpus(name) if stage in LANGUAGE_STAGES else self.model(name)
         values = self._slice(resolved, stage, STAGES[stage]) | {"code": digest.of_stage(stage)}
         if stage == "corpus":
             values["sources"] = self._corpus_sources(resolved)
+            if not self.hub_source(name):  # what is not read must not rerun anything
+                values["corpus"] |= {"hub": None, "revision": ""}
             if resolved.sections["corpus"].budget:
                 values["byte_premium"] = self.table[name].byte_premium
         if stage == "tokenizer":
@@ -254,6 +258,8 @@ class Configuration:
         wanted = {stage: self.settings(name, stage) for stage in [*MODEL_STAGES, "run"]}
         if name in self.table:
             wanted["corpus"] = self.settings(name, "corpus")
+            if self.hub_source(name):
+                wanted["download"] = self.settings(name, "download")
         for stage, values in wanted.items():
             path = SETTINGS / name / f"{stage}.json"
             if not path.is_file() or read_json(path) != values:
@@ -378,11 +384,23 @@ class Configuration:
             values["mixture"] = {"weights": "size"}  # nothing to weigh: a change must not rerun anything
         return values
 
+    def hub_source(self, code: str) -> dict | None:
+        """The dataset that a language's text comes from, {"repository", "revision", "commit" (None if not locked)}.
+
+        None where the text is local or built in.
+        """
+        corpus = self.corpus(code).sections["corpus"]
+        if corpus.files or corpus.builtin or not corpus.hub:
+            return None
+        repository = corpus.hub.replace("{language}", code)
+        commit = revisions.locked(code, repository, corpus.revision)
+        return {"repository": repository, "revision": corpus.revision, "commit": commit}
+
     def _corpus_sources(self, resolved: Resolved) -> dict:
         corpus = resolved.sections["corpus"]
         code = resolved.name
         where = resolved.origins["corpus.files"]
-        if not corpus.files and not corpus.builtin:
+        if not corpus.files and not corpus.builtin and not corpus.hub:
             raise UserError(
                 f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
                 " (globs such as texts/*.txt)"

@@ -60,6 +60,8 @@ class Corpus(Section):
 
     files: list[str]
     builtin: Literal["python-docs"] | None
+    hub: str | None
+    revision: str
     validation_files: list[str]
     text_column: str
     document: Literal["file", "line"]

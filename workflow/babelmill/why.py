@@ -15,7 +15,8 @@ from babelmill.files import UserError, sha256
 
 # Each stage: its folder, and the stages that it reads.
 STAGES = {
-    "corpus": ("results/corpora/{language}", []),
+    "download": ("results/downloads/{language}", []),
+    "corpus": ("results/corpora/{language}", ["download"]),
     "tokenizer": ("results/tokenizers/{model}", ["corpus"]),
     "shards": ("results/shards/{model}/{language}", ["tokenizer", "corpus"]),
     "train": ("results/models/{model}", ["tokenizer", "shards"]),
@@ -84,11 +85,13 @@ def explain(configuration: Configuration, model: str) -> list[tuple[str, list[st
     lines, running = [], set()
     for stage, (pattern, upstream) in STAGES.items():
         for language in languages if "{language}" in pattern else [""]:
+            if stage == "download" and not configuration.hub_source(language):
+                continue
             name = language if stage in config.LANGUAGE_STAGES else model
             folder = Path(pattern.format(model=model, language=language))
             because = [source for source in upstream if any(ran[0] == source for ran in running)]
-            if stage == "shards":  # reads the corpus of its own language alone
-                because = [source for source in because if source != "corpus" or ("corpus", language) in running]
+            if language:  # reads what is of its own language alone
+                because = [source for source in because if running & {(source, language), (source, "")}]
             found = reasons(configuration, stage, name, folder, because)
             if found:
                 running.add((stage, language))

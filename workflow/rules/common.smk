@@ -89,6 +89,13 @@ def languages(pattern):
 
 
 @one_line
+def download_of_language(wildcards):
+    """The downloaded dataset of a language, if its text comes from the Hub."""
+    code = CONFIG.language(wildcards.language).code
+    return f"results/downloads/{code}" if CONFIG.hub_source(code) else []
+
+
+@one_line
 def shards_of_language(wildcards):
     """The corpus of a language, if the model has it."""
     known = CONFIG.languages_of(wildcards.model)

@@ -1,10 +1,13 @@
-"""Stage `corpus`. Takes: the text of a language (local files, or the built-in corpus). Gives: results/corpora/{language}/."""
+"""Stage `corpus`. Takes: the text of a language: local files, the built-in corpus, or a download. Gives:
+results/corpora/{language}/.
+"""
 
 
 rule corpus:
     """Read, clean and deduplicate a language's text, and set the validation documents aside."""
     input:
         settings=settings("corpus"),
+        download=download_of_language,
     output:
         train="results/corpora/{language}/train.parquet",
         validation="results/corpora/{language}/validation.parquet",
@@ -20,4 +23,5 @@ rule corpus:
         mem_mb=4000,
         runtime=120,
     shell:
-        "python -m babelmill.corpus --settings {input.settings:q} --out {output.manifest:q} --log {log:q}"
+        "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
+        " --out {output.manifest:q} --log {log:q}"
