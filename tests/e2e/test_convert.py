@@ -1,0 +1,91 @@
+"""The deliverable, `converted/{model}`: the exported folder unchanged, and a card that says what was measured."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from babelmill import manifest
+from babelmill.config import read_settings
+from babelmill.files import read_json, sha256
+from huggingface_hub import ModelCard
+
+
+@pytest.fixture(scope="module")
+def card(built):
+    return ModelCard.load(built / "converted/eng/README.md", ignore_metadata_errors=False)
+
+
+def test_the_export_is_in_it_unchanged(built):
+    exported = manifest.verify(built / "results/exports/eng")["files"]
+    converted = manifest.verify(built / "converted/eng")["files"]
+    assert exported.items() <= converted.items()
+    assert set(converted) - set(exported) == {"README.md", "training_curve.png"}
+
+
+def test_front_matter(built, card):
+    """What the Hub reads: every language's results, of the default weights, are the measured ones."""
+    evaluation = read_json(built / "results/evaluations/eng/evaluation.json")
+    assert card.data.language == ["en"]  # ISO 639-1, as the Hub wants it
+    assert card.data.library_name == "transformers" and "gpt-bert" in card.data.tags
+    found = {(result.task_type, result.metric_type): result.metric_value for result in card.data.eval_results}
+    scores = evaluation["languages"]["eng"]["variants"]["ema"]
+    assert found == {
+        ("text-generation", "bits_per_byte"): round(scores["causal"]["bits_per_byte"], 4),
+        ("fill-mask", "bits_per_byte"): round(scores["masked"]["bits_per_byte"], 4),
+    }
+
+
+def test_facts(built, card):
+    """Sizes, every setting of the model and its training, the text, and the sha256 of each file of code."""
+    model = manifest.read(built / "results/models/eng")
+    rows = {tuple(cell.strip() for cell in line.strip("|").split("|")[:2]) for line in card.text.splitlines()}
+    for section in ("model", "train"):
+        assert set(model["settings"][section]) <= {row[0] for row in rows}
+    assert ("hidden_size", "32") in rows and ("max_steps", "8") in rows
+    for path in (built / "converted/eng").glob("*.py"):
+        assert (f"`{path.name}`", f"`{sha256(path)}`") in rows
+    documents = manifest.read(built / "results/corpora/eng")["figures"]["documents"]["train"]
+    assert f"| {documents} |" in card.text
+    assert f"{model['figures']['parameters'] / 1e6:.1f} million parameters" in card.text
+    assert str(built) not in card.text
+
+
+def test_the_code_in_the_card_runs(built, tmp_path):
+    """As it stands there, from the folder in which `converted/eng` is."""
+    shutil.copytree(built / "converted/eng", tmp_path / "eng")
+    blocks = re.findall(r"```python\n(.*?)```", (tmp_path / "eng/README.md").read_text(), re.DOTALL)
+    environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", blocks[0]], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "token_str" in done.stdout and "The beginning of a text" in done.stdout
+
+
+def test_author_and_licence(workspace):
+    """What only the user can say: one command's work, and nothing else changes."""
+    values = yaml.safe_load(workspace.config_file.read_text())
+    values["card"] = {"license": "cc-by-4.0", "authors": ["A. Author"], "description": "From *old* letters."}
+    workspace.configure(values)
+    workspace.snakemake("converted/eng")
+    card = ModelCard.load(workspace.path / "converted/eng/README.md")
+    assert card.data.license == "cc-by-4.0"
+    assert "Authors: A. Author." in card.text and "From *old* letters." in card.text
+    settings = read_settings(workspace.path / "results/settings/eng/convert.json", "convert")
+    assert settings.card.license == "cc-by-4.0"
+
+
+def test_an_evaluation_of_another_export_is_refused(workspace):
+    """Results of two runs never meet in one card."""
+    path = workspace.path / "results/exports/eng/manifest.json"
+    path.write_text(path.read_text().replace('"stage": "export"', '"stage":  "export"'))
+    folders = {"export": "exports", "evaluation": "evaluations", "tokenizer": "tokenizers", "model": "models"}
+    pairs = [item for name, value in folders.items() for item in (f"--{name}", f"results/{value}/eng")]
+    command = ["-m", "babelmill.convert", "--settings", "results/settings/eng/convert.json", *pairs]
+    done = workspace.python(*command, "--corpora", "results/corpora/eng", "--out", "new/eng")
+    assert done.returncode == 1
+    assert "results/evaluations/eng: was not made from the present results/exports/eng" in done.stderr
+    assert not (workspace.path / "new").exists() or not list((workspace.path / "new").iterdir())
