@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from babelmill.training.slurm import OWN_STEP
 from safetensors.torch import load_file
 from training_data import ROOT, Data, read_metrics
 
@@ -176,7 +177,7 @@ def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
     squeue.parent.mkdir()
     squeue.write_text("#!/bin/sh\necho 0:25\n")
     squeue.chmod(0o755)
-    environment = {"SLURM_JOB_ID": "7", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
+    environment = {"SLURM_JOB_ID": "7", OWN_STEP: "1", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
     said = data.train(environment=environment, code=75)
     assert "the allocation ends soon: finishing step 1" in said
     assert (data.runs[0] / "step-00000001.json").exists()

@@ -1,5 +1,6 @@
 """One process's trainer: the loss is the one that was promised, whatever the micro-batches."""
 
+import signal
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from babelmill.model.gpt_bert import GPTBertConfig, training_mask
 from babelmill.training.distributed import Processes
 from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan, every_row
+from babelmill.training.stopping import Stop
 from babelmill.training.trainer import Trainer
 from torch.nn import functional as F
 from training_data import VOCABULARY, documents, section, stream, write_documents
@@ -94,7 +96,16 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     assert result["loss_causal"] == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, monkeypatch):
+@pytest.fixture
+def stop():
+    """Reasons to leave; the signal handlers are put back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield Stop(ask_slurm=False)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, monkeypatch):
     trainer = make(micro_batch_tokens=320)
     embedding = F.embedding
 
@@ -108,4 +119,4 @@ def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, monkeyp
     with pytest.raises(
         UserError, match=r"micro_batch_tokens = 320 does not fit into memory; 80 would fit .*2.00 GiB.$"
     ):
-        Loop(trainer, run, None, 0, validated=True).run()
+        Loop(trainer, run, None, 0, validated=True, stop=stop).run()

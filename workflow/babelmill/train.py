@@ -33,7 +33,7 @@ from babelmill.training.lock import Lock
 from babelmill.training.loop import Folder, Loop
 from babelmill.training.metrics import Mirror, Record
 from babelmill.training.plan import Plan
-from babelmill.training.stopping import EXIT_CODE
+from babelmill.training.stopping import EXIT_CODE, Stop
 from babelmill.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ def train(args: argparse.Namespace) -> int:
     settings = config.read_settings(args.settings, "train")
     run = config.read_settings(args.run, "run").run
     processes = Processes.start(args.threads)
+    stop = Stop(ask_slurm=processes.main)
     processes.on_main(lambda: verify(settings, args.tokenizer, args.shards))
 
     shards = {split: [ShardFile.open(folder / f"{split}.safetensors") for folder in args.shards] for split in SPLITS}
@@ -144,7 +145,7 @@ def train(args: argparse.Namespace) -> int:
                     parts,
                     processes.size,
                 )
-        finished = Loop(trainer, run, folder, done, validated).run()
+        finished = Loop(trainer, run, folder, done, validated, stop).run()
         if finished:
 
             def finish() -> None:

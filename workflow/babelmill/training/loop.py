@@ -63,13 +63,14 @@ class Loop:
         folder: None on all but the main process.
         first: steps done before.
         validated: whether the record has the validation of step `first`.
+        stop: reasons to leave.
     """
 
-    def __init__(self, trainer: Trainer, run, folder: Folder | None, first: int, validated: bool):
+    def __init__(self, trainer: Trainer, run, folder: Folder | None, first: int, validated: bool, stop: Stop):
         self._trainer, self._run, self._folder, self._first = trainer, run, folder, first
         self._validated = validated
         self._steps = trainer.plan.steps
-        self._stop = Stop(ask_slurm=trainer.processes.main)
+        self._stop = stop
         self._progress = Progress(first, self._steps)
         self._groups = 2 * len(trainer.settings.languages)
         self._window = Window(self._groups)

@@ -184,7 +184,9 @@ class Plan:
         for i in np.unique(language):
             count, mine = self.counts[i], language == i
             epoch, position = np.divmod(index[mine] - before[i], count.rows(length))
-            row[mine] = [self._order(phase, int(e), int(i))[p] for e, p in zip(epoch, position, strict=True)]
+            row[mine] = np.concatenate(
+                [self._order(phase, int(e), int(i))[position[epoch == e]] for e in np.unique(epoch)]
+            )
             maskable[mine], causal[mine] = (targets[row[mine]] for targets in count.targets(length))
         masked = self.objective.masked(index)
         number = np.arange(first, end)
