@@ -4,6 +4,8 @@ The layers are those of training (`gpt_bert.py`, shipped beside this file). Atte
 and the attention mode allow; documents are kept apart in training only, so text pairs are `<s> A <s> B`.
 """
 
+import functools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -114,18 +116,23 @@ class GPTBertModel(GPTBertPreTrainedModel):
                 "a bidirectional model cannot keep a cache, since new tokens change the states of old ones; pass"
                 " use_cache=False, or attention_mode='causal' to from_pretrained"
             )
-        caches = None
         if use_cache and causal and not (self.gradient_checkpointing and self.training):
             past_key_values = DynamicCache() if past_key_values is None else past_key_values
-        past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        if past_key_values is not None:
-            caches = [
-                lambda key, value, layer=layer: past_key_values.update(key, value, layer)
-                for layer in range(config.num_hidden_layers)
-            ]
         hidden, relative = self.embedding(input_ids, inputs_embeds)
         queries, device = hidden.size(1), hidden.device
-        keys = past + queries
+        keys, caches = queries, None
+        if past_key_values is not None:
+            past = int(past_key_values.get_seq_length())
+            keys += past
+            place = {"cache_position": torch.arange(past, keys, device=device)}  # of the static cache of transformers 4
+
+            def remember(layer, key, value):
+                key, value = past_key_values.update(key, value, layer, place)
+                return key[:, :, :keys], value[:, :, :keys]  # a static cache has room for more, and so has its mask
+
+            if attention_mask is not None and attention_mask.dim() == 4:
+                attention_mask = attention_mask[..., :keys]
+            caches = [functools.partial(remember, layer) for layer in range(config.num_hidden_layers)]
         allowed = allowed_by(attention_mask, queries, keys, causal, device)
         buckets = position_buckets(queries, keys, config.position_bucket_size, config.max_position_embeddings, device)
         wants_weights = config.output_attentions if output_attentions is None else output_attentions
