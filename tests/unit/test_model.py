@@ -133,15 +133,18 @@ def test_causal_rows_do_not_see_the_future_and_documents_do_not_see_each_other()
 
 @pytest.mark.parametrize("switches", [{}, {"gate": False}, {"layer_mixing": False}])
 def test_activation_checkpointing_changes_no_number(switches):
-    """With dropout on: the recomputation draws the same numbers."""
-    gradients = []
+    """With dropout on: the recomputation draws the same numbers. It does recompute."""
+    gradients, calls = [], [0, 0]
     for checkpointing in (False, True):
         model = GPTBert(tiny(**switches).config, activation_checkpointing=checkpointing)
         model.load_state_dict(tiny(**switches).state_dict())
+        for layer in [*model.transformer.attention_layers, *model.transformer.mlp_layers]:
+            layer.register_forward_pre_hook(lambda *_, i=int(checkpointing): calls.__setitem__(i, calls[i] + 1))
         torch.manual_seed(1)
         input_ids = torch.arange(40).view(2, 20)
         model(input_ids, training_mask(input_ids * 0, torch.tensor([True, False]))).square().mean().backward()
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert calls == [6, 12]
     for name in gradients[0]:
         torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-7)
 
@@ -162,6 +165,8 @@ def test_gradient_of_an_inner_layer(layer):
     outputs(shorter)[-1].square().mean().backward()
     loss = outputs(model)[layer].square().mean()
     for _ in range(2):
+        last = model.transformer.mlp_layers[layer - 1].mlp[4].weight
+        torch.autograd.grad(loss, last, retain_graph=True)  # ends half-way
         model.zero_grad()
         loss.backward(retain_graph=True)
         for name, parameter in shorter.named_parameters():

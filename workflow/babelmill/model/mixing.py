@@ -66,13 +66,13 @@ class _State:
         return self.gradients.next()
 
     def matrix_gradient(self) -> torch.Tensor:
-        """Gradient of the matrix, once those of all x are known."""
+        """Gradient of the matrix, once those of all x are known. (Of its upper triangle, nobody asks.)"""
         gradients, rows = self.gradients.rows.flatten(1), self.sums.rows.flatten(1)
         with torch.autocast(rows.device.type, enabled=False):
             known = (gradients @ rows[: len(gradients)].T).flip(0)
         self.gradients = None  # its memory, before the graph goes
         result = torch.zeros_like(self.matrix)
-        result[: len(known), : len(known)] = known.tril()
+        result[: len(known), : len(known)] = known
         return result
 
 
