@@ -28,8 +28,10 @@ def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
         text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
     if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
         # Python's own: what is normal already comes back at once, three times faster than pc.utf8_normalize.
-        normal = [unicodedata.normalize(corpus.normalization, document) for document in text.to_pylist()]
-        text = _changed(text, pa.array(normal, pa.string()), "normalized", tally)
+        texts = text.to_pylist()
+        normal = [unicodedata.normalize(corpus.normalization, document) for document in texts]
+        if normal != texts:
+            text = _changed(text, pa.array(normal, pa.string()), "normalized", tally)
     if text is not batch["text"]:
         batch = batch.set_column(0, "text", text)
     length = pc.utf8_length(pc.utf8_trim_whitespace(text))
