@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 from babelmill.evaluate import entry, pooled, unigram_nats
-from babelmill.scoring import Vocabulary, attention_mask, causal_rows, masked_rows
+from babelmill.scoring import Vocabulary, batches, causal_rows, masked_rows, parts
 
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
 VOCABULARY = Vocabulary(BOS, PAD, MASK, np.arange(40) < 16)
@@ -37,11 +36,24 @@ def test_masked_rows_score_every_token_once(length, masks):
         assert max(rows.scored.sum() for rows in passes) - min(rows.scored.sum() for rows in passes) <= 1
 
 
-def test_attention_stays_in_the_document():
-    inputs = torch.tensor([[BOS, 20, BOS, 21, MASK, PAD, PAD]])
-    block = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3), torch.ones(2, 2)).bool()
-    assert torch.equal(attention_mask(inputs, False, VOCABULARY)[0], block)
-    assert torch.equal(attention_mask(inputs, True, VOCABULARY)[0], block.tril())
+def test_parts_are_documents_with_something_to_score():
+    rows = causal_rows(STREAM, 12, VOCABULARY)
+    found = parts(rows, VOCABULARY)
+    for row, start, end in found:
+        inputs = rows.inputs[row, start:end]
+        assert inputs[0] == BOS and BOS not in inputs[1:] and PAD not in inputs
+    assert sum(rows.scored[row, start:end].sum() for row, start, end in found) == len(TEXT)
+    assert [end - start for *_, start, end in found] == sorted(end - start for *_, start, end in found)
+    assert all(rows.scored[row, start:end].any() for row, start, end in found)
+
+
+@pytest.mark.parametrize("size", [1, 20, 1000])
+def test_batches_are_of_bounded_size(size):
+    found = parts(causal_rows(STREAM, 12, VOCABULARY), VOCABULARY)
+    made = list(batches(found, size))
+    assert [part for batch in made for part in batch] == found
+    for batch in made:
+        assert len(batch) == 1 or len(batch) * max(end - start for *_, start, end in batch) <= size
 
 
 def test_unigram_by_hand():

@@ -15,7 +15,7 @@ the text, exactly once. Special tokens are no text and add neither nats nor byte
   (`evaluation.disjoint_masks`). A pseudo-likelihood: it sees both sides, and is no code length.
 * `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
 
-The context is a row of `evaluation.sequence_length` tokens, `<s>` included, cut from the stream as in training.
+The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Progress:
         if now - self.reported > PROGRESS_SECONDS:
             self.reported = now
             rate = self.done / (now - self.began)
-            log.info("%s: %.0f %%, %.0f tokens/s", self.name, 100 * self.done / self.tokens, rate)
+            log.info("%s: %.0f %%, %.0f targets/s", self.name, 100 * self.done / self.tokens, rate)
 
 
 class Text:
@@ -146,13 +146,13 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
         for mode in CLASSES:
             model = load(folder, mode, None if variant == exported["default_variant"] else variant, device)
             for language, text in texts.items():
+                length, masks = evaluation.sequence_length, evaluation.disjoint_masks
                 if mode == "causal":
-                    passes = [causal_rows(text.tokens, evaluation.sequence_length, vocabulary)]
+                    passes = [causal_rows(text.tokens, length, vocabulary)]
                 else:
-                    passes = masked_rows(text.tokens, evaluation.sequence_length, evaluation.disjoint_masks, vocabulary)
-                rounds = 1 if mode == "causal" else evaluation.disjoint_masks
-                progress = Progress(f"{variant} {mode} {language}", rounds * len(text.tokens))
-                total = sum(nats(model, rows, mode == "causal", vocabulary, progress) for rows in passes)
+                    passes = masked_rows(text.tokens, length, masks, vocabulary)
+                progress = Progress(f"{variant} {mode} {language}", text.count)
+                total = sum(nats(model, rows, vocabulary, progress) for rows in passes)
                 score = text.score(total)
                 scores[language].setdefault(variant, {})[mode] = score
                 log.info("%s %s %s: %.3f bits per byte", variant, mode, language, score["bits_per_byte"])

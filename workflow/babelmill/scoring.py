@@ -1,7 +1,7 @@
-"""Scoring a token stream with an exported model: rows, the mask that keeps documents apart, negative log-likelihoods.
+"""Scoring a token stream with an exported model: negative log-likelihoods of every token of the text, each once.
 
-The stream is cut into rows, several documents to a row; a block mask keeps them from seeing each other, as in training.
-Every token of the text is scored exactly once. Special tokens are no text.
+The stream is cut into rows as in training. An exported model attends across `<s>`, so the rows are cut again where
+documents begin, and these parts are batched by length. Special tokens are no text: they are context only.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from babelmill.tokenizer_file import BOS, MASK, PAD, special_ids, vocab_size
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 
 @dataclass(frozen=True)
@@ -79,30 +79,45 @@ def masked_rows(tokens: np.ndarray, length: int, masks: int, vocabulary: Vocabul
         yield Rows(np.where(turn == k, vocabulary.mask, targets), targets, turn == k)
 
 
-def attention_mask(inputs: torch.Tensor, causal: bool, vocabulary: Vocabulary) -> torch.Tensor:
-    """[B, T] -> [B, T, T] bool, true where a query (second axis) may see a key (third): its document, and no padding.
+def parts(rows: Rows, vocabulary: Vocabulary) -> list[tuple[int, int, int]]:
+    """The documents' parts in the rows that have a token to score: (row, first position, end), the shortest first."""
+    found = []
+    for row, (inputs, scored) in enumerate(zip(rows.inputs, rows.scored, strict=True)):
+        starts = np.flatnonzero(inputs == vocabulary.bos)
+        for start, end in zip(starts, [*starts[1:], np.count_nonzero(inputs != vocabulary.pad)], strict=True):
+            if scored[start:end].any():
+                found.append((row, int(start), int(end)))
+    return sorted(found, key=lambda part: part[2] - part[1])
 
-    Padding sees itself, so that no position sees nothing.
-    """
-    segments = (inputs == vocabulary.bos).cumsum(1).masked_fill(inputs == vocabulary.pad, 0)
-    allowed = segments[:, :, None] == segments[:, None, :]
-    return allowed.tril() if causal else allowed
+
+def batches(found: list[tuple[int, int, int]], size: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Parts in batches of at most `size` positions, padding included (one part may be longer)."""
+    batch: list[tuple[int, int, int]] = []
+    for part in found:
+        if batch and (len(batch) + 1) * (part[2] - part[1]) > size:
+            yield batch
+            batch = []
+        batch.append(part)
+    if batch:
+        yield batch
 
 
 @torch.inference_mode()
-def nats(model, rows: Rows, causal: bool, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
-    """Sum of -ln p over the scored targets. `progress` is told the number of positions of each batch."""
+def nats(model, rows: Rows, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
+    """Sum of -ln p over the scored targets. `progress` is told how many of them each batch held."""
     device = model.device
     total = torch.zeros((), dtype=torch.float64, device=device)
-    batch = max(1, BATCH_TOKENS[device.type] // rows.inputs.shape[1])
-    for start in range(0, len(rows.inputs), batch):
-        inputs, targets, scored = (
-            torch.from_numpy(array[start : start + batch]).to(device)
-            for array in (rows.inputs, rows.targets, rows.scored)
-        )
-        mask = attention_mask(inputs, causal, vocabulary)
+    for batch in batches(parts(rows, vocabulary), BATCH_TOKENS[device.type]):
+        shape = len(batch), batch[-1][2] - batch[-1][1]
+        inputs, targets = np.full(shape, vocabulary.pad), np.full(shape, vocabulary.pad)
+        scored = np.zeros(shape, bool)
+        for i, (row, start, end) in enumerate(batch):
+            inputs[i, : end - start] = rows.inputs[row, start:end]
+            targets[i, : end - start] = rows.targets[row, start:end]
+            scored[i, : end - start] = rows.scored[row, start:end]
+        inputs, targets, scored = (torch.from_numpy(array).to(device) for array in (inputs, targets, scored))
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            logits = model(input_ids=inputs, attention_mask=mask).logits
+            logits = model(input_ids=inputs, attention_mask=inputs != vocabulary.pad).logits
         total += F.cross_entropy(logits[scored].float(), targets[scored], reduction="sum").double()
-        progress(inputs.numel())
+        progress(int(scored.sum()))
     return total.item()
