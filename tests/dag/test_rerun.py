@@ -36,6 +36,7 @@ OTHER = {
     "train.hybrid_ratio": "2/3",
     "train.sequence_lengths": [16, 32, 32],
     "train.phase_starts": [0.0, 0.5, 0.75],
+    "train.batch_reduction": 2.0,
     "train.betas": [0.8, 0.9],
     "export.variants": ["ema"],
     "card.license": "cc-by-4.0",
