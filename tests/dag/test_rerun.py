@@ -178,7 +178,14 @@ def test_why_agrees_with_the_dry_run_on_a_fresh_folder(workspace):
     assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == set(lines)
 
 
-def test_a_missing_output_is_made_again(workspace):
+@pytest.mark.parametrize("change", [{}, {"learning_rate": 0.5}])
+def test_a_missing_intermediate_is_made_again_only_where_it_is_needed(workspace, change):
     (workspace.path / "results/tokenizers/eng/tokenizer.json").unlink()
-    assert {("tokenizer", "eng")} <= workspace.would_run()
-    assert "tokenizer.json is missing" in workspace.python("-m", "babelmill.why", "eng").stdout
+    values = copy.deepcopy(SMALL)
+    values["train"] |= change
+    workspace.configure(values)
+    jobs = workspace.would_run(targets=["converted/eng"])
+    assert {stage for stage, _ in jobs} == (downstream(["tokenizer"]) if change else set())
+    lines = dict(line.split(None, 1) for line in workspace.python("-m", "babelmill.why", "eng").stdout.splitlines()[1:])
+    assert {stage for stage, found in lines.items() if found != "up to date"} == {stage for stage, _ in jobs}
+    assert lines["tokenizer"].endswith("tokenizer.json is missing" if change else "up to date")

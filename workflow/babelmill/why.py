@@ -53,10 +53,19 @@ def changed_sources(recorded: dict, before: dict, now: dict) -> list[str]:
     return reasons or ["source files changed"]
 
 
-def reasons(configuration: Configuration, stage: str, name: str, folder: Path, running: list[str]) -> list[str]:
-    """Why a stage would run; nothing if it would not. `running`: the stages it reads that would run."""
+def missing(folder: Path) -> str | None:
+    """What is not there of a stage's results; None if all is. It matters only to what reads it, or at the end."""
     if not (folder / manifest.NAME).is_file():
-        return ["has not run yet"]
+        return "has not run yet"
+    absent = (folder / name for name in manifest.read(folder)["files"] if not (folder / name).is_file())
+    path = next(absent, None)
+    return f"{path} is missing" if path else None
+
+
+def reasons(configuration: Configuration, stage: str, name: str, folder: Path) -> list[str]:
+    """What about a stage that has run differs from now: its settings, its code, its files, what it was made from."""
+    if not (folder / manifest.NAME).is_file():
+        return []
     recorded = manifest.read(folder)
     before, now = recorded["settings"], configuration.settings(name, stage)
     found = changed_values(before, now)
@@ -65,37 +74,54 @@ def reasons(configuration: Configuration, stage: str, name: str, folder: Path, r
     found += changed_sources(recorded, before, now)
     for file, entry in recorded["files"].items():
         path = folder / file
-        if not path.is_file():
-            found.append(f"{path} is missing")
-        elif path.stat().st_size != entry["bytes"]:
+        if path.is_file() and path.stat().st_size != entry["bytes"]:
             found.append(f"{path} was changed by something else")
-    if running:
-        found.append(f"runs because {' and '.join(running)} {'does' if len(running) == 1 else 'do'}")
-    else:
-        for source, digest in recorded["upstream"].items():
-            path = Path(source, manifest.NAME)
-            if not path.is_file() or sha256(path) != digest:
-                found.append(f"{source} is not the one it was made from")
+    for source, digest in recorded["upstream"].items():
+        path = Path(source, manifest.NAME)
+        if path.is_file() and sha256(path) != digest:
+            found.append(f"{source} is not the one it was made from")
     return found
 
 
 def explain(configuration: Configuration, model: str) -> list[tuple[str, list[str]]]:
     """(stage, reasons) of every stage of a model in order; per-language stages once for each language."""
     languages = configuration.languages_of(model)
-    lines, running = [], set()
-    for stage, (pattern, upstream) in STAGES.items():
+    jobs = {}  # (stage, language or "") -> (folder, own reasons)
+    for stage, (pattern, _) in STAGES.items():
         for language in languages if "{language}" in pattern else [""]:
             if stage == "download" and not configuration.hub_source(language):
                 continue
             name = language if stage in config.LANGUAGE_STAGES else model
             folder = Path(pattern.format(model=model, language=language))
-            because = [source for source in upstream if any(ran[0] == source for ran in running)]
-            if language:  # reads what is of its own language alone
-                because = [source for source in because if running & {(source, language), (source, "")}]
-            found = reasons(configuration, stage, name, folder, because)
-            if found:
-                running.add((stage, language))
-            lines.append((f"{stage} {language}" if language and len(languages) > 1 else stage, found))
+            jobs[stage, language] = folder, reasons(configuration, stage, name, folder)
+
+    def reads(job) -> list[tuple[str, str]]:
+        """The jobs whose results a job reads; one of a language reads what is of this language alone."""
+        stage, language = job
+        return [
+            other for other in jobs if other[0] in STAGES[stage][1] and (not language or other[1] in ("", language))
+        ]
+
+    running = {job for job, (_, own) in jobs.items() if own}
+    last = list(jobs)[-1]
+    if missing(jobs[last][0]):
+        running.add(last)
+    while True:  # what reads a result that is made anew runs; what is missing runs if something that runs reads it
+        more = {job for job in jobs if running.intersection(reads(job))}
+        more |= {other for job in running for other in reads(job) if missing(jobs[other][0])}
+        if more <= running:
+            break
+        running |= more
+
+    lines = []
+    for job, (folder, own) in jobs.items():
+        stage, language = job
+        because = list(dict.fromkeys(other[0] for other in reads(job) if other in running))
+        found = []
+        if job in running:
+            found = own or list(filter(None, [missing(folder)]))
+            found = found or [f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
+        lines.append((f"{stage} {language}" if language and len(languages) > 1 else stage, found))
     return lines
 
 
