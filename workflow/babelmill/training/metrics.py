@@ -204,9 +204,9 @@ class Mirror:
     def close(self) -> None:
         """Send what is left, for at most `PATIENCE` seconds."""
         self._queue.put(None)
-        self._thread.join(self.PATIENCE)
+        self._thread.join(self.PATIENCE + 2)
         if self._thread.is_alive():
-            log.warning("W&B did not finish in %d s; metrics.jsonl is complete", self.PATIENCE)
+            log.warning("W&B did not finish in %d s; metrics.jsonl is complete", self.PATIENCE + 2)
 
     def _run(self) -> None:
         try:
@@ -221,7 +221,13 @@ class Mirror:
     def _begin(self):
         import wandb
 
-        settings = wandb.Settings(init_timeout=self.PATIENCE, console="off", silent=True, x_disable_stats=True)
+        settings = wandb.Settings(
+            init_timeout=self.PATIENCE,
+            finish_timeout=self.PATIENCE,
+            console="off",
+            silent=True,
+            x_disable_stats=True,
+        )
         mode = os.environ.get("WANDB_MODE")
         if mode is None and not (os.environ.get("WANDB_API_KEY") or has_netrc_key()):
             mode = "offline"
