@@ -12,13 +12,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
 from babelmill import manifest, tokenizer
 from babelmill.files import sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
 from babelmill.shard_file import write_shard
 from babelmill.tokenizer_file import encode, load_tokenizer
-from safetensors.torch import save_file
-from torch.nn import functional as F
 
 SENTENCES = [
     "The black cat sat on the mat near the old door.",

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import yaml
+
 from babelmill import manifest
 from babelmill.files import sha256, write_json
 from babelmill.schema import SECTIONS

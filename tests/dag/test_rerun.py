@@ -6,6 +6,7 @@ import shutil
 from typing import Literal, get_args, get_origin
 
 import pytest
+
 from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES, Configuration
 from babelmill.schema import SECTIONS
 from conftest import SMALL

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 import yaml
+
 from conftest import ROOT, SMALL, Workspace
 
 PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
+
 from babelmill import manifest
 from babelmill.config import read_settings
 from babelmill.files import read_json, sha256
-from huggingface_hub import ModelCard
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from babelmill.shard_file import ShardFile
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+from babelmill.shard_file import ShardFile
 
 LENGTH, MASKS = 512, 7
 BOS, MASK = 1, 4

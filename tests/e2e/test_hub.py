@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
+from safetensors.torch import load_file, save_file
+
 from babelmill import manifest
 from babelmill.files import UMASK, sha256
-from filelock import FileLock
 from hub_data import Trained
 from hub_server import HubServer
-from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).parent
 # transformers 4 cannot share an environment with 5: it and what it must have in other versions go into a folder of

@@ -10,8 +10,9 @@ import time
 
 import pytest
 import torch
-from babelmill.training.slurm import OWN_STEP
 from safetensors.torch import load_file
+
+from babelmill.training.slurm import OWN_STEP
 from training_data import ROOT, Data, read_metrics
 
 STEPS = 60

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+
 from babelmill.files import sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
 

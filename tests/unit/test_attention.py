@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from babelmill.model.attention import attention, position_buckets, visible
 
 MODES = ["plain", "sdpa", "cpu"]

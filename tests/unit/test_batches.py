@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 import training_data
 from babelmill.files import UserError, write_json
 from babelmill.training.batches import Rows, TokenCounts, Vocabulary

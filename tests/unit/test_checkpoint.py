@@ -13,6 +13,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+
 from babelmill.files import UserError, sha256, write_json
 from babelmill.training import lock
 from babelmill.training.checkpoint import Checkpoints, write_tensors
@@ -20,7 +22,6 @@ from babelmill.training.lock import Lock
 from babelmill.training.metrics import Mirror, Progress, Record, summarize
 from babelmill.training.objectives import Objective
 from babelmill.training.stopping import Stop, seconds_left
-from safetensors.torch import load_file
 
 TENSORS = {
     "model.a": torch.arange(6.0).view(2, 3),

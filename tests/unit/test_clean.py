@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import yaml
+
 from babelmill import config
 from babelmill.files import write_json
 from babelmill.training.identity import fingerprint, identity

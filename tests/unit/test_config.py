@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from babelmill import config
 from babelmill.config import Configuration
 from babelmill.files import UserError

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from babelmill import config, manifest
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.digests import DigestSet, digests

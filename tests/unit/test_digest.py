@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from babelmill import digest
 
 STAGES = ["download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from babelmill import config, download, manifest
 from babelmill.files import write_json
 from hub_server import Fault, HubServer

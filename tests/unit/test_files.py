@@ -5,6 +5,7 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
+
 from babelmill import manifest
 from babelmill.files import UserError, atomic_folder, atomic_write, read_json, write_json
 

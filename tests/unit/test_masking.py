@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from babelmill.training import masking, randomness
 from babelmill.training.masking import MaskKeys
 from babelmill.training.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN

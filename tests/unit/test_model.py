@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from torch.nn import functional as F
+
 from babelmill.model.attention import position_buckets, visible
 from babelmill.model.dropout import Dropout
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
-from safetensors import safe_open
-from torch.nn import functional as F
 
 GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
 SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT

@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
-import training_data
-from babelmill.training.optim import Lamb, MovingAverage, Optimizers, clip, parameter_groups
 from safetensors.torch import load_file
 from torch import nn
+
+import training_data
+from babelmill.training.optim import Lamb, MovingAverage, Optimizers, clip, parameter_groups
 
 ONE, ZERO = torch.ones(()), torch.zeros(())
 

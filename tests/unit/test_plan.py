@@ -4,13 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
+
 import training_data
 from babelmill.files import UserError
 from babelmill.training.batches import TokenCounts
 from babelmill.training.objectives import Objective
 from babelmill.training.plan import PERIOD, Mixture, Plan, interleave, proportions
 from babelmill.training.schedule import learning_rate_factor, phase_starts, rows_by_step, steps_for
-from safetensors.numpy import load_file
 
 
 def settings(**values):

@@ -6,6 +6,7 @@ import itertools
 import json
 
 import pytest
+
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
 from babelmill.training.cost import parameters, peak_of
 from conftest import SMALL, Workspace

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from babelmill.corpus import readers
 from babelmill.corpus.tally import Tally
 from babelmill.files import UserError

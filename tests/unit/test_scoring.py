@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from babelmill.evaluate import entry, pooled, unigram_nats
 from babelmill.scoring import Vocabulary, batches, causal_rows, masked_rows, parts
 

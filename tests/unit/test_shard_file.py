@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from babelmill.files import UserError
-from babelmill.shard_file import ShardFile, write_shard
 from safetensors import safe_open
 from safetensors.numpy import load_file
+
+from babelmill.files import UserError
+from babelmill.shard_file import ShardFile, write_shard
 
 DOCUMENTS = [[1, 20, 21, 2], [1, 2], [1, 65535, 300, 301, 2]]
 

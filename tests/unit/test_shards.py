@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from babelmill import config, manifest, shards, tokenizer
 from babelmill.files import UserError, sha256, write_json
 from babelmill.shard_file import ShardFile

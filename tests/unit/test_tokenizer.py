@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
 from babelmill import config, manifest
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.documents import Documents
 from babelmill.files import UserError, write_json
 from babelmill.tokenizer_file import SPECIAL_TOKENS, load_tokenizer, special_ids, vocab_size
 from babelmill.tokenizer_report import measure, vocabulary_used
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 # Article 1 of the Universal Declaration of Human Rights.
 ARTICLE = {

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn import functional as F
+
 from babelmill.files import UserError
 from babelmill.model.gpt_bert import GPTBertConfig, training_mask
 from babelmill.training.distributed import Processes
@@ -13,7 +15,6 @@ from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.stopping import Stop
 from babelmill.training.trainer import Trainer
-from torch.nn import functional as F
 from training_data import VOCABULARY, documents, section, stream, write_documents
 
 STEP = 35
