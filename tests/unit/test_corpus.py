@@ -16,6 +16,7 @@ import pytest
 from babelmill import config, manifest
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.digests import DigestSet, digests
+from babelmill.corpus.sampling import Budget, Sampler
 from babelmill.files import UserError, write_json
 
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
@@ -238,6 +239,19 @@ def test_a_budget_is_a_sample_over_everything(folder, repeats):
     assert set(texts("validation")) < set(texts("validation", "larger"))
 
 
+def test_what_waits_for_a_sample_is_bounded():
+    """Of much more text than the budget, hardly more than the budget is still admitted after a while."""
+    generator = np.random.default_rng(0)
+    sampler = Sampler(Budget(1000, "documents"))
+    for _ in range(100):
+        keys = generator.integers(0, 2**64, (1000, 2), np.uint64, endpoint=False)
+        keys = keys[sampler.admits(keys)]
+        sampler.take(pa.record_batch({"text": ["x"] * len(keys)}), keys)
+    assert 5 < sampler.admits(generator.integers(0, 2**64, (1000, 2), np.uint64)).sum() < 40
+    sampler.tighten()
+    assert sampler.report()["realised"] == 1000
+
+
 def test_a_budget_does_not_depend_on_order_or_repetition(folder):
     write_jsonl("a.jsonl", DOCUMENTS)
     build(files=["a.jsonl"], budget="100 documents", validation_share=0.1)
@@ -248,13 +262,14 @@ def test_a_budget_does_not_depend_on_order_or_repetition(folder):
     assert texts("validation", "other") == texts("validation")[::-1]
 
 
-def test_a_budget_counts_what_says_the_same_in_the_language(folder):
+@pytest.mark.parametrize(("budget", "size"), [("1k words", 5430), (0.00543, 5430)])
+def test_a_budget_counts_what_says_the_same_in_the_language(folder, budget, size):
     write_jsonl("a.jsonl", DOCUMENTS)
-    corpus = {"files": ["a.jsonl"], "budget": "1k words", "validation_share": 0}
+    corpus = {"files": ["a.jsonl"], "budget": budget, "validation_share": 0}
     values = config.Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]).settings("ukr", "corpus")
     write_json("settings.json", values)
     corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[]))
-    assert manifest.read("out")["figures"]["budget"]["asked"] == round(1000 * 5.43 * 1.751)
+    assert manifest.read("out")["figures"]["budget"]["asked"] == round(size * 1.751)
 
 
 def test_a_corpus_smaller_than_its_budget_is_reported(folder, caplog):

@@ -148,6 +148,7 @@ def test_wrong_content_is_fetched_again_and_then_refused(hub):
     line = fail(hub, repository="org/small")
     assert "error: train.jsonl of the dataset org/small at" in line
     assert "twice the content was not what its hash says" in line
+    assert not list(Path("cache/hub/datasets--org--small/blobs").iterdir()), "nobody else gets it from the cache"
     hub.faults = []
     succeed(hub, repository="org/small")
 

@@ -142,6 +142,39 @@ def test_a_flipped_bit_in_a_parquet_page_with_a_checksum_is_noticed(tmp_path):
         read(path)
 
 
+def test_bytes_that_are_not_utf8_are_named_with_their_place(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"fine\nbad \xff line\nfine too\n")
+    with pytest.raises(UserError, match=r"a\.txt: byte 9: not UTF-8: invalid start byte 0xff"):
+        read(path)
+    with pytest.raises(UserError, match=r"a\.txt: line 2 \(byte 9\): not UTF-8"):
+        read(path, document="line")
+    assert texts_of(path, "skip", document="line") == ["fine", "fine too"]
+    assert read(path, "skip")[1].dropped == {"undecodable": 1}
+    path.write_bytes(b"a line of 20 bytes.\n" * 200_000 + b"\xff\n")
+    with pytest.raises(UserError, match=r"a\.txt: line 200001 \(byte 4000000\): not UTF-8"):
+        read(path, document="line")
+    path.write_bytes("utf-16".encode("utf-16"))
+    with pytest.raises(UserError, match="UTF-16"):
+        read(path)
+
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "fine"}\n{"text": "\xe9"}\n{"text": "fine too"}')
+    with pytest.raises(UserError, match=r"a\.jsonl: line 2 \(byte 27\): not UTF-8"):
+        read(path)
+    rows, tally = read(path, "skip")
+    assert [row["text"] for row in rows] == ["fine", "fine too"]
+    assert tally.dropped == {"undecodable": 1}
+
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\n1,fine\n2,"a record of\ntwo \xff lines"\n3,fine too\n')
+    with pytest.raises(UserError, match=r"a\.csv: line 3: not UTF-8: byte 0xff"):
+        read(path)
+    rows, tally = read(path, "skip")
+    assert [row["text"] for row in rows] == ["fine", "fine too"]
+    assert tally.dropped == {"undecodable": 1}
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_parquet_text_is_checked_for_utf8(tmp_path, kind):
     """Arrow itself hands on invalid UTF-8 in a string column without a word."""
