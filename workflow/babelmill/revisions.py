@@ -13,6 +13,7 @@ import yaml
 from babelmill.files import UserError, atomic_write, read_json, write_json
 
 RECORDS = Path("results/revisions")
+SETTINGS = Path("results/settings")
 LOCK = Path("config/lock.yaml")
 HEADER = "# Written by `python -m babelmill.lock`: the commits that the Hub datasets are pinned to.\n"
 
@@ -49,7 +50,23 @@ def write_lock(entries: dict[str, dict]) -> None:
 
 
 def locked(language: str, repository: str, revision: str) -> str | None:
-    """The commit that a language's dataset is pinned to, None if it is not."""
+    """The commit to ask for: the lock file's, or else the one that was downloaded; None: the branch is to be resolved.
+
+    A download that was asked for a branch, and is at this very commit, stays as it was asked: locking what was
+    downloaded must not change its settings, or everything after it would run again.
+    """
+    known = recorded(language, repository, revision)
+    commit = in_lock(language, repository, revision) or known
+    asked = SETTINGS / language / "download.json"
+    if commit == known and asked.is_file():
+        source = read_json(asked)["source"]
+        if source == {"repository": repository, "revision": revision, "commit": None}:
+            return None
+    return commit
+
+
+def in_lock(language: str, repository: str, revision: str) -> str | None:
+    """The commit that the lock file has for a language, None if it has none."""
     return _commit(read_lock().get(language), repository, revision)
 
 
