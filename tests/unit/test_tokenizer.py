@@ -268,6 +268,19 @@ def test_a_source_that_is_not_there(tmp_path, monkeypatch, source, message):
         run(tmp_path, {"deu": corpus}, tokenizer={"source": source})
 
 
+def test_a_source_on_the_hub(tmp_path, monkeypatch):
+    """Taken from the user's cache, so that no network is needed."""
+    repository = tmp_path / "cache/models--someone--tokenizer"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("0" * 40)
+    (repository / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    own(repository / "snapshots" / ("0" * 40) / "tokenizer.json")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
+    assert run(tmp_path, {"deu": corpus}, tokenizer={"source": "someone/tokenizer"})[1]["vocab_size"] == 304
+
+
 def test_a_damaged_corpus_is_refused(tmp_path):
     corpus = write_corpus(tmp_path / "deu", [ARTICLE["deu"]])
     content = bytearray((corpus / "train.parquet").read_bytes())
