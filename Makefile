@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 SETUP := .venv/.installed
 
-.PHONY: demo test lint setup bench help
+.PHONY: demo test lint setup help
 
 help:  ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -28,6 +28,6 @@ setup: $(SETUP)  ## the virtual environment alone
 # Installs again when the pins change. The package itself is used from this folder, never from a copy.
 $(SETUP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or say make PYTHON=python3.12"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,slurm]'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,slurm]'
 	@touch $(SETUP)

@@ -85,6 +85,13 @@ def test_later_layers_beat_earlier_ones():
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
 
 
+def test_the_layer_of_a_null_is_named():
+    assert (
+        configuration({"corpus": {"hub": None, "builtin": "python-docs"}}).corpus("eng").origins["corpus.hub"]
+        == "layer0.yaml"
+    )
+
+
 @pytest.mark.parametrize("value", [0.001, "0.001", "1e-3", 1e-3])
 def test_spellings_of_a_number_are_one_setting(value):
     assert (
@@ -120,6 +127,10 @@ def test_text_of_the_command_line_is_coerced():
             ["layer0.yaml", "1024", "max_position_embeddings = 512"],
         ),
         ({"preset": "smal"}, ["layer0.yaml", "preset = 'smal'", "small"]),
+        ({"models": {"eng": {"preset": "smal"}}}, ["layer0.yaml", "preset = 'smal' of model eng", "small"]),
+        ({"models": ["eng"]}, ["layer0.yaml", "models = ['eng']", "mapping"]),
+        ({"languages": "eng"}, ["layer0.yaml", "languages = 'eng'", "mapping"]),
+        ({"train": {"epochs": True}}, ["layer0.yaml", "epochs = True", "not allowed"]),
         ({"targets": ["enf"]}, ["layer0.yaml", "'enf'", "eng"]),
         ({"batches": {"mine": ["enf"]}}, ["layer0.yaml", "mine", "'enf'", "eng"]),
         ({"models": {"a/b": {"languages": ["eng"]}}}, ["layer0.yaml", "'a/b'", "not a name"]),
@@ -205,3 +216,14 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr
+
+
+def test_the_readme_says_how_to_name_ones_own_text(tmp_path, monkeypatch):
+    """The edit of config.yaml, as it is described: remove the # of the last three lines."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("A text.")
+    lines = (ROOT / "config/config.yaml").read_text().splitlines()
+    edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
+    assert configuration(edited).settings("eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
+    assert configuration(edited).model("eng").preset == "small"

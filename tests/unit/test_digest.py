@@ -63,7 +63,7 @@ SEVERAL = {
     "card.py": {"convert"},
 }
 # Commands that are no stage, and what acts through the settings alone.
-NONE = "__init__ clean config digest files languages lock manifest plan schema show stage status unlock why"
+NONE = "__init__ clean config digest ending files languages lock manifest plan schema show stage status unlock why"
 
 
 def run_by(module: str) -> set[str]:

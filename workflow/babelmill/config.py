@@ -16,6 +16,7 @@ import functools
 import glob
 import hashlib
 import os
+import platform
 import re
 import sys
 from pathlib import Path
@@ -81,11 +82,14 @@ def merge(base: dict, over: dict) -> dict:
     return merged
 
 
+ABSENT = object()  # None is a value that users give
+
+
 def lookup(values: dict, keys) -> Any:
-    """The value under nested keys, or None."""
+    """The value under nested keys, or ABSENT."""
     for key in keys:
         if not isinstance(values, dict) or key not in values:
-            return None
+            return ABSENT
         values = values[key]
     return values
 
@@ -138,6 +142,8 @@ class Configuration:
                     f"{self.origin_of_name(name)}: {name!r} is not a name; names are letters and digits in groups"
                     " joined by single underscores, beginning with a small letter, such as eng, srp_Latn, my_mixture"
                 )
+        for name in self.top.models:
+            self.languages_of(name)
         for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
             for member in members:
                 if not self.is_model(member) and not (name == "targets" and member in self.batches):
@@ -196,7 +202,7 @@ class Configuration:
         """The resolved configuration of a model."""
         languages = self.languages_of(name)
         preset = self._preset(name, languages)
-        entry = lookup(self.user, ("models", name)) or {}
+        entry = self.user.get("models", {}).get(name) or {}
         layers = [
             ("config/defaults.yaml", self.defaults),
             (f"config/presets/{preset}.yaml", self._preset_values(preset)),
@@ -216,7 +222,7 @@ class Configuration:
     def corpus(self, code: str) -> Resolved:
         """The resolved corpus section of a language."""
         self.language(code)
-        entry = lookup(self.user, ("languages", code)) or {}
+        entry = self.user.get("languages", {}).get(code) or {}
         layers = [
             ("config/defaults.yaml", self.defaults),
             (None, {key: value for key, value in self.user.items() if key == "corpus"}),
@@ -272,7 +278,7 @@ class Configuration:
         return self._origin(dotted.split("."))
 
     def _origin(self, keys) -> str | None:
-        return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not None), None)
+        return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
 
     def origin_of_name(self, name: str) -> str:
         """The user's source in which a model, language or batch is named."""
@@ -283,6 +289,10 @@ class Configuration:
     def _preset(self, name: str, languages: tuple[str, ...]) -> str:
         entry = self.top.models.get(name)
         preset = (entry and entry.preset) or self.top.preset
+        known = {path.stem for path in (self.root / "config/presets").glob("*.yaml")} | {"auto"}
+        if preset not in known:
+            where = self.origin(f"models.{name}.preset") or self.origin("preset")
+            raise UserError(f"{where}: preset = {preset!r} of model {name} is not allowed{nearest(preset, known)}")
         if preset == "auto":
             if len(languages) > 1:
                 return "multilingual"
@@ -291,10 +301,6 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict:
-        known = {path.stem for path in (self.root / "config/presets").glob("*.yaml")}
-        if preset not in known:
-            where = self.origin("preset") or "models"
-            raise UserError(f"{where}: preset = {preset!r} is not allowed{nearest(preset, known | {'auto'})}")
         return read_yaml(self.root / "config/presets" / f"{preset}.yaml")
 
     def _sections(self, names, layers) -> tuple[dict, dict]:
@@ -355,13 +361,16 @@ class Configuration:
                     )
 
         check(user, {*User.model_fields, *SECTIONS}, "")
+        for group in ("models", "languages", "batches"):
+            if not isinstance(user.get(group, {}), dict):
+                raise UserError(f"{self.origin(group)}: {group} = {user[group]!r}: a mapping of names is expected")
         for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
-            for name, entry in (user.get(group) or {}).items():
+            for name, entry in user.get(group, {}).items():
                 check(entry, entry_type.model_fields, f"{group}.{name}.")
         for prefix, values in [
             ("", user),
-            *((f"models.{name}.", entry) for name, entry in (user.get("models") or {}).items()),
-            *((f"languages.{name}.", entry) for name, entry in (user.get("languages") or {}).items()),
+            *((f"models.{name}.", entry) for name, entry in user.get("models", {}).items()),
+            *((f"languages.{name}.", entry) for name, entry in user.get("languages", {}).items()),
         ]:
             for section, schema in SECTIONS.items():
                 if section in values:
@@ -405,7 +414,10 @@ class Configuration:
                 f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
                 " (globs such as texts/*.txt)"
             )
-        return {pattern: snapshot(pattern, where) for pattern in [*corpus.files, *corpus.validation_files]}
+        sources = {pattern: snapshot(pattern, where) for pattern in [*corpus.files, *corpus.validation_files]}
+        if corpus.builtin:  # its text is the interpreter's
+            sources[corpus.builtin] = platform.python_version()
+        return sources
 
 
 def flatten_keys(values) -> set:
@@ -471,7 +483,10 @@ def parse_overrides(pairs) -> dict:
         key, separator, text = pair.partition("=")
         if not separator:
             raise UserError(f"--config {pair}: KEY=VALUE is expected")
-        values[key] = yaml.safe_load(text)
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--config {pair}: the value is not valid YAML") from None
     return values
 
 

@@ -11,7 +11,6 @@ into it, with a manifest over every file.
 import argparse
 import json
 import logging
-import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from babelmill import __version__, card, config, manifest, stage
-from babelmill.files import atomic_folder, atomic_write, read_json
+from babelmill.files import atomic_folder, atomic_write, copy_file, read_json, sha256
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
@@ -36,8 +35,8 @@ def training_hours(metrics: pd.DataFrame) -> float:
     return float((lines["tokens"].diff().fillna(lines["tokens"]) / lines["tokens_per_second"]).sum() / 3600)
 
 
-def draw_curve(metrics: pd.DataFrame, path: Path) -> None:
-    """Loss by step: training by objective, validation of last and averaged weights."""
+def draw_curve(metrics: pd.DataFrame, file) -> None:
+    """A PNG of the loss by step: training by objective, validation of last and averaged weights."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -54,7 +53,7 @@ def draw_curve(metrics: pd.DataFrame, path: Path) -> None:
     axes.set(xlabel="step", ylabel="cross-entropy (nats a target)")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
     pyplot.close(figure)
 
 
@@ -64,7 +63,7 @@ def convert(args: argparse.Namespace) -> None:
     export = manifest.verify(args.export)
     manifest.verify(args.evaluation, "evaluation.json")
     model = manifest.verify(args.model, "metrics.jsonl")
-    manifest.verify_upstream(args.evaluation, args.export)
+    manifest.verify_upstream(args.evaluation, args.export, *args.corpora)
     manifest.verify_upstream(args.export, args.model, args.tokenizer)
     evaluation = read_json(args.evaluation / "evaluation.json")
     metrics = read_metrics(args.model / "metrics.jsonl")
@@ -79,14 +78,15 @@ def convert(args: argparse.Namespace) -> None:
     }
     with atomic_folder(args.out) as folder:
         for name in export["files"]:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(args.export / name, folder / name)
-        draw_curve(metrics, folder / "training_curve.png")
+            copy_file(args.export / name, folder / name)
+        with atomic_write(folder / "training_curve.png") as file:
+            draw_curve(metrics, file)
         with atomic_write(folder / "README.md", "w") as file:
             file.write(card.render(settings, facts))
         upstream = [args.export, args.evaluation, args.model, args.tokenizer, *args.corpora]
         files = [*export["files"], "training_curve.png", "README.md"]
-        manifest.write(folder, settings, files, upstream, {"evaluation": evaluation})
+        made_with = {path.as_posix(): sha256(path) for path in args.made_with}
+        manifest.write(folder, settings, files, upstream, {"evaluation": evaluation, "made_with": made_with})
 
 
 def main() -> int:
@@ -97,6 +97,7 @@ def main() -> int:
     parser.add_argument("--corpora", required=True, type=stage.folder, nargs="+", help="a folder for each language")
     parser.add_argument("--tokenizer", required=True, type=stage.folder, help="the tokenizer's folder")
     parser.add_argument("--model", required=True, type=stage.folder, help="the trained model's folder")
+    parser.add_argument("--made-with", default=[], type=Path, nargs="+", help="settings files of the stages before")
     parser.add_argument("--out", required=True, type=Path, help="converted/{model}")
     return stage.run(convert, parser.parse_args())
 

@@ -31,6 +31,14 @@ def _strip_docstrings(tree: ast.Module) -> None:
                 node.body = node.body[1:] or [ast.Pass()]
 
 
+def _dump(node):
+    """A syntax tree as nested tuples, without what is empty: `ast.dump` differs between versions of Python."""
+    if isinstance(node, ast.AST):
+        fields = ((name, _dump(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
+        return type(node).__name__, *fields
+    return tuple(map(_dump, node)) if isinstance(node, list) else repr(node)
+
+
 def _path(module: str) -> Path | None:
     """The file of `a.b` relative to the package, None if it is no module of ours."""
     base = PACKAGE.joinpath(*module.split("."))
@@ -62,7 +70,7 @@ def _module(module: str) -> tuple[str, frozenset[str]]:
             if inner != name and _path(inner):
                 imported.add(inner)
     _strip_docstrings(tree)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
+    return hashlib.sha256(repr(_dump(tree)).encode()).hexdigest(), frozenset(imported)
 
 
 def closure(stage: str) -> list[str]:

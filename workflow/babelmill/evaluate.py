@@ -159,6 +159,17 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
     return scores
 
 
+def tokenizer_figures(tokenizer, language: str, text: Text) -> dict[str, float]:
+    """What the tokenizer does to the whole validation text. UserError if it does not give it back: see `Text.bytes`."""
+    figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
+    if figures["round_trip_rate"] < 1:
+        raise UserError(
+            f"{language}: the tokenizer does not give every validation document back (rate"
+            f" {figures['round_trip_rate']:.4f}), so bits per byte mean nothing; use a lossless tokenizer.source"
+        )
+    return figures | {"vocabulary_used": text.vocabulary_used}
+
+
 def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
     settings = config.read_settings(args.settings, "evaluate")
@@ -188,11 +199,7 @@ def run(args: argparse.Namespace) -> None:
         "vocab_size": len(vocabulary.special),
         "sequence_length": settings.evaluation.sequence_length,
         "languages": languages,
-        "tokenizer": {
-            language: measure(tokenizer, (batch for batch, _ in text.documents.batches()))
-            | {"vocabulary_used": text.vocabulary_used}
-            for language, text in texts.items()
-        },
+        "tokenizer": {language: tokenizer_figures(tokenizer, language, text) for language, text in texts.items()},
     }
     write_json(args.out / "evaluation.json", evaluation)
     manifest.write(args.out, settings, ["evaluation.json"], upstream=[args.export, *args.corpora, *args.shards])

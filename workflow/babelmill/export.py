@@ -11,15 +11,14 @@ compares its logits with the training model's (`prove.py`); a difference is an e
 
 import argparse
 import logging
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from babelmill import config, manifest, stage
-from babelmill.files import UMASK, UserError, atomic_folder, atomic_write, read_json, write_json
+from babelmill.files import UserError, atomic_folder, atomic_write, copy_file, read_json, write_json
 from babelmill.hub import __file__ as hub_package
 from babelmill.model import __file__ as model_package
 
@@ -37,7 +36,7 @@ CLASSES = {
     "AutoModelForSequenceClassification": "GPTBertForSequenceClassification",
     "AutoModelForTokenClassification": "GPTBertForTokenClassification",
 }
-SPECIAL = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
 
 
 def write_code(folder: Path) -> list[str]:
@@ -52,8 +51,8 @@ def write_weights(source: Path, target: Path) -> None:
     """Weights under the names that the transformers classes give them: `model.` before all but the head."""
     weights = load_file(source)
     named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
-    save_file(named, target, metadata={"format": "pt"})
-    target.chmod(0o666 & ~UMASK)  # the library writes 0600
+    with atomic_write(target) as file:
+        file.write(save(named, metadata={"format": "pt"}))
 
 
 def model_config(shape: dict) -> dict:
@@ -71,9 +70,15 @@ def model_config(shape: dict) -> dict:
     }
 
 
-def tokenizer_config(positions: int) -> dict:
+def special_tokens(tokenizer: Path) -> dict[str, str]:
+    """The special tokens that a tokenizer has: transformers would add the others, beyond the embedding."""
+    vocabulary = read_json(tokenizer / "tokenizer.json")["model"]["vocab"]
+    return {name: token for name, token in SPECIAL.items() if token in vocabulary}
+
+
+def tokenizer_config(tokens: dict[str, str], positions: int) -> dict:
     """tokenizer_config.json. `PreTrainedTokenizerFast` is the one class name that transformers 4 and 5 both know."""
-    return {f"{name}_token": token for name, token in SPECIAL.items()} | {
+    return tokens | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": positions,
@@ -90,11 +95,12 @@ def build(folder: Path, args: argparse.Namespace, export) -> list[str]:
         name = "model.safetensors" if variant == export.default_variant else f"model.{variant}.safetensors"
         write_weights(args.model / WEIGHTS[variant], folder / name)
         files.append(name)
-    shutil.copyfile(args.tokenizer / "tokenizer.json", folder / "tokenizer.json")
+    copy_file(args.tokenizer / "tokenizer.json", folder / "tokenizer.json")
+    tokens = special_tokens(args.tokenizer)
     written = {
         "config.json": model_config(shape),
-        "tokenizer_config.json": tokenizer_config(shape["max_position_embeddings"]),
-        "special_tokens_map.json": {f"{name}_token": token for name, token in SPECIAL.items()},
+        "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"]),
+        "special_tokens_map.json": tokens,
         "generation_config.json": {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
     }
     for name, values in written.items():

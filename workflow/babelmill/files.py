@@ -37,6 +37,20 @@ def _fsync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
+def _space_left(path: Path, written: Path):
+    """Turn a full disk, or a full quota, into one line with the path and how many bytes were already written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        files = [written] if written.is_file() else list(written.rglob("*"))
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        what = "no space left on the device" if error.errno == errno.ENOSPC else "the disk quota is used up"
+        raise UserError(f"{what} while writing {path} (after {size:,} bytes)") from error
+
+
+@contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "wb"):
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
@@ -46,18 +60,14 @@ def atomic_write(path: str | Path, mode: str = "wb"):
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~UMASK)
-        os.replace(name, path)
-        _fsync_folder(path.parent)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            size = os.path.getsize(name) if os.path.exists(name) else 0
-            raise UserError(f"no space left on the device while writing {path} (after {size:,} bytes)") from error
-        raise
+        with _space_left(path, Path(name)):
+            with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~UMASK)
+            os.replace(name, path)
+            _fsync_folder(path.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
@@ -65,27 +75,41 @@ def atomic_write(path: str | Path, mode: str = "wb"):
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path):
-    """Build a folder beside `path`; put it in the place of `path` when the block succeeds, remove it when it fails."""
+    """Build a folder beside `path`; put it in the place of `path` when the block succeeds, remove it when it fails.
+
+    The files inside have to be flushed to disk by who writes them: use `atomic_write`, `write_json` and `copy_file`.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        yield folder
-        os.chmod(folder, 0o777 & ~UMASK)
-        _fsync_folder(folder)
-        if path.exists():
-            shutil.rmtree(path)
-        os.rename(folder, path)
-        _fsync_folder(path.parent)
+        with _space_left(path, folder):
+            yield folder
+            os.chmod(folder, 0o777 & ~UMASK)
+            _fsync_folder(folder)
+            if path.exists():
+                shutil.rmtree(path)
+            os.rename(folder, path)
+            _fsync_folder(path.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def copy_file(source: str | Path, target: str | Path) -> None:
+    """Copy a file's content, atomically."""
+    with open(source, "rb") as read, atomic_write(target) as write:
+        shutil.copyfileobj(read, write, 1 << 20)
+
+
+def canonical_json(value) -> str:
+    """JSON with sorted keys, so that equal values are equal texts."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 def write_json(path: str | Path, value) -> None:
-    """Write canonical JSON: sorted keys, so that equal values are equal files."""
+    """Write canonical JSON: equal values are equal files."""
     with atomic_write(path, "w") as file:
-        json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
-        file.write("\n")
+        file.write(canonical_json(value))
 
 
 def read_json(path: str | Path):

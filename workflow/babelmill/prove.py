@@ -21,7 +21,7 @@ os.environ["HF_MODULES_CACHE"] = _MODULES.name
 
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer  # noqa: E402
 
 from babelmill.files import UserError, read_json  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig  # noqa: E402
@@ -61,11 +61,25 @@ def load(cls, folder: Path, variant: str | None, **settings):
     return model.eval()
 
 
+def check_tokenizer(folder: Path, rows: list[torch.Tensor], vocab_size: int) -> None:
+    """The tokenizer as users load it has no entry beyond the embedding, and gives back the tokens of its own text."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    if len(tokenizer) > vocab_size:
+        raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
+    for row in rows:
+        ids = row[0, 1:-1].tolist()
+        text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        again = tokenizer(text, split_special_tokens=True)["input_ids"][1:]
+        if tokenizer.decode(again, clean_up_tokenization_spaces=False) != text:
+            raise UserError(f"{folder}: the tokenizer does not give a text back: {text[:60]!r}")
+
+
 @torch.inference_mode()
 def compare(args: argparse.Namespace) -> int:
     """Number of comparisons; a UserError at the first difference."""
-    length = read_json(args.model / "config.json")["max_position_embeddings"]
-    rows, done = documents(args.shards, length), 0
+    shape = read_json(args.model / "config.json")
+    rows, done = documents(args.shards, shape["max_position_embeddings"]), 0
+    check_tokenizer(args.folder, rows, shape["vocab_size"])
     for variant in args.variants:
         trained = training_model(args.model, variant)
         named = None if variant == args.default_variant else variant

@@ -49,6 +49,9 @@ class Section(BaseModel):
     def _null_text(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
+        for key, value in values.items():
+            if isinstance(value, bool) and key in cls.model_fields and cls.model_fields[key].annotation is not bool:
+                raise ValueError(f"{key} = {value}: true and false are not allowed here")
         optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
         return {
             key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()

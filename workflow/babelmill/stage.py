@@ -47,6 +47,9 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
         return function(args) or 0
     except UserError as error:
         log.error("error: %s", error)
+    except KeyboardInterrupt:
+        log.error("interrupted; the same command starts this stage again")
+        return 130
     except Exception:
         log.exception("error: unexpected; this is a bug in Babelmill, please report it with this text")
     return 1

@@ -5,13 +5,14 @@ Snakemake remembers. `snakemake -n` decides by the same files; this says which v
 """
 
 import argparse
+import hashlib
 import os
 import sys
 from pathlib import Path
 
 from babelmill import config, manifest
 from babelmill.config import Configuration, flatten
-from babelmill.files import UserError, sha256
+from babelmill.files import UserError, canonical_json, sha256
 
 # Each stage: its folder, and the stages that it reads.
 STAGES = {
@@ -38,6 +39,8 @@ def changed_sources(recorded: dict, before: dict, now: dict) -> list[str]:
     """Which local files differ from those that the manifest lists."""
     if before.get("sources") == now.get("sources"):
         return []
+    if now["stage"] == "tokenizer":
+        return [f"{path} replaced" for path in now["sources"]]
     reasons = []
     listed = {entry["path"]: entry for entry in recorded["figures"].get("sources", [])}
     present = {path for pattern in now.get("sources", {}) for path in config.expand_glob(pattern)}
@@ -83,6 +86,17 @@ def reasons(configuration: Configuration, stage: str, name: str, folder: Path) -
     return found
 
 
+def made_with_others(configuration: Configuration, stage: str, name: str, model: str) -> bool:
+    """Whether the converted model was made with other settings of a stage than those of now."""
+    converted = Path("converted", model)
+    if not (converted / manifest.NAME).is_file():
+        return False
+    path = (config.SETTINGS / name / f"{stage}.json").as_posix()
+    digest = manifest.read(converted)["figures"].get("made_with", {}).get(path)
+    now = canonical_json(configuration.settings(name, stage))
+    return digest is not None and digest != hashlib.sha256(now.encode()).hexdigest()
+
+
 def explain(configuration: Configuration, model: str) -> list[tuple[str, list[str]]]:
     """(stage, reasons) of every stage of a model in order; per-language stages once for each language."""
     languages = configuration.languages_of(model)
@@ -94,6 +108,11 @@ def explain(configuration: Configuration, model: str) -> list[tuple[str, list[st
             name = language if stage in config.LANGUAGE_STAGES else model
             folder = Path(pattern.format(model=model, language=language))
             jobs[stage, language] = folder, reasons(configuration, stage, name, folder)
+
+    for (stage, language), (folder, own) in jobs.items():
+        name = language if stage in config.LANGUAGE_STAGES else model
+        if missing(folder) and not own and made_with_others(configuration, stage, name, model):
+            own.append("has no result since its settings changed")
 
     def reads(job) -> list[tuple[str, str]]:
         """The jobs whose results a job reads; one of a language reads what is of this language alone."""
