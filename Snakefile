@@ -8,10 +8,12 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
+include: "workflow/rules/common.smk"
+
+
 configfile: "config/config.yaml"
 
 
-include: "workflow/rules/common.smk"
 include: "workflow/rules/download.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/tokenizer.smk"
@@ -20,6 +22,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/export.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/convert.smk"
+include: "workflow/rules/ending.smk"
 
 
 rule all:

@@ -6,6 +6,7 @@ These functions are where a wildcard is resolved, so they are where a model or l
 import sys
 from pathlib import Path
 from shlex import quote
+from types import SimpleNamespace
 
 # The package of this checkout, and the interpreter that runs Snakemake, are what every job uses, on any machine.
 PACKAGE = str(Path(workflow.basedir, "workflow"))
@@ -18,7 +19,7 @@ shell.prefix(
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
 )
 
-from babelmill.config import LANGUAGE_STAGES, SETTINGS, STAGES, Configuration, read_yaml
+from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES, SETTINGS, STAGES, Configuration, read_yaml
 from babelmill.files import UserError
 
 
@@ -76,6 +77,17 @@ def settings(stage):
 def run_settings(wildcards):
     """The run settings of a model, as an input whose changes repeat nothing."""
     return ancient(settings("run")(wildcards))
+
+
+def made_with(wildcards):
+    """The settings files of all stages before `convert`, for its own input.
+
+    A stage that fails leaves no results. For Snakemake that is no reason to make an older converted model again: only
+    the change of settings that made the stage run is one.
+    """
+    model = [settings(stage)(wildcards) for stage in MODEL_STAGES if stage != "convert"]
+    codes = CONFIG.languages_of(wildcards.model)
+    return model + [settings("corpus")(SimpleNamespace(language=code)) for code in codes]
 
 
 def languages(pattern):

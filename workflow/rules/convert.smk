@@ -5,6 +5,7 @@ rule convert:
     """Add the model card, written from what was measured, to the exported folder."""
     input:
         settings=settings("convert"),
+        made_with=made_with,
         export="results/exports/{model}",
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
         corpora=languages("results/corpora/{language}/manifest.json"),
@@ -25,4 +26,4 @@ rule convert:
     shell:
         "python -m babelmill.convert --settings {input.settings:q} --export {input.export:q}"
         " --evaluation {input.evaluation[0]:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
-        " --model {input.model[0]:q} --out {output.folder:q} --log {log:q}"
+        " --model {input.model[0]:q} --made-with {input.made_with:q} --out {output.folder:q} --log {log:q}"

@@ -1,0 +1,32 @@
+"""A batch in which some models fail: the others are converted, and the end says what failed, where and why."""
+
+from conftest import SMALL
+
+
+def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
+    models = {
+        "greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}},
+        "patient": {"languages": ["deu"], "tokenizer": {"vocab_size": 310}},
+        "hasty": {"languages": ["deu"], "train": SMALL["train"] | {"learning_rate": 1e30}},
+    }
+    workspace.configure(SMALL | {"models": models, "batches": {"mine": ["eng", *models]}})
+    done = workspace.snakemake("mine", "--keep-going", "--retries", "1", check=False)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    summary = said[said.rindex("2 of 4 models converted, 2 jobs failed:") :].splitlines()
+    greedy = next(i for i, line in enumerate(summary) if line.strip() == "tokenizer greedy: 2 attempts")
+    assert summary[greedy + 1].strip() == "logs/tokenizer/greedy.log:"
+    assert "error: tokenizer.vocab_size = 100000" in summary[greedy + 3]
+    hasty = next(i for i, line in enumerate(summary) if line.strip() == "train hasty: 2 attempts")
+    assert "learning_rate" in "".join(summary[hasty + 1 : hasty + 7])
+    assert (workspace.path / "converted/patient").is_dir()
+
+
+def test_a_failed_stage_is_not_forgotten(workspace):
+    """Its results are gone, and the model that was converted before still stands: that is not up to date."""
+    for vocab_size in (100_000, 310):
+        workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": vocab_size}}}})
+        assert workspace.snakemake("converted/eng", check=False).returncode == 1 if vocab_size > 400 else True
+        assert ("tokenizer", "eng") in workspace.would_run(targets=["converted/eng"])
+        why = workspace.python("-m", "babelmill.why", "eng").stdout
+        assert "tokenizer        has no result since its settings changed" in why

@@ -1,0 +1,18 @@
+"""What a run does before its first job and, if it fails, after its last."""
+
+from babelmill import ending
+
+
+def asked_for():
+    """The models of this run's targets."""
+    targets = [str(target).rstrip("/") for target in workflow.dag_settings.targets] or ["all"]
+    names = [target.removeprefix("converted/") for target in targets]
+    return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
+
+
+onstart:
+    ending.cancel_leftovers()
+
+
+onerror:
+    print(ending.summary(log, asked_for()), file=sys.stderr)
