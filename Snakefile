@@ -1,11 +1,7 @@
 """Babelmill: raw text to published language models, one per language. See README.md.
 
-`snakemake converted/eng` builds one model, `snakemake tier1` a batch, a bare `snakemake` the `targets:` of the configuration.
+`snakemake converted/eng` builds one model, `snakemake tier1` a batch, a bare `snakemake` the configuration's `targets:`.
 """
-
-from snakemake.utils import min_version
-
-min_version("9.27")
 
 
 include: "workflow/rules/common.smk"

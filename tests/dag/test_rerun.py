@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES, Configuration
+from babelmill.config import Configuration
 from babelmill.schema import SECTIONS
 from conftest import SMALL
 
@@ -21,10 +21,20 @@ READS = {
     "evaluate": {"export", "corpus", "shards"},
     "convert": {"export", "evaluate", "corpus", "tokenizer", "train"},
 }
+# The first stage that reads a section (`mixture` only for a model of several languages).
+READER = {
+    "corpus": "corpus",
+    "tokenizer": "tokenizer",
+    "model": "train",
+    "train": "train",
+    "export": "export",
+    "evaluation": "evaluate",
+    "card": "convert",
+}
 # Keys whose other value cannot be made from the type alone.
 OTHER = {
     "corpus.files": ["texts/eng/0*.txt"],
-    "corpus.builtin": None,  # only read where there are no files: see test_corpus_sources
+    "corpus.builtin": "python-docs",  # beside the files
     "corpus.validation_files": ["texts/deu/000.txt"],
     "corpus.text_column": "content",
     "corpus.hub": "somebody/else",
@@ -51,8 +61,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision"}
 def keys():
     for section, schema in SECTIONS.items():
         for name in schema.model_fields:
-            if f"{section}.{name}" != "corpus.builtin":
-                yield section, name
+            yield section, name
 
 
 def other_value(section, name, value):
@@ -86,8 +95,7 @@ def expected(section, name):
     """(rule, eng) of each stage that should run after a change of this key for eng."""
     if f"{section}.{name}" in NOTHING or section in ("run", "resources"):
         return set()
-    readers = [stage for stage, sections in {**LANGUAGE_STAGES, **MODEL_STAGES}.items() if section in sections]
-    return {(stage, "eng") for stage in downstream(readers)}
+    return {(stage, "eng") for stage in downstream([READER[section]])}
 
 
 def with_value(section, name, value):

@@ -59,6 +59,7 @@ SEVERAL = {
     "tokenizer_report.py": {"tokenizer", "evaluate"},
     "shard_file.py": {"shards", "train", "export", "evaluate"},
     "scoring.py": {"evaluate"},
+    "devices.py": {"train", "evaluate"},
     "prove.py": {"export"},
     "card.py": {"convert"},
 }

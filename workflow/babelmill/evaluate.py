@@ -31,7 +31,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
-from babelmill import config, manifest, stage
+from babelmill import config, devices, manifest, stage
 from babelmill.documents import Documents
 from babelmill.files import UserError, sha256, write_json
 from babelmill.scoring import Vocabulary, causal_rows, masked_rows, nats
@@ -173,6 +173,7 @@ def tokenizer_figures(tokenizer, language: str, text: Text) -> dict[str, float]:
 def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
     settings = config.read_settings(args.settings, "evaluate")
+    devices.claim(args.gpus)
     use_threads(args.threads)
     disable_progress_bar()
     torch.set_num_threads(args.threads)
@@ -213,6 +214,7 @@ def main() -> None:
     parser.add_argument("--shards", required=True, nargs="+", type=stage.folder, help="shards, in order of languages")
     parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/evaluations/{model}")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
     sys.exit(stage.run(run, parser.parse_args()))
 
 

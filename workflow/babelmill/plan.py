@@ -145,7 +145,7 @@ def measured() -> dict[tuple, tuple[float, float]]:
 
 def shape(model: dict, train: dict) -> tuple:
     """What utilisation and memory depend on."""
-    return tuple(model.values()), train["micro_batch_tokens"], train["precision"], train["activation_checkpointing"]
+    return tuple(sorted(model.items())), train["micro_batch_tokens"], train["precision"], train["activation_checkpointing"]
 
 
 def assumed_mfu(hidden_size: int) -> float:

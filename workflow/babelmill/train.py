@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from babelmill import config, manifest, stage
+from babelmill import config, devices, manifest, stage
 from babelmill.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertConfig
 from babelmill.shard_file import ShardFile
@@ -192,6 +192,7 @@ def main() -> int:
     parser.add_argument("--out", required=True, type=stage.folder, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
     parser.add_argument("--processes", type=int, default=1, help="one for each GPU, on all machines together")
+    parser.add_argument("--gpus", type=int, default=0, help="to take of this machine; 0: the CPU")
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: if the SLURM job must end early, requeue it")
     parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")
@@ -202,6 +203,11 @@ def main() -> int:
         slurm.run_in_step(args.nodes, args.threads, [sys.executable, "-m", "babelmill.train", *sys.argv[1:]])
     if args.processes % args.nodes or (args.nodes > 1 and slurm.job_id() is None):
         parser.error(f"--nodes {args.nodes}: this is not a SLURM job, or it cannot share --processes {args.processes}")
+    try:
+        devices.claim(args.gpus)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     here = args.processes // args.nodes
     code = launch(here, args.nodes, args.threads, sys.argv[1:]) if args.processes > 1 else work(args)
     if code == EXIT_CODE and args.requeue:

@@ -8,6 +8,10 @@ from pathlib import Path
 from shlex import quote
 from types import SimpleNamespace
 
+from snakemake.utils import min_version
+
+min_version("9.27")
+
 # The package of this checkout, and the interpreter that runs Snakemake, are what every job uses, on any machine.
 PACKAGE = str(Path(workflow.basedir, "workflow"))
 if PACKAGE not in sys.path:
@@ -123,6 +127,11 @@ def shards_of_language(wildcards):
 def gpus(wildcards):
     """GPUs of a training job: a function of the model's preset, or what the user said."""
     return CONFIG.model(wildcards.model).sections["resources"].gpus
+
+
+def one_gpu(wildcards):
+    """One GPU, if the model is trained on any."""
+    return min(1, gpus(wildcards))
 
 
 def attempt_number(wildcards, attempt):

@@ -5,6 +5,7 @@ A local rule: it runs where Snakemake runs, since compute nodes often have no ne
 
 
 rule download:
+    """Download a language's dataset through the Hugging Face cache, and check it."""
     input:
         settings=settings("download"),
     output:
@@ -13,7 +14,6 @@ rule download:
         "logs/download/{language}.log",
     benchmark:
         "results/benchmarks/download/{language}.tsv"
-    """Download a language's dataset through the Hugging Face cache, and check it."""
     localrule: True
     conda:
         "../../envs/babelmill.yaml"

@@ -5,7 +5,7 @@ from babelmill import ending
 
 def asked_for():
     """The models of this run's targets."""
-    targets = [str(target).rstrip("/") for target in workflow.dag_settings.targets] or ["all"]
+    targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
     names = [target.removeprefix("converted/") for target in targets]
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 

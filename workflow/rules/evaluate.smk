@@ -27,8 +27,10 @@ rule evaluate:
         "../../envs/babelmill.yaml"
     threads: 8
     resources:
+        gpu=one_gpu,
         mem_mb=8000,
         runtime=120,
     shell:
         "python -m babelmill.evaluate --settings {input.settings:q} --export {input.export:q}"
-        " --corpora {input.corpora:q} --shards {input.shards:q} --out {output.manifest:q} --threads {threads} --log {log:q}"
+        " --corpora {input.corpora:q} --shards {input.shards:q} --out {output.manifest:q} --threads {threads}"
+        " --gpus {resources.gpu} --log {log:q}"

@@ -38,5 +38,6 @@ rule train:
     shell:
         "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
         " --shards {input.shards:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
-        " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --nodes {resources.nodes} --threads {threads}"
+        " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --gpus {resources.gpu}"
+        " --nodes {resources.nodes} --threads {threads}"
         " --requeue {resources.requeue} --attempt {resources.attempt} --log {log:q}"
