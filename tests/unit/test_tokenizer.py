@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ from babelmill import config, manifest
 from babelmill import tokenizer as stage_tokenizer
 from babelmill.documents import Documents
 from babelmill.files import UserError, write_json
-from babelmill.tokenizer_file import SPECIAL_TOKENS, load_tokenizer, special_ids, vocab_size
+from babelmill.pieces import parts
+from babelmill.tokenizer_file import SPECIAL_TOKENS, encode, load_tokenizer, special_ids, vocab_size
 from babelmill.tokenizer_report import measure, vocabulary_used
 
 # Article 1 of the Universal Declaration of Human Rights.
@@ -113,6 +115,59 @@ def test_every_script_is_given_back_and_has_whole_words(language):
 )
 def test_pieces(text, expected):
     assert pieces(stage_tokenizer.untrained(), text) == expected
+
+
+def test_long_documents_have_the_tokens_of_their_parts(monkeypatch):
+    """Random text of everything that pieces depend on; parts of four characters and more, three at a time."""
+    generator = random.Random(0)
+    units = [
+        " ",
+        "  ",
+        "\n",
+        "\n\n\n",
+        "\r\n",
+        "\t",
+        "a",
+        "Zu",
+        "word",
+        "é",
+        "e\u0301",
+        "क्‍ष",
+        "漢字",
+        "。",
+        ".",
+        "...",
+        "-",
+    ]
+    units += ["'", "’", "’s", "1", "23", "½", "\u00a0", "\u200c", "<s>", "·", "(", "x" * 30, "_", "👩‍👩‍👧"]
+    texts = ["".join(generator.choices(units, k=500)) for _ in range(200)]
+    tokenizer = stage_tokenizer.train(iter([texts]), 1200, 2)
+    expected = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    for name, value in (("pieces.PART", 4), ("tokenizer_file.LONG", 100), ("tokenizer_file.GROUP", 3)):
+        monkeypatch.setattr(f"babelmill.{name}", value)
+    assert sum(len(list(parts(text))) for text in texts) > 4000
+    assert all("".join(parts(text)) == text for text in texts)
+    tokens, lengths = encode(tokenizer, texts)
+    assert lengths.tolist() == [len(ids) for ids in expected]
+    assert tokens.tolist() == [token for ids in expected for token in ids]
+
+
+def test_other_tokenizers_are_given_whole_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr("babelmill.pieces.PART", 4)
+    monkeypatch.setattr("babelmill.tokenizer_file.LONG", 10)
+    tokenizer = load_tokenizer(own(tmp_path / "own.json", add_prefix_space=True))
+    text = "one two three four five"
+    assert encode(tokenizer, [text])[0].tolist() == tokenizer.encode(text, add_special_tokens=False).ids
+    assert len(list(parts(text))) > 1
+
+
+def test_one_long_document_is_enough_to_train_on(tmp_path):
+    """Of a document that is longer than what is trained on at most, parts from all over it are taken."""
+    text = " ".join(f"{ARTICLE['eng']} {i}" for i in range(3000))
+    corpus = Documents(write_corpus(tmp_path / "eng", [text]) / "train.parquet")
+    taken = [part for texts in stage_tokenizer.text_to_train_on([corpus], "size", len(text) // 4) for part in texts]
+    assert sum(map(len, taken)) == pytest.approx(len(text) / 4, rel=0.4)
+    assert text.index(taken[-1]) > len(text) / 2
 
 
 def test_no_text_is_lost(tmp_path):
@@ -210,9 +265,11 @@ def test_too_little_text_says_how_much_is_missing(tmp_path):
 # One's own tokenizer.
 
 
-def own(path, specials=("<s>", "</s>", "<pad>", "<mask>"), special=True, normalizer=None, alphabet=None) -> str:
+def own(
+    path, specials=("<s>", "</s>", "<pad>", "<mask>"), special=True, normalizer=None, alphabet=None, **byte_level
+) -> str:
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(**({"add_prefix_space": False} | byte_level))
     tokenizer.decoder = decoders.ByteLevel()
     if normalizer:
         tokenizer.normalizer = normalizer

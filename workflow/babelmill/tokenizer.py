@@ -7,11 +7,12 @@ writes `tokenizer.json` and `manifest.json`, whose figures report the tokenizer'
 text gives the same bytes on every run and for every number of threads.
 
 The tokenizer is lossless for every Unicode text: no normaliser, all 256 bytes in the vocabulary, and pieces that cover
-the text. Its 16 special tokens have the ids 0 to 15, and texts become `<s> A`, pairs `<s> A <s> B`. What it learns is
-bounded by the pieces into which `PIECE` cuts a text, for a merge never crosses them.
+the text. Its 16 special tokens have the ids 0 to 15, and texts become `<s> A`, pairs `<s> A <s> B`. What it can learn
+is bounded by the pieces into which `pieces.py` cuts a text, for a merge never crosses them.
 """
 
 import argparse
+import itertools
 import logging
 import math
 import re
@@ -21,11 +22,12 @@ from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from babelmill import config, manifest, stage
 from babelmill.documents import Documents
 from babelmill.files import UserError, atomic_write
+from babelmill.pieces import parts, pre_tokenizer
 from babelmill.tokenizer_file import (
     BOS,
     EOS,
@@ -37,7 +39,7 @@ from babelmill.tokenizer_file import (
     special_ids,
     use_threads,
     vocab_size,
-)  # fmt: skip
+)
 from babelmill.tokenizer_report import count_tokens, measure, vocabulary_used
 
 log = logging.getLogger("babelmill.tokenizer")
@@ -47,20 +49,6 @@ log = logging.getLogger("babelmill.tokenizer")
 # 4.1 bytes a token with 4,096 entries.
 TRAINING_BYTES = 100_000_000
 REPORT_BYTES = 8_000_000  # of text a language, for the figures
-
-# Letters with the marks that belong to them, and the two joiners that Persian and Indic words contain.
-LETTER = r"[\p{L}\p{M}\u200C\u200D]"
-OTHER = r"[^\s\p{L}\p{M}\p{N}\u200C\u200D]"
-PIECE = "|".join(
-    [
-        # A word with the space and one sign before it; apostrophe, hyphen, middle dot and gershayim join its parts.
-        rf" ?{OTHER}?{LETTER}(?:{LETTER}|['’\-·״](?={LETTER})){{0,21}}",
-        rf" ?{OTHER}?\p{{N}}",  # digits stand alone: 1234 is four tokens, as arithmetic wants it
-        rf" ?{OTHER}{{1,16}}[\r\n]{{0,7}}",
-        r"\s{1,24}(?!\S)",  # white space but for the last of it, which belongs to the word that follows
-        r"\s{1,24}",
-    ]
-)
 
 # Text that a tokenizer must give back: what normalisers, trimmers and vocabularies without all bytes lose.
 PROBES = [
@@ -75,12 +63,7 @@ PROBES = [
 def untrained() -> Tokenizer:
     """The tokenizer with bytes only."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNK, ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECE), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
@@ -136,11 +119,12 @@ def text_to_train_on(
 
 
 def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
-    """Each document 0, 1 or more times, so that at any place `rate` of the bytes so far were given, to a document."""
+    """Each document (of a long one each part) 0 or more times, so that at any place `rate` of the bytes were given."""
     seen = given = 0
-    for texts, sizes in corpus.batches():
+    for texts, _ in corpus.batches():
         chosen = []
-        for text, size in zip(texts, sizes.tolist(), strict=True):
+        for text in itertools.chain.from_iterable(map(parts, texts)):
+            size = len(text.encode())
             seen += size
             while size and given + size / 2 <= rate * seen:
                 chosen.append(text)

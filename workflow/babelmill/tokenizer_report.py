@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from tokenizers import Tokenizer
 
+from babelmill.pieces import parts
 from babelmill.tokenizer_file import encode, special_ids, vocab_size
 
 LETTERS = "LMN"  # Unicode general categories of which a word's edges consist: letters, marks, numbers
@@ -19,14 +20,15 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     * `tokens_per_word`: fertility, all tokens over all words between white space (Rust et al. 2021,
       arXiv:2012.15613). Of scripts without spaces such "words" are whole clauses.
     * `words_kept_whole`: share of these words, punctuation at their edges taken away, that are one token after a space.
-    * `round_trip_rate`: share of the documents that decoding gives back to the byte.
+    * `round_trip_rate`: share of the documents (of long ones: of their parts) that decoding gives back to the byte.
     """
-    size = tokens = documents = intact = 0
+    size = tokens = total = intact = 0
     chunks: Counter[str] = Counter()
-    for texts in batches:
+    for documents in batches:
+        texts = [part for text in documents for part in parts(text)]
         ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
-        documents += len(texts)
+        total += len(texts)
         intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
         tokens += sum(map(len, ids))
         size += sum(len(text.encode()) for text in texts)
@@ -42,7 +44,7 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
         "bytes_per_token": size / max(tokens, 1),
         "tokens_per_word": tokens / max(chunks.total(), 1),
         "words_kept_whole": whole / max(words.total(), 1),
-        "round_trip_rate": intact / max(documents, 1),
+        "round_trip_rate": intact / max(total, 1),
     }
 
 

@@ -1,4 +1,4 @@
-"""The workflow as a user lives with it: interrupted, damaged, changed and changed back."""
+"""The workflow as a user lives with it: interrupted, damaged, changed and changed back, fed with bad input."""
 
 import copy
 import json
