@@ -163,7 +163,7 @@ def test_a_flipped_bit_stops_its_consumer_and_is_named(workspace, damaged, consu
     ("files", "words"),
     [
         ({"a.txt": b"\xff\xfe broken"}, ["a.txt", "UTF-8"]),
-        ({"a.txt": b""}, ["eng", "no documents"]),
+        ({"a.txt": b""}, ["eng", "is empty"]),
         ({"a.csv": b"title,body\n1,2\n"}, ["a.csv", "text"]),
         ({"a.txt.gz": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03abc"}, ["a.txt.gz"]),
     ],
