@@ -156,7 +156,7 @@ def test_other_tokenizers_are_given_whole_documents(tmp_path, monkeypatch):
     monkeypatch.setattr("babelmill.pieces.PART", 4)
     monkeypatch.setattr("babelmill.tokenizer_file.LONG", 10)
     tokenizer = load_tokenizer(own(tmp_path / "own.json", add_prefix_space=True))
-    text = "one two three four five"
+    text = "one\ntwo\nthree\nfour\nfive\nsix\nseven"
     assert encode(tokenizer, [text])[0].tolist() == tokenizer.encode(text, add_special_tokens=False).ids
     assert len(list(parts(text))) > 1
 

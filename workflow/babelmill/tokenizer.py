@@ -192,9 +192,8 @@ def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     for text, again in zip(texts, tokenizer.decode_batch(ids, skip_special_tokens=False), strict=True):
         if text != again:
-            i = next(
-                (i for i, (a, b) in enumerate(zip(text, again, strict=False)) if a != b), min(len(text), len(again))
-            )
+            equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, again, strict=False))
+            i = sum(1 for _ in equal)
             part = slice(max(i - 5, 0), i + 15)
             raise UserError(
                 f"{where} is not lossless: {text[part]!r} becomes {again[part]!r};"
