@@ -55,6 +55,7 @@ SEVERAL = {
     "corpus/formats.py": {"download", "corpus"},
     "revisions.py": {"download"},
     "documents.py": {"tokenizer", "shards", "evaluate"},
+    "pieces.py": {"tokenizer", "shards", "evaluate"},
     "tokenizer_file.py": {"tokenizer", "shards", "evaluate"},
     "tokenizer_report.py": {"tokenizer", "evaluate"},
     "shard_file.py": {"shards", "train", "export", "evaluate"},

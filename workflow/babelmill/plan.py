@@ -145,7 +145,8 @@ def measured() -> dict[tuple, tuple[float, float]]:
 
 def shape(model: dict, train: dict) -> tuple:
     """What utilisation and memory depend on."""
-    return tuple(sorted(model.items())), train["micro_batch_tokens"], train["precision"], train["activation_checkpointing"]
+    keys = ("micro_batch_tokens", "precision", "activation_checkpointing")
+    return tuple(sorted(model.items())), *(train[key] for key in keys)
 
 
 def assumed_mfu(hidden_size: int) -> float:
