@@ -3,7 +3,12 @@
 set -u
 FOLDER=${SLURM_FOLDER:-${TMPDIR:-/tmp}/babelmill-slurm}
 
-if [ -s "$FOLDER/run/slurmctld.pid" ] && kill -0 "$(cat "$FOLDER/run/slurmctld.pid")" 2>/dev/null; then
+alive() { # by its process id, which may be another process's by now
+  [ -s "$FOLDER/run/$1.pid" ] && [ "$(cat "/proc/$(cat "$FOLDER/run/$1.pid")/comm" 2>/dev/null)" = "${1%%.*}" ]
+}
+[ -d "$FOLDER/run" ] || exit 0
+
+if alive slurmctld; then
   timeout 10 squeue -h -o %A | xargs -r timeout 10 scancel --full 2>/dev/null
   for _ in $(seq 100); do
     [ -z "$(timeout 5 squeue -h 2>/dev/null)" ] && break
@@ -12,7 +17,7 @@ if [ -s "$FOLDER/run/slurmctld.pid" ] && kill -0 "$(cat "$FOLDER/run/slurmctld.p
 fi
 # Killed, not asked: their state is thrown away, so there is nothing for them to put in order.
 for daemon in slurmd.n1 slurmd.n2 slurmctld slurmdbd mariadbd munged; do
-  [ -s "$FOLDER/run/$daemon.pid" ] && kill -9 "$(cat "$FOLDER/run/$daemon.pid")" 2>/dev/null
+  alive "$daemon" && kill -9 "$(cat "$FOLDER/run/$daemon.pid")"
 done
 rm -rf "$FOLDER"/{state,mysql,spool.n1,spool.n2,run,dev}
 for name in slurm gres cgroup slurmdbd; do

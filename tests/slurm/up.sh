@@ -13,7 +13,7 @@ fail() { echo "error: $*" >&2; exit 1; }
 if [ -e /etc/slurm/slurm.conf ] && [ "$(readlink /etc/slurm/slurm.conf)" != "$FOLDER/etc/slurm.conf" ]; then
   fail "this machine has a SLURM (/etc/slurm/slurm.conf); the tests start one of their own, elsewhere"
 fi
-if ! command -v munged mariadbd slurmdbd slurmctld slurmd >/dev/null; then
+if ! type -P munged mariadbd slurmdbd slurmctld slurmd >/dev/null; then # all of them
   command -v apt-get >/dev/null || fail "SLURM is not installed and there is no apt-get; leave out with --ignore tests/slurm"
   apt-get -qq update
   # No daemon of the packages may start: they are configured for the whole machine.
@@ -28,9 +28,11 @@ fi
 
 umask 022
 mkdir -p "$FOLDER"/{etc,state,log,run,dev} /etc/slurm
-alive() { [ -s "$FOLDER/run/$1.pid" ] && kill -0 "$(cat "$FOLDER/run/$1.pid")" 2>/dev/null; }
+alive() { # by its process id, which may be another process's by now
+  [ -s "$FOLDER/run/$1.pid" ] && [ "$(cat "/proc/$(cat "$FOLDER/run/$1.pid")/comm" 2>/dev/null)" = "${1%%.*}" ]
+}
 wait_for() {
-  for _ in $(seq 300); do "$@" >/dev/null 2>&1 && return; sleep .1; done
+  for _ in $(seq 1200); do "$@" >/dev/null 2>&1 && return; sleep .1; done
   fail "SLURM did not start: $*; see $FOLDER/log"
 }
 # What a job leaves behind dies with it, as on a real cluster. linuxproc cannot do that, but works in every container.

@@ -16,6 +16,7 @@ from babelmill.status import tail
 
 LINES = 5  # of a failed job's log
 PATIENCE = 120  # seconds for cancelled jobs to end
+SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # by show-failed-logs
 
 
 @dataclass
@@ -58,6 +59,7 @@ def failures(logs: list[str]) -> list[Failure]:
     """The jobs that failed for good, from Snakemake's logs of this run: those whose outputs are still not there."""
     found: dict[str, Failure] = {}
     said = "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs)
+    said = SHOWN_LOG.sub("", said)  # the Snakemake inside of a SLURM job has told of the same failure there
     for rule, text in re.findall(r"^Error in rule (\w+):\n((?: {4}.*\n)*)", said, re.MULTILINE):
         values = dict(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE))
         output = values.get("output", "").split(", ")[0]

@@ -1,0 +1,223 @@
+"""A real SLURM for the tests (see up.sh), and the workflow started on it.
+
+There is one cluster a machine, so the tests of this folder run one after another, in one process.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+
+from conftest import ROOT, Workspace
+
+HERE = Path(__file__).parent
+PATIENCE = 1100  # seconds until a test gives up waiting; pytest-timeout may be faster
+# Snakemake whose executor asks for the states of its jobs every second, not ever more seldom, up to minutes.
+SNAKEMAKE = """
+import sys
+from snakemake.cli import main
+from snakemake_executor_plugin_slurm import Executor
+Executor.next_seconds_between_status_checks = property(lambda self: 1, lambda self, seconds: None)
+sys.exit(main())
+"""
+
+
+@dataclass
+class Job:
+    """A line of squeue or sacct."""
+
+    number: str
+    state: str
+    node: str
+    partition: str
+    comment: str
+
+
+class Cluster:
+    """What the tests ask of SLURM and do to it."""
+
+    @staticmethod
+    def ask(*command) -> str:
+        return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout
+
+    @staticmethod
+    def wait(what: str, condition):
+        """The first true value of `condition`."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.2)
+        raise AssertionError(f"waited in vain for {what}")
+
+    def training(self, workspace: Workspace, model: str) -> "Training":
+        return Training(workspace, model, self)
+
+    def queue(self, name: str = "") -> list[Job]:
+        """Jobs that are not over, of one stage and model (`train_wildcards_eng`) or all."""
+        lines = self.ask("squeue", "--noheader", "--format", "%i|%T|%N|%P|%k").splitlines()
+        return [job for job in (Job(*line.split("|", 4)) for line in lines) if name in job.comment]
+
+    def running(self, name: str) -> Job | None:
+        return next((job for job in self.queue(name) if job.state == "RUNNING"), None)
+
+    def limit(self, number: str, minutes: int) -> None:
+        self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
+
+    def seconds_left(self, number: str) -> float:
+        """Of a running job's time; 0 if it is not running."""
+        left = self.ask("squeue", "-h", "-t", "running", "-j", number, "-o", "%L").strip()
+        minutes, _, seconds = left.rpartition(":")
+        return 60 * int(minutes.rpartition(":")[2] or 0) + int(seconds) if seconds.isdigit() else 0
+
+    def history(self, name: str = "") -> list[dict]:
+        """All jobs with all their runs, oldest first."""
+        fields = [
+            "JobIDRaw",
+            "State",
+            "NodeList",
+            "Partition",
+            "Comment",
+            "TimelimitRaw",
+            "AllocTRES",
+            "ReqCPUS",
+            "NNodes",
+        ]
+        lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "today", "-o", ",".join(fields)).splitlines()
+        return [
+            row for row in (dict(zip(fields, line.split("|"), strict=True)) for line in lines) if name in row["Comment"]
+        ]
+
+    def urgent(self, node: str) -> None:
+        """A short job of the preempting partition that wants all of a node."""
+        self.ask("sbatch", "-p", "urgent", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
+
+    def kill_node(self, node: str) -> None:
+        """As if its power were gone: its slurmd and everything that runs there. (A node is a UTS namespace.)"""
+        folder = Path(os.environ.get("SLURM_FOLDER", Path(tempfile.gettempdir(), "babelmill-slurm")))
+        daemon = int((folder / f"run/slurmd.{node}.pid").read_text())
+        mine = os.readlink(f"/proc/{daemon}/ns/uts")
+        assert mine != os.readlink("/proc/self/ns/uts")
+        for process in [psutil.Process(daemon), *psutil.process_iter()]:
+            try:
+                if os.readlink(f"/proc/{process.pid}/ns/uts") == mine:
+                    process.kill()
+            except (OSError, psutil.NoSuchProcess):
+                continue
+
+    def up(self) -> None:
+        done = subprocess.run([HERE / "up.sh"], capture_output=True, text=True)
+        if done.returncode:
+            pytest.fail(done.stderr.strip(), pytrace=False)
+
+    def down(self) -> None:
+        subprocess.run([HERE / "down.sh"], capture_output=True, check=True)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    with FileLock(Path(tempfile.gettempdir(), "babelmill-slurm.lock")):
+        cluster = Cluster()
+        cluster.down()  # of tests that were killed
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
+class Run:
+    """Snakemake with a profile, in the background."""
+
+    def __init__(self, workspace: Workspace, *arguments, profile="slurm"):
+        profile = profile if isinstance(profile, Path) else ROOT / "profiles" / profile
+        command = [sys.executable, "-c", SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--profile", profile]
+        command += ["--slurm-init-seconds-before-status-checks", "1", *arguments]
+        self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
+        with open(self.output, "w") as file:
+            self.process = subprocess.Popen(
+                [*map(str, command)], cwd=workspace.path, stdout=file, stderr=file, start_new_session=True
+            )
+
+    @property
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def finish(self) -> int:
+        """Wait for its end; the exit code."""
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End it as a crash of the login node would."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture
+def start(cluster):
+    """Start Snakemake on the cluster; whatever happens, nothing of it is left when the test ends."""
+    runs = []
+
+    def start(*arguments, **options) -> Run:
+        runs.append(Run(*arguments, **options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.kill()
+    for job in cluster.queue():
+        subprocess.run(["scancel", "--full", job.number])
+    cluster.wait("an empty queue", lambda: not cluster.queue())
+
+
+class Training:
+    """A training job as it goes on: what its files say, and its processes."""
+
+    def __init__(self, workspace: Workspace, model: str, cluster: Cluster):
+        self.path, self.model, self.name, self.cluster = workspace.path, model, f"rule_train_wildcards_{model}", cluster
+
+    @property
+    def job(self) -> Job | None:
+        return self.cluster.running(self.name)
+
+    @property
+    def metrics(self) -> list[dict]:
+        """Of the run that was begun last."""
+        begun = (self.path / "results/checkpoints" / self.model).glob("*/attempt.json")
+        path = max(begun, key=lambda path: path.stat().st_mtime).parent / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+    @property
+    def step(self) -> int:
+        """Steps done of a run that has begun on the cluster."""
+        return self.metrics[-1]["step"] if "parameters, " in self.said and self.metrics else 0
+
+    @property
+    def said(self) -> str:
+        """What all jobs of this training said."""
+        logs = sorted((self.path / f".snakemake/slurm_logs/rule_train/{self.model}").glob("*.log"))
+        return "".join(log.read_text() for log in logs)
+
+    def signal(self, number: int) -> None:
+        """To the processes that train, not to what started them."""
+        for process in psutil.process_iter(["cmdline"]):
+            command = process.info["cmdline"] or []
+            if "-u" in command and f"results/settings/{self.model}/train.json" in command and self._ours(process):
+                process.send_signal(number)
+
+    def _ours(self, process) -> bool:
+        try:
+            return Path(process.cwd()) == self.path
+        except psutil.Error:
+            return False

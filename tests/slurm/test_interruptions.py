@@ -1,0 +1,124 @@
+"""Training that is preempted, reaches its time limit or loses its node goes on without a human, as if undisturbed."""
+
+import copy
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from babelmill.files import sha256
+from conftest import SMALL, Workspace
+
+pytest_plugins = ["slurm_cluster"]
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
+
+STEPS = 400
+THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere, and jobs find room beside each other
+
+
+def long_run() -> dict:
+    """Two processes, and hardly a checkpoint but those that are saved on leaving."""
+    values = copy.deepcopy(SMALL)
+    values["train"]["max_steps"] = STEPS
+    values["run"] = {"log_every": 1, "checkpoint_every": 150, "validate_every": 0}
+    return values | {"resources": {"gpus": 2}}
+
+
+def weights(workspace: Workspace, model: str) -> list[str]:
+    return [sha256(workspace.path / f"results/models/{model}/{name}.safetensors") for name in ("model", "ema")]
+
+
+def assert_undisturbed(cluster, workspace: Workspace, calm: Workspace, model: str) -> None:
+    """Bit for bit the weights of the run that nothing disturbed, and every step logged once."""
+    assert weights(workspace, model) == weights(calm, model)
+    lines = [(line["kind"], line["step"]) for line in cluster.training(workspace, model).metrics]
+    assert sorted(lines) == [("train", step) for step in range(1, STEPS + 1)] + [("validation", STEPS)]
+
+
+@pytest.fixture
+def calm(built, tmp_path_factory):
+    """The same runs, undisturbed and without SLURM, in a folder beside; the test waits for it when it needs it."""
+    path = tmp_path_factory.mktemp("calm") / "work"
+    shutil.copytree(built, path, symlinks=True)
+    workspace = Workspace(path)
+    workspace.configure(long_run())
+    command = workspace.command("results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
+    command[command.index("gpu=0")], command[command.index("--cores") + 1] = "gpu=2", "2"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        workspace.finish = lambda: process.wait(600)
+        yield workspace
+
+
+def preempted_and_then_without_node(training, cluster):
+    """A story told in steps: what the training suffers, one thing after another."""
+    while not training.job or training.step < 20:
+        yield
+    training.signal(signal.SIGSTOP)  # so that it does not go far before SLURM has decided
+    before = training.step
+    cluster.urgent(training.job.node)
+    while training.job:
+        yield
+    training.signal(signal.SIGCONT)
+    while not training.job or training.step < before + 20:
+        yield
+    went_on = int(re.findall(r"going on after step (\d+)", training.said)[-1])
+    assert before <= went_on <= before + 5, "it left with a checkpoint as soon as it heard"
+    training.signal(signal.SIGSTOP)
+    node = training.job.node
+    cluster.kill_node(node)
+    while not training.job or training.job.node == node:
+        yield
+    cluster.up()
+
+
+def stopped_by_its_time_limit(training, cluster, times):
+    """Whenever it has begun, it is held up until its minute is nearly over; two minutes where it is slow to begin."""
+    begun, minutes = 0, 1
+    while not training.job:
+        yield
+    job = training.job.number
+    cluster.limit(job, minutes)
+    while training.said.count("the allocation ends soon") < times:
+        yield
+        if training.said.count("parameters, ") > begun and training.job:
+            begun += 1
+            first = training.step
+            while training.job and training.step < first + 10:
+                yield
+            training.signal(signal.SIGSTOP)
+            while cluster.seconds_left(job) > 29:
+                yield
+            training.signal(signal.SIGCONT)
+        elif training.job and minutes == 1 and cluster.seconds_left(job) < 36:
+            minutes = 2
+            cluster.limit(job, minutes)
+    cluster.limit(job, 30)
+
+
+@pytest.mark.timeout(1200)  # it waits for time limits, which SLURM counts in minutes
+def test_interrupted_in_every_way(workspace, calm, cluster, start):
+    workspace.configure(long_run())
+    run = start(workspace, "results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
+    eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
+    stories = [preempted_and_then_without_node(eng, cluster), stopped_by_its_time_limit(deu, cluster, 2)]
+
+    def all_told() -> bool:
+        assert run.process.poll() is None, run.said
+        for story in list(stories):
+            try:
+                next(story)
+            except StopIteration:
+                stories.remove(story)
+        return not stories
+
+    cluster.wait("the interruptions", all_told)
+    assert run.finish() == 0, run.said
+    assert len(set(re.findall(r"submitted with SLURM jobid (\d+)", run.said))) == 2, "SLURM brings the same jobs back"
+    assert calm.finish() == 0
+    assert_undisturbed(cluster, workspace, calm, "eng")
+    assert_undisturbed(cluster, workspace, calm, "deu")
+    ends = [row["State"] for row in cluster.history("train_wildcards_eng")]
+    assert ends == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
+    assert re.search(r"2 x cpu; going on after step", eng.said)

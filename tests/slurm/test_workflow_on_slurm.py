@@ -1,0 +1,119 @@
+"""The whole workflow on a cluster: what each job asks for, several nodes, failures, a crash of the login node."""
+
+import copy
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from conftest import ROOT, SMALL, Workspace, write_texts
+
+pytest_plugins = ["slurm_cluster"]
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
+
+TWO = SMALL | {"resources": {"gpus": 2}}
+
+
+def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start):
+    """One model is converted; of the two others, one cannot have a tokenizer and one is cancelled while it trains."""
+    workspace = Workspace(tmp_path)
+    endless = SMALL["train"] | {"max_steps": 1_000_000}
+    models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}, "deu": {"train": endless}}
+    workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}})
+    for language in ("eng", "deu"):
+        write_texts(tmp_path / "texts" / language, language)
+    run = start(workspace, "mine", "--retries", "0")
+    cancelled = cluster.training(workspace, "deu")
+    cluster.wait("training", lambda: cancelled.step > 0)
+    status = workspace.python("-m", "babelmill.status", "deu").stdout.splitlines()[1]
+    assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{cancelled.job.number} on n\d$", status)
+    cluster.ask("scancel", cancelled.job.number)
+    assert run.finish() == 1
+
+    summary = run.said[run.said.rindex("1 of 3 models converted, 2 jobs failed:") :]
+    assert re.search(
+        r"tokenizer greedy: SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
+        summary,
+    )
+    assert re.search(r"train deu: SLURM-job \d+ CANCELLED\n +logs/train/deu.log:\n", summary)
+    assert "received SIGTERM" in cancelled.said + (tmp_path / "logs/train/deu.log").read_text()
+    assert (tmp_path / "converted/eng/manifest.json").is_file()
+    assert "2 x cpu" in cluster.training(workspace, "eng").said
+    assert "No such file" not in summary
+
+    profile = yaml.safe_load((ROOT / "profiles/slurm/profile.yaml").read_text())
+    asked = {row["Comment"].split("_")[1]: row for row in cluster.history() if row["Comment"].endswith("_eng")}
+    assert set(asked) == {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"}
+    for rule, row in asked.items():
+        wanted = profile["default-resources"] | profile["set-resources"][rule]
+        assert row["Partition"] == wanted["slurm_partition"]
+        assert int(row["TimelimitRaw"]) == int(str(wanted["runtime"]).split(" *")[0])
+        assert f"mem={int(wanted['mem_mb'].split(' *')[0])}M" in row["AllocTRES"].replace("G", "000M")
+        gpus = {"train": 2, "evaluate": 1}.get(rule)
+        assert (f"gres/gpu={gpus}" in row["AllocTRES"]) if gpus else ("gpu" not in row["AllocTRES"])
+        assert row["NNodes"] == "1"
+
+
+def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
+    """The shipped profile, with two GPUs a node instead of four; the weights are those of the `built` fixture."""
+    alone = {name: load_file(workspace.path / f"results/models/eng/{name}.safetensors") for name in ("model", "ema")}
+    for folder in ("results/models/eng", "results/checkpoints/eng"):
+        subprocess.run(["rm", "-r", workspace.path / folder], check=True)
+    text = (ROOT / "profiles/slurm-multinode/profile.yaml").read_text()
+    text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
+    (workspace.path / "profile.yaml").write_text(text)
+    run = start(workspace, "results/models/eng/manifest.json", profile=workspace.path)
+    assert run.finish() == 0, run.said
+    assert "4 x cpu" in cluster.training(workspace, "eng").said
+    (row,) = cluster.history("train_wildcards_eng")[-1:]
+    assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
+    for name, weights in alone.items():
+        together = load_file(workspace.path / f"results/models/eng/{name}.safetensors")
+        assert all((weights[key] - together[key]).abs().max() < 1e-5 for key in weights | together)
+
+
+def test_a_crash_of_the_login_node(workspace, cluster, start):
+    """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
+    values = copy.deepcopy(TWO)
+    values["train"]["max_steps"] = 300
+    values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
+    workspace.configure(values)
+    target = "results/models/eng/manifest.json"
+    first, training = start(workspace, target), cluster.training(workspace, "eng")
+    cluster.wait("training", lambda: training.step >= 20)
+    training.signal(signal.SIGSTOP)
+    job, step = training.job, training.step
+
+    second = start(workspace, target)
+    assert second.finish() == 1
+    assert "Directory cannot be locked" in second.said
+
+    settings = "results/settings/eng"
+    arguments = ["--settings", f"{settings}/train.json", "--run", f"{settings}/run.json"]
+    arguments += ["--tokenizer", "results/tokenizers/eng", "--shards", "results/shards/eng/eng"]
+    arguments += ["--checkpoints", "results/checkpoints/eng", "--out", "results/models/eng"]
+    refused = workspace.python("-m", "babelmill.train", *arguments)
+    assert refused.returncode == 1
+    assert (
+        "another training run is writing here" in refused.stderr
+        and f"on {job.node}, job {job.number}" in refused.stderr
+    )
+
+    first.kill()
+    assert training.job == job, "nobody has told SLURM"
+    unlock = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--unlock"]
+    subprocess.run(unlock, cwd=workspace.path, check=True, capture_output=True)
+    third = start(workspace, target)
+    cluster.wait("the end of the job", lambda: not training.job or training.job.number != job.number)
+    training.signal(signal.SIGCONT)
+    assert third.finish() == 0, third.said
+    assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.said
+    went_on = int(re.search(r"going on after step (\d+)", training.said)[1])
+    assert step <= went_on <= step + 5
+    lines = [json.dumps([line["kind"], line["step"]]) for line in training.metrics]
+    assert len(lines) == len(set(lines)) == 301
