@@ -18,6 +18,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/export.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/convert.smk"
+include: "workflow/rules/publish.smk"
 include: "workflow/rules/ending.smk"
 
 

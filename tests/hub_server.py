@@ -1,4 +1,4 @@
-"""A Hugging Face Hub on this machine, for tests: the endpoints that the real client asks for when it downloads.
+"""A Hugging Face Hub on this machine, for tests: the endpoints that the real client asks for.
 
     with HubServer() as hub:
         commit = hub.commit("datasets/org/name", {"data/train.jsonl": b"..."})
@@ -6,6 +6,7 @@
 
 Files of `LFS` suffixes are served as the Hub serves large files: the resolve endpoint redirects to another path (the
 CDN's), which knows ranges and sees no token. `hub.faults` breaks answers on purpose, `hub.log` holds every request.
+Uploads (`hub_uploads.py`) change the state, and are refused where anything about them is wrong.
 """
 
 import dataclasses
@@ -14,17 +15,23 @@ import json
 import re
 import threading
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
+from pathlib import PurePosixPath
+from typing import Literal
 
-LFS = (".parquet", ".zst", ".gz")
+from hub_uploads import Refused, Uploads, git_oid
+
+LFS = (".parquet", ".zst", ".gz", ".safetensors")
 
 
 @dataclasses.dataclass
 class Fault:
     """What goes wrong for requests `METHOD path` that match `pattern`: the first `times` of them.
 
-    `status` answers with that code; `cut` closes the connection after so many bytes of the body; `garbage` sends other
-    bytes of the same length.
+    `status` answers with that code, and `body`; `cut` closes the connection after so many bytes of the body; `garbage`
+    sends other bytes of the same length; `drop` closes the connection without an answer, in the middle of the request's
+    body and before it took effect, or after it did; `meanwhile` is called before the request is answered as usual.
     """
 
     pattern: str
@@ -32,24 +39,39 @@ class Fault:
     status: int | None = None
     cut: int | None = None
     garbage: bool = False
+    drop: Literal["before", "after"] | None = None
+    body: bytes = b'{"error": "broken on purpose"}'
+    meanwhile: Callable[[], object] | None = None
 
 
 @dataclasses.dataclass
 class Repository:
-    """Commits (revision -> files) and branches of a repository, and who may read it."""
+    """Commits (revision -> files) and branches of a repository, and who may read it.
+
+    `objects` is its storage of large files by sha256, `history` what each uploaded commit said.
+    """
 
     commits: dict[str, dict[str, bytes]] = dataclasses.field(default_factory=dict)
     branches: dict[str, str] = dataclasses.field(default_factory=dict)
+    objects: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    history: list[dict] = dataclasses.field(default_factory=list)
     private: bool = False
     gated: bool = False
 
 
 class HubServer:
-    """Serves repositories under `url` until the `with` block ends. `tokens` are those it accepts."""
+    """Serves repositories under `url` until the `with` block ends.
+
+    `tokens` are those it accepts, of the account `ada`, which may write to what is ada's and lab's; those in `readers`
+    may not write at all.
+    """
 
     def __init__(self):
         self.repositories: dict[str, Repository] = {}
         self.tokens = {"hf_good"}
+        self.readers: set[str] = set()
+        self.namespaces = ("ada", "lab")
+        self.lock = threading.Lock()
         self.faults: list[Fault] = []
         self.log: list[str] = []
         self.tokens_seen: list[tuple[str, str | None]] = []
@@ -77,6 +99,7 @@ class HubServer:
         repository = self.repositories.setdefault(name, Repository())
         for key, value in access.items():
             setattr(repository, key, value)
+        repository.objects |= {hashlib.sha256(data).hexdigest(): data for data in files.values()}
         state = sorted((path, hashlib.sha256(data).hexdigest()) for path, data in files.items())
         commit = hashlib.sha1(json.dumps([state, len(repository.commits)]).encode()).hexdigest()
         repository.commits[commit] = dict(files)
@@ -88,14 +111,11 @@ class HubServer:
         return sum(re.search(pattern, line) is not None for line in self.log)
 
 
-def git_oid(data: bytes) -> str:
-    """The git object id of a file."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Uploads):
     hub: HubServer
     protocol_version = "HTTP/1.1"
+    lfs = LFS
+    answers = True
 
     def log_message(self, *_):
         pass
@@ -104,6 +124,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer()
 
     def do_GET(self):
+        self.answer()
+
+    def do_POST(self):
+        self.answer()
+
+    def do_PUT(self):
         self.answer()
 
     def answer(self):
@@ -116,8 +142,21 @@ class _Handler(BaseHTTPRequestHandler):
         fault = next((f for f in self.hub.faults if f.times > 0 and re.search(f.pattern, line)), None)
         if fault:
             fault.times -= 1
-            if fault.status:
-                return self.send(fault.status, b'{"error": "broken on purpose"}')
+            if fault.drop == "before":
+                self.rfile.read(int(self.headers.get("content-length") or 0) // 2)
+                self.close_connection = True
+                return None
+            self.answers = fault.drop != "after"
+            if fault.meanwhile:
+                fault.meanwhile()
+        body = self.read_body()
+        if fault and fault.status:
+            return self.send(fault.status, fault.body)
+        if self.command in ("POST", "PUT") or path == "/api/whoami-v2":
+            try:
+                return self.send_json(self.upload(path, token, body))
+            except Refused as refused:
+                return self.send(refused.status, refused.body, refused.headers)
         if found := re.fullmatch(r"/cdn/([0-9a-f]{64})", path):
             data = next(
                 data
@@ -168,14 +207,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_info(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
         siblings = [{"rfilename": file} for file in sorted(files)]
-        self.send_json({"id": asked["name"], "sha": commit, "private": False, "siblings": siblings, "tags": []})
+        private = self.hub.repositories[f"{asked['kind']}/{asked['name']}"].private
+        self.send_json({"id": asked["name"], "sha": commit, "private": private, "siblings": siblings, "tags": []})
 
     def send_tree(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
-        """The listing, 10 files a page."""
+        """The listing, 10 entries a page, folders too."""
         start = int(dict(urllib.parse.parse_qsl(query)).get("cursor", 0))
-        names = sorted(files)
+        folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents} - {"."}
+        names = sorted([*files, *folders])
         entries = []
         for name in names[start : start + 10]:
+            if name in folders:
+                entries.append({"type": "directory", "path": name, "size": 0, "oid": git_oid(name.encode())})
+                continue
             entry = {"type": "file", "path": name, "size": len(files[name]), "oid": git_oid(files[name])}
             if name.endswith(LFS):
                 digest = hashlib.sha256(files[name]).hexdigest()
@@ -223,6 +267,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send(200, json.dumps(value).encode(), {"Content-Type": "application/json"} | (headers or {}))
 
     def send(self, status: int, body: bytes, headers: dict | None = None) -> None:
+        if not self.answers:
+            self.close_connection = True
+            return
         headers = {"Content-Length": str(len(body))} | (headers or {})
         self.send_response(status)
         for key, value in headers.items():

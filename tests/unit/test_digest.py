@@ -9,7 +9,7 @@ import pytest
 
 from babelmill import digest
 
-STAGES = ["download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
+STAGES = ["download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert", "publish"]
 
 
 def digests(package: Path) -> dict[str, str]:
@@ -54,6 +54,8 @@ SEVERAL = {
     "corpus/__init__.py": {"download", "corpus"},
     "corpus/formats.py": {"download", "corpus"},
     "revisions.py": {"download"},
+    "hub_client.py": {"download", "publish"},
+    "credentials.py": {"publish"},
     "documents.py": {"tokenizer", "shards", "evaluate"},
     "pieces.py": {"tokenizer", "shards", "evaluate"},
     "tokenizer_file.py": {"tokenizer", "shards", "evaluate"},

@@ -18,7 +18,7 @@ from hub_server import Fault, HubServer
 
 REPOSITORY = "BabyLM-community/babylm-eng"
 # Waiting between attempts is not what is tested.
-PROGRAM = "from babelmill import download; download.WAITS = {waits}; download.main()"
+PROGRAM = "from babelmill import download, hub_client; hub_client.WAITS = {waits}; download.main()"
 
 
 def parquet(texts) -> bytes:

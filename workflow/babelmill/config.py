@@ -45,6 +45,7 @@ MODEL_STAGES = {
     "export": ("export",),
     "evaluate": ("evaluation",),
     "convert": ("card",),
+    "publish": ("publish",),
 }
 STAGES = {**LANGUAGE_STAGES, **MODEL_STAGES}
 MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
@@ -253,6 +254,8 @@ class Configuration:
                 code: {"name": self.table[code].name, "tag": self.table[code].tag, "script": self.table[code].script}
                 for code in resolved.languages
             }
+        if stage == "publish":
+            values["repository"] = self._repository(resolved)
         return values
 
     def write_settings(self, name: str) -> None:
@@ -404,6 +407,17 @@ class Configuration:
         repository = corpus.hub.replace("{language}", code)
         commit = revisions.locked(code, repository, corpus.revision)
         return {"repository": repository, "revision": corpus.revision, "commit": commit}
+
+    @staticmethod
+    def _repository(resolved: Resolved) -> str:
+        """Where a model is published: `owner/name`; `{username}` stays in it if that is the token's own."""
+        publish, variants = resolved.sections["publish"], resolved.sections["export"].variants
+        return publish.repo_template.format(
+            username=publish.username or "{username}",
+            model=resolved.name,
+            causal_suffix="-causal" if resolved.sections["train"].objective == "causal" else "",
+            variant_suffix="-ema" if variants == ["ema"] else "",
+        )
 
     def _corpus_sources(self, resolved: Resolved) -> dict:
         corpus = resolved.sections["corpus"]

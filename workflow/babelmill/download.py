@@ -16,14 +16,11 @@ import argparse
 import contextlib
 import errno
 import glob
-import hashlib
 import logging
 import os
 import re
 import shutil
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import huggingface_hub
@@ -33,9 +30,9 @@ from huggingface_hub.utils import disable_progress_bars, httpx
 from babelmill import config, manifest, revisions, stage
 from babelmill.corpus.formats import FORMATS, split_name
 from babelmill.files import UserError, atomic_folder, sha256
+from babelmill.hub_client import git_oid, one_line, patiently
 
 log = logging.getLogger("babelmill.download")
-WAITS = (1, 4, 15, 30)  # seconds before each new attempt
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
@@ -53,35 +50,6 @@ def resolve(repository: str, revision: str) -> str:
             )
             return found.resolved
         return patiently(lambda: huggingface_hub.HfApi().dataset_info(repository, revision=revision).sha)
-
-
-def patiently(ask: Callable):
-    """Call `ask`, again after a while where the failure may pass: no connection, 429, 5xx, a short answer."""
-    for wait in (*WAITS, None):
-        try:
-            return ask()
-        except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.TransportError, OSError) as error:
-            if wait is None or not may_pass(error):
-                raise
-            log.warning("%s; next attempt in %d s", one_line(error), wait)
-            time.sleep(wait)
-    return None
-
-
-def may_pass(error: BaseException) -> bool:
-    """Whether trying again makes sense."""
-    if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__:
-        return may_pass(error.__cause__)  # how the client reports that it could not ask
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return False
-    if isinstance(error, errors.HfHubHTTPError):
-        return error.response.status_code in (408, 429) or error.response.status_code >= 500
-    return isinstance(error, httpx.TransportError) or "Consistency check failed" in str(error)
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return next((line.strip() for line in str(error).split("\n") if line.strip()), type(error).__name__)
 
 
 @contextlib.contextmanager
@@ -191,8 +159,7 @@ def intact(path: Path) -> bool:
     if re.fullmatch(r"[0-9a-f]{64}", announced):
         return sha256(path) == announced
     if COMMIT.fullmatch(announced):
-        data = path.read_bytes()
-        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == announced
+        return git_oid(path) == announced
     return True  # a cache without links, on a file system that has none
 
 

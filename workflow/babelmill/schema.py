@@ -39,6 +39,22 @@ def _budget(value: float | str | None) -> float | str | None:
     return f"{round(number)} {match[3] or 'words'}"
 
 
+REPO_FIELDS = ("username", "model", "causal_suffix", "variant_suffix")
+
+
+def _repo_template(text: str) -> str:
+    """`owner/name`, with fields in braces."""
+    name = text
+    for field in REPO_FIELDS:
+        name = name.replace(f"{{{field}}}", "x")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII):
+        raise ValueError(
+            f"owner/name with the fields {', '.join(f'{{{field}}}' for field in REPO_FIELDS)} is allowed, of letters,"
+            " digits, dots, hyphens and underscores"
+        )
+    return text
+
+
 class Section(BaseModel):
     """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
 
@@ -196,6 +212,14 @@ class Card(Section):
     description: str
 
 
+class Publish(Section):
+    """The repository on the Hugging Face Hub."""
+
+    username: str | None
+    repo_template: Annotated[str, AfterValidator(_repo_template)]
+    private: bool
+
+
 class Run(Section):
     """How a training run is looked after. Changing these never repeats a run."""
 
@@ -221,6 +245,7 @@ SECTIONS: dict[str, type[Section]] = {
     "export": Export,
     "evaluation": Evaluation,
     "card": Card,
+    "publish": Publish,
     "run": Run,
     "resources": Resources,
 }
@@ -249,6 +274,7 @@ class ModelEntry(Section):
     export: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     card: dict[str, Any] = {}
+    publish: dict[str, Any] = {}
     run: dict[str, Any] = {}
     resources: dict[str, Any] = {}
 

@@ -24,6 +24,7 @@ shell.prefix(
 )
 
 from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES, SETTINGS, STAGES, Configuration, read_yaml
+from babelmill.credentials import hub_token
 from babelmill.files import UserError
 
 
@@ -46,7 +47,8 @@ def load_configuration():
     files = [path for path in ["config/config.yaml", *map(str, command_line.configfiles or [])] if Path(path).exists()]
     sources = [(path, read_yaml(path)) for path in files]
     configuration = Configuration([*sources, ("--config", dict(command_line.config or {}))], Path(workflow.basedir))
-    if taken := configuration.top.batches.keys() & {*STAGES, "all"}:
+    rules = {*STAGES, "all", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
+    if taken := configuration.top.batches.keys() & rules:
         raise UserError(
             f"{configuration.origin('batches')}: batches.{min(taken)}: a rule has this name, choose another"
         )
@@ -89,7 +91,7 @@ def made_with(wildcards):
     A stage that fails leaves no results. For Snakemake that is no reason to make an older converted model again: only
     the change of settings that made the stage run is one.
     """
-    model = [settings(stage)(wildcards) for stage in MODEL_STAGES if stage != "convert"]
+    model = [settings(stage)(wildcards) for stage in MODEL_STAGES if stage not in ("convert", "publish")]
     codes = CONFIG.languages_of(wildcards.model)
     return model + [settings("corpus")(SimpleNamespace(language=code)) for code in codes]
 
@@ -124,6 +126,13 @@ def shards_of_language(wildcards):
     )
 
 
+@one_line
+def converted_to_publish(wildcards):
+    """The deliverable of a model, if it can be published: what is lacking is said now, not after the training."""
+    hub_token()
+    return f"converted/{wildcards.model}"
+
+
 def gpus(wildcards):
     """GPUs of a training job: a function of the model's preset, or what the user said."""
     return CONFIG.model(wildcards.model).sections["resources"].gpus
@@ -142,6 +151,11 @@ def attempt_number(wildcards, attempt):
 def converted(models):
     """The deliverables of a list of models."""
     return expand("converted/{model}", model=models)
+
+
+def published(models):
+    """The receipts of a list of models."""
+    return expand("published/{model}.json", model=models)
 
 
 wildcard_constraints:

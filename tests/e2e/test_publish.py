@@ -1,0 +1,321 @@
+"""`published/{model}.json`: the workflow as users run it, against a Hub on this machine that breaks in all usual ways."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from babelmill import manifest
+from babelmill.files import read_json, sha256
+from conftest import Workspace
+from hub_server import Fault, HubServer
+from hub_uploads import ATTRIBUTES, git_oid
+
+TOKEN = "hf_CanaryThatMustStandNowhere4711"
+NAME = "models/ada/babybabellm-gptbert-eng"
+RECEIPT = "published/eng.json"
+LARGE = {"model.safetensors", "model.main.safetensors"}
+# Waiting between attempts is not what is tested.
+PROGRAM = "import sys; from babelmill import hub_client, publish; hub_client.WAITS = (0, 0, 0, 0); sys.exit(publish.main())"
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    with HubServer() as server:
+        server.tokens = {TOKEN}
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        yield server
+
+
+class Publisher(Workspace):
+    """A workspace whose commands must not show the token."""
+
+    def snakemake(self, *arguments, check=True):
+        done = super().snakemake(*arguments, check=check)
+        assert TOKEN not in done.stdout + done.stderr
+        return done
+
+    def publish(self, check=True):
+        """Run Snakemake for the receipt; what it wrote, or the one line of error."""
+        done = self.snakemake(RECEIPT, check=check)
+        if check:
+            return read_json(self.path / RECEIPT)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert not (self.path / RECEIPT).exists()
+        assert "Traceback" not in (self.path / "logs/publish/eng.log").read_text()
+        return (self.path / "logs/publish/eng.log").read_text().splitlines()[-1].partition("error: ")[2]
+
+    def stage(self):
+        """The stage by hand, without Snakemake and without waiting; the last line of its log."""
+        arguments = ["--settings", "results/settings/eng/publish.json", "--folder", "converted/eng", "--out", RECEIPT]
+        done = self.python("-c", PROGRAM, *arguments)
+        assert "Traceback" not in done.stderr and TOKEN not in done.stdout + done.stderr
+        return done.returncode, done.stderr.splitlines()[-1]
+
+    def settings(self, **publish):
+        values = yaml.safe_load(self.config_file.read_text())
+        self.configure(values | {"publish": publish})
+
+    def folder(self) -> dict[str, bytes]:
+        """What the repository must hold: the files of the manifest, and the manifest."""
+        names = [*manifest.verify(self.path / "converted/eng")["files"], manifest.NAME]
+        return {name: (self.path / "converted/eng" / name).read_bytes() for name in names}
+
+
+@pytest.fixture
+def work(workspace, tmp_path):
+    """After each test, the token stands in no file of the workspace or of the cache, and in no file's name."""
+    yield Publisher(workspace.path)
+    for path in tmp_path.rglob("*"):
+        assert TOKEN not in path.name
+        assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
+
+
+def content(hub, name=NAME) -> dict[str, bytes]:
+    repository = hub.repositories[name]
+    return repository.commits[repository.branches["main"]]
+
+
+def uploads(hub) -> int:
+    return hub.count("^PUT /storage")
+
+
+def test_one_commit_a_receipt_and_nothing_twice(hub, work):
+    receipt = work.publish()
+    repository = hub.repositories[NAME]
+    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
+    assert len(repository.history) == 1 and not repository.private
+    assert repository.history[0]["parent"] in repository.commits
+    assert set(receipt["files"]) == set(work.folder())
+    for name, digest in receipt["files"].items():
+        assert digest == sha256(work.path / "converted/eng" / name)
+    assert receipt["upstream"] == {"converted/eng": receipt["files"]["manifest.json"]}
+    assert receipt["repository"] == "ada/babybabellm-gptbert-eng"
+    assert receipt["commit"] == repository.history[0]["commit"]
+    assert work.would_run(targets=[RECEIPT]) == set()
+
+    hub.log.clear()
+    assert work.snakemake(RECEIPT, "--forcerun", "publish") and read_json(work.path / RECEIPT) == receipt
+    assert len(repository.history) == 1
+    assert hub.count("^(PUT|POST)") == 0
+
+
+def test_only_what_changed_is_committed(hub, work):
+    work.publish()
+    values = yaml.safe_load(work.config_file.read_text())
+    work.configure(values | {"card": {"description": "Another sentence."}})
+    assert work.would_run(targets=[RECEIPT]) == {("convert", "eng"), ("publish", "eng")}
+    hub.log.clear()
+    work.publish()
+    assert len(hub.repositories[NAME].history) == 2
+    assert sorted(hub.repositories[NAME].history[1]["changed"]) == ["README.md", "manifest.json"]
+    assert uploads(hub) == 0
+    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
+
+
+def test_visibility_and_owner(hub, work):
+    work.settings(private=True, username="lab", repo_template="{username}/my-{model}")
+    assert work.publish()["repository"] == "lab/my-eng"
+    repository = hub.repositories["models/lab/my-eng"]
+    assert repository.private
+    work.settings(private=False, username="lab", repo_template="{username}/my-{model}")
+    assert work.would_run(targets=[RECEIPT]) == {("publish", "eng")}
+    assert work.publish()["private"] is False
+    assert not repository.private and len(repository.history) == 1
+    assert hub.count("whoami") == 0
+
+
+# Each breaks one request of a first publication, once.
+FAULTS = {
+    "account 500": Fault("whoami", status=500),
+    "state 500": Fault(f"GET /api/{NAME}$", status=500),
+    "create 409": Fault("repos/create", status=409, body=b'{"error": "another conflicting operation"}'),
+    "create 500": Fault("repos/create", status=500),
+    "create cut, done": Fault("repos/create", drop="after"),
+    "card 502, a page": Fault("validate-yaml", status=502, body=b"<html>Bad gateway</html>"),
+    "preupload 500": Fault("preupload", status=500),
+    "upload 500": Fault("PUT /storage", status=500),
+    "upload cut": Fault("PUT /storage", drop="before"),
+    "upload cut, done": Fault("PUT /storage", drop="after"),
+    "upload not verified": Fault("objects/verify", status=500),
+    "commit 409": Fault("/commit/", status=409),
+    "commit 412": Fault("/commit/", status=412),
+    "commit 500": Fault("/commit/", status=500, times=2),
+    "commit cut": Fault("/commit/", drop="before"),
+    "commit cut, done": Fault("/commit/", drop="after"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_that_pass(hub, work, fault):
+    """The outcome is that of an undisturbed run: one commit, each large file once in the storage, a receipt."""
+    hub.faults.append(broken := FAULTS[fault])
+    receipt = work.publish()
+    assert broken.times == 0, "the fault did not come up"
+    repository = hub.repositories[NAME]
+    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
+    assert len(repository.history) == 1
+    assert receipt["commit"] == repository.history[0]["commit"]
+    assert hub.count("repos/create") <= 2 and uploads(hub) <= len(LARGE) + 1
+
+
+def test_a_fault_that_stays(hub, work):
+    """An error and no receipt; the next run uploads nothing again."""
+    hub.faults.append(Fault("/commit/", status=503, times=5))
+    work.snakemake(RECEIPT, "--dry-run")  # which writes the settings
+    code, line = work.stage()
+    assert code == 1 and "could not be published: 503 broken on purpose; run the same command again" in line
+    assert not (work.path / RECEIPT).exists() and hub.repositories[NAME].history == []
+    hub.log.clear()
+    assert work.stage()[0] == 0
+    assert uploads(hub) == 0 and len(hub.repositories[NAME].history) == 1
+
+
+def test_somebody_else_commits_meanwhile(hub, work):
+    """Their file stays, and ours go on top of it."""
+
+    def commit():
+        hub.commit(NAME, content(hub) | {"notes.md": b"by hand"})
+
+    hub.faults.append(Fault("/commit/", meanwhile=commit))
+    work.publish()
+    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES, "notes.md": b"by hand"}
+    assert hub.count("/commit/") == 2 and len(hub.repositories[NAME].history) == 1
+
+
+def test_what_is_no_longer_ours_is_deleted_and_what_never_was_stays(hub, work):
+    work.publish()
+    hub.commit(NAME, content(hub) | {"notes.md": b"by hand", "config.json": b"{}"})
+    path = work.path / "converted/eng/manifest.json"
+    values = json.loads(path.read_text())
+    del values["files"]["training_curve.png"]
+    path.write_text(json.dumps(values))
+    assert work.stage()[0] == 0
+    assert hub.repositories[NAME].history[-1]["deleted"] == ["training_curve.png"]
+    assert sorted(hub.repositories[NAME].history[-1]["changed"]) == ["config.json", "manifest.json"]
+    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES, "notes.md": b"by hand"}
+
+
+def test_a_repository_of_another_model_is_left_alone(hub, work):
+    work.settings(repo_template="{username}/one")
+    assert work.snakemake("published/deu.json")
+    before = dict(content(hub, "models/ada/one"))
+    assert "ada/one holds the model deu, not eng" in work.publish(check=False)
+    assert content(hub, "models/ada/one") == before
+
+
+def test_files_that_the_repository_ignores_are_missed(hub, work):
+    hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
+    assert "did not take training_curve.png: does a .gitignore" in work.publish(check=False)
+
+
+def test_a_hub_without_xet(hub, work, monkeypatch):
+    """hf_xet is installed, and the client gives up where the Hub has none of it."""
+    monkeypatch.delenv("HF_HUB_DISABLE_XET")
+    work.publish()
+    assert hub.count("xet-write-token") and uploads(hub) == len(LARGE)
+    assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES}
+
+
+def test_a_damaged_folder_is_not_published(hub, work):
+    path = work.path / "converted/eng/model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert "model.safetensors: damaged" in work.publish(check=False)
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("endpoint", ["whoami", "/commit/"])
+def test_a_token_that_is_not_accepted(hub, work, endpoint):
+    """Said at once, and once, in a line that does not repeat the token even where the Hub does."""
+    echo = json.dumps({"error": f"Invalid credentials: {TOKEN}"}).encode()
+    hub.faults.append(Fault(endpoint, status=401, body=echo, times=99))
+    line = work.publish(check=False)
+    assert line.startswith(f"{hub.url} does not accept the token in HF_TOKEN (401 Invalid credentials: <HF_TOKEN>)")
+    assert hub.count(endpoint) == 1
+
+
+def test_a_token_that_may_only_read(hub, work):
+    hub.readers.add(TOKEN)
+    line = work.publish(check=False)
+    assert "may not write to the repository ada/babybabellm-gptbert-eng" in line and "write permission" in line
+    assert hub.count("repos/create") == 1 and NAME not in hub.repositories
+
+
+def test_somebody_elses_account(hub, work):
+    work.settings(username="bob")
+    line = work.publish(check=False)
+    assert "bob/babybabellm-gptbert-eng" in line and "publish.username" in line
+    assert hub.count("repos/create") == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"HF_TOKEN": ""}, "HF_TOKEN"),
+        ({"HF_TOKEN": f"{TOKEN[:9]}\n{TOKEN[9:]}"}, "white space"),
+        ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_what_is_lacking_is_said_before_anything_runs(hub, tmp_path, monkeypatch, environment, words, options):
+    """Of a model that has yet to be trained, for the receipt and for a batch of them."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    fresh = Publisher(tmp_path / "fresh")
+    fresh.configure({"corpus": {"builtin": "python-docs"}, "batches": {"mine": ["eng", "deu"]}})
+    done = fresh.snakemake("publish_mine" if options else RECEIPT, *options, check=False)
+    assert done.returncode == 1
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and words in lines[0], done.stdout + done.stderr
+    assert TOKEN[9:] not in done.stdout + done.stderr
+    assert not (fresh.path / "results/corpora").exists() and hub.log == []
+
+
+def test_without_a_token_everything_else_runs(hub, work, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    assert work.would_run() == set()
+
+
+LOAD = """
+import sys
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+for variant in (None, "main"):
+    places = sys.argv[1:]
+    texts = [AutoTokenizer.from_pretrained(place, trust_remote_code=True)("The quick fox", return_tensors="pt")
+             for place in places]
+    models = [AutoModelForMaskedLM.from_pretrained(place, variant=variant, trust_remote_code=True) for place in places]
+    hub, local = (model(**text).logits for model, text in zip(models, texts, strict=True))
+    assert (hub == local).all()
+print("equal")
+"""
+
+
+def test_it_loads_from_the_repository(hub, work):
+    """Both variants, by name, in a fresh process: the logits are those of the folder."""
+    work.settings(private=True)
+    repository = work.publish()["repository"]
+    done = work.python("-c", LOAD, repository, "converted/eng")
+    assert done.stdout.strip() == "equal", done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, repository, "converted/eng"],
+        cwd=work.path,
+        env={**os.environ, "HF_TOKEN": "", "HF_HOME": str(work.path / "other")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, "a private repository was given to somebody without a token"
+
+
+def test_large_files_are_those_of_the_test(hub, work):
+    """What the other tests count."""
+    work.publish()
+    assert {name for name in content(hub) if name.endswith(".safetensors")} == LARGE
+    assert git_oid(content(hub)[".gitattributes"]) == git_oid(ATTRIBUTES)

@@ -1,0 +1,211 @@
+"""The part of the test Hub that is written to: accounts, repositories, large files, commits.
+
+It is stricter than the Hub: whatever a client gets wrong is refused, so that tests notice.
+"""
+
+import base64
+import binascii
+import fnmatch
+import hashlib
+import hmac
+import json
+import re
+from http.server import BaseHTTPRequestHandler
+
+import yaml
+
+ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"  # what the Hub puts into a new repository
+SECRET = b"of the storage's signed addresses"
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, message: str, code: str | None = None, **more):
+        self.status = status
+        self.body = json.dumps({"error": message} | more).encode()
+        self.headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
+
+
+def expect(true, message: str) -> None:
+    """Refuse a request that is not as it must be."""
+    if not true:
+        raise Refused(400, message)
+
+
+def git_oid(data: bytes) -> str:
+    """The git object id of a file."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def check_card(text: str) -> None:
+    """The front matter of a README.md."""
+    found = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    expect(found, "README.md has no front matter")
+    values = yaml.safe_load(found[1])
+    expect(isinstance(values, dict) and isinstance(values.get("license"), str), "no license in README.md")
+
+
+class Uploads(BaseHTTPRequestHandler):
+    """Endpoints that need a token that may write; `hub` is the server."""
+
+    def read_body(self) -> bytes:
+        """What the client sent, at once or in chunks."""
+        if self.headers.get("transfer-encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def upload(self, path: str, token: str | None, body: bytes):
+        """The answer to a request that writes, as JSON; Refused."""
+        path, _, query = path.partition("?")
+        if found := re.fullmatch(r"/storage/([^/]+/[^/]+)/([0-9a-f]{64})", path):
+            expect(self.command == "PUT" and token is None, "the storage must not see the token")
+            return self.store(*found.groups(), query, body)
+        if token not in self.hub.tokens:
+            raise Refused(401, "Invalid credentials in Authorization header")
+        if path == "/api/whoami-v2":
+            return {"type": "user", "name": "ada", "orgs": [{"name": "lab"}]}
+        if token in self.hub.readers:
+            raise Refused(403, "Your token has no permission to write")
+        for method, pattern, endpoint in (
+            ("POST", r"/api/repos/create", self.create),
+            ("POST", r"/api/validate-yaml", self.validate),
+            ("PUT", r"/api/(models/[^/]+/[^/]+)/settings", self.set_visibility),
+            ("POST", r"/api/(models/[^/]+/[^/]+)/preupload/main", self.preupload),
+            ("POST", r"/api/(models/[^/]+/[^/]+)/commit/main", self.take_commit),
+            ("POST", r"/([^/]+/[^/]+)\.git/info/lfs/objects/(batch|verify)", self.large_files),
+        ):
+            if self.command == method and (found := re.fullmatch(pattern, path)):
+                with self.hub.lock:
+                    return endpoint(body, *found.groups())
+        raise Refused(404, "no such endpoint")
+
+    def writable(self, name: str):
+        """A repository that the account may write to."""
+        if name.split("/")[1] not in self.hub.namespaces:
+            raise Refused(403, "You are not a member of this organisation")
+        if name not in self.hub.repositories:
+            raise Refused(404, "Repository not found", "RepoNotFound")
+        return self.hub.repositories[name]
+
+    def create(self, body: bytes):
+        asked = json.loads(body)
+        owner, name = asked["organization"] or "ada", asked["name"]
+        expect(asked.get("type", "model") == "model" and asked["visibility"] in ("public", "private"), "not a model")
+        url = f"{self.hub.url}/{owner}/{name}"
+        if owner not in self.hub.namespaces:
+            raise Refused(403, f"You don't have the rights to create a model under the namespace {owner}")
+        if f"models/{owner}/{name}" in self.hub.repositories:
+            raise Refused(409, "You already created this model repo", url=url)
+        self.hub.commit(
+            f"models/{owner}/{name}", {".gitattributes": ATTRIBUTES}, private=asked["visibility"] == "private"
+        )
+        return {"url": url, "name": f"{owner}/{name}", "id": "0"}
+
+    def set_visibility(self, body: bytes, name: str):
+        asked = json.loads(body)
+        expect(set(asked) == {"visibility"} and asked["visibility"] in ("public", "private"), "unknown settings")
+        self.writable(name).private = asked["visibility"] == "private"
+        return {}
+
+    def validate(self, body: bytes):
+        check_card(json.loads(body)["content"])
+        return {"errors": [], "warnings": []}
+
+    def preupload(self, body: bytes, name: str):
+        repository = self.writable(name)
+        files = repository.commits[repository.branches["main"]]
+        ignored = files.get(".gitignore", b"").decode().split()
+        answers = []
+        for asked in json.loads(body)["files"]:
+            path, sample = asked["path"], base64.b64decode(asked["sample"], validate=True)
+            expect(len(sample) == min(asked["size"], 512), "the sample is not the beginning of the file")
+            answer = {"path": path, "uploadMode": "lfs" if path.endswith(self.lfs) else "regular"}
+            answer["shouldIgnore"] = any(fnmatch.fnmatch(path, pattern) for pattern in ignored)
+            if path in files:
+                lfs = path.endswith(self.lfs)
+                answer["oid"] = hashlib.sha256(files[path]).hexdigest() if lfs else git_oid(files[path])
+            answers.append(answer)
+        return {"files": answers}
+
+    def large_files(self, body: bytes, name: str, action: str):
+        asked, objects = json.loads(body), self.writable(f"models/{name}").objects
+        if action == "verify":
+            data = objects.get(asked["oid"])
+            expect(data is not None and len(data) == asked["size"], "this object is not here")
+            return {}
+        expect(asked["operation"] == "upload" and asked["hash_algo"] == "sha256", "not an upload")
+        answers = []
+        for entry in asked["objects"]:
+            answer = {"oid": entry["oid"], "size": entry["size"]}
+            if entry["oid"] not in objects:
+                address = f"/storage/{name}/{entry['oid']}?size={entry['size']}"
+                answer["actions"] = {
+                    "upload": {"href": f"{self.hub.cdn}{address}&signature={sign(address)}"},
+                    "verify": {"href": f"{self.hub.url}/{name}.git/info/lfs/objects/verify"},
+                }
+            answers.append(answer)
+        return {"transfer": "basic", "objects": answers}
+
+    def store(self, name: str, digest: str, query: str, data: bytes):
+        size, _, signature = query.partition("&signature=")
+        expect(signature == sign(f"/storage/{name}/{digest}?{size}"), "the address is not signed by the Hub")
+        expect(size == f"size={len(data)}", "not as many bytes as announced")
+        expect(hashlib.sha256(data).hexdigest() == digest, "not the content that was announced")
+        with self.hub.lock:
+            self.hub.repositories[f"models/{name}"].objects[digest] = data
+        return {}
+
+    def take_commit(self, body: bytes, name: str):
+        """All of a commit or nothing."""
+        repository = self.writable(name)
+        head, *operations = [json.loads(line) for line in body.splitlines()]
+        expect(head["key"] == "header" and head["value"]["summary"], "a commit begins with its header")
+        parent = repository.branches["main"]
+        if head["value"].get("parentCommit", parent) != parent:
+            raise Refused(412, "A commit has happened since. Please refresh and try again.")
+        expect(operations, "nothing to commit")
+        files = dict(repository.commits[parent])
+        changed, deleted = [], []
+        for operation in operations:
+            value = operation["value"]
+            path = value["path"]
+            expect(path not in changed + deleted and ".." not in path, f"{path} twice, or no path")
+            if operation["key"] == "deletedFile":
+                if path not in files:
+                    raise Refused(404, "A file with this name doesn't exist", "EntryNotFound")
+                del files[path]
+                deleted.append(path)
+                continue
+            lfs = operation["key"] == "lfsFile"
+            expect(lfs == path.endswith(self.lfs), f"{path} is not uploaded as preupload said")
+            if lfs:
+                data = repository.objects.get(value["oid"])
+                expect(value["algo"] == "sha256" and data is not None, f"{path} has not been uploaded")
+                expect(len(data) == value["size"], f"{path} has another size")
+            else:
+                expect(operation["key"] == "file" and value["encoding"] == "base64", "unknown operation")
+                try:
+                    data = base64.b64decode(value["content"], validate=True)
+                except binascii.Error:
+                    raise Refused(400, f"{path} is not base64") from None
+            expect(files.get(path) != data, f"{path} has not changed")
+            files[path] = data
+            changed.append(path)
+        if "README.md" in changed:
+            check_card(files["README.md"].decode())
+        commit = self.hub.commit(name, files)
+        summary = head["value"]["summary"]
+        entry = {"commit": commit, "parent": parent, "summary": summary, "changed": changed, "deleted": deleted}
+        repository.history.append(entry)
+        return {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"}
+
+
+def sign(address: str) -> str:
+    """Only the Hub can make an address that its storage takes."""
+    return hmac.new(SECRET, address.encode(), "sha256").hexdigest()

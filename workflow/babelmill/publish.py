@@ -1,0 +1,208 @@
+"""Stage `publish`: a repository on the Hugging Face Hub becomes what `converted/{model}` is, in one commit.
+
+    HF_TOKEN=... python -m babelmill.publish --settings results/settings/eng/publish.json --folder converted/eng \\
+        --out published/eng.json
+
+What the repository has is compared with the folder's manifest, by hash. What differs is uploaded, files that an earlier
+commit of ours brought and the folder no longer has are deleted, and everything else in the repository stays. Where
+nothing differs there is no commit. Each attempt begins with this comparison, on top of the commit that it read: so
+an attempt whose answer was lost is not made twice, and nobody's commit in between is lost.
+
+`HF_ENDPOINT` means what it means to huggingface_hub. The token comes from `HF_TOKEN` alone.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import sys
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, errors
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import disable_progress_bars, httpx
+from huggingface_hub.utils._runtime import is_xet_available
+
+from babelmill import __version__, config, manifest, stage
+from babelmill.credentials import hub_token
+from babelmill.files import UserError, sha256, write_json
+from babelmill.hub_client import cause, git_oid, may_pass, one_line, patiently
+
+log = logging.getLogger("babelmill.publish")
+
+
+@contextlib.contextmanager
+def explained(repository: str):
+    """Turn what the client raises into one line that says what to do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        message = explanation(cause(error), repository)
+        if not message:
+            raise
+        raise UserError(message) from error
+
+
+def explanation(error: BaseException, repository: str) -> str | None:
+    """What happened and what to do, in one line; None if this is no error of the Hub or the network."""
+    where = f"the repository {repository} on {constants.ENDPOINT}"
+    match error:
+        case errors.HFValidationError():
+            return f"{repository!r} is no name of a repository: {one_line(error)}; correct publish.repo_template"
+        case errors.HfHubHTTPError() if error.response.status_code == 401:
+            return (
+                f"{constants.ENDPOINT} does not accept the token in HF_TOKEN ({one_line(error)}): it may have been"
+                f" deleted or have expired; make a new one that may write at {constants.ENDPOINT}/settings/tokens"
+            )
+        case errors.HfHubHTTPError() if error.response.status_code in (402, 403, 404):
+            return (
+                f"the token in HF_TOKEN may not write to {where} ({one_line(error)}): give it write permission, or set"
+                " publish.username to your account or an organisation of yours"
+            )
+        case errors.HfHubHTTPError() | httpx.TransportError() | json.JSONDecodeError():
+            return (
+                f"{where} could not be published: {one_line(error)}; run the same command again later, what has been"
+                " uploaded is not uploaded twice"
+            )
+        case ValueError() if "README.md" in str(error):
+            return f"{where} does not accept the model card: {' '.join(str(error).split())}"
+    return None
+
+
+def find_or_create(api: HfApi, repository: str, private: bool):
+    """The repository's state, after it was created and its visibility set where that is needed."""
+    try:
+        info = api.model_info(repository)
+    except errors.RepositoryNotFoundError as error:
+        if error.response.status_code != 404:
+            raise
+        api.create_repo(repository, private=private, exist_ok=True)
+        info = api.model_info(repository)
+    if info.private != private:
+        log.info("%s: made %s", repository, "private" if private else "public")
+        api.update_repo_settings(repository, private=private)
+    return info
+
+
+def listing(api: HfApi, repository: str, commit: str) -> dict[str, RepoFile]:
+    """The files of a repository at a commit."""
+    entries = api.list_repo_tree(repository, revision=commit, recursive=True)
+    return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
+
+
+def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -> list[str]:
+    """Which of the folder's files ({name: sha256}) the repository has not, or has otherwise."""
+
+    def same(name: str) -> bool:
+        entry = there.get(name)
+        if entry is None or entry.lfs:
+            return entry is not None and entry.lfs.sha256 == files[name]
+        return entry.size == (folder / name).stat().st_size and entry.blob_id == git_oid(folder / name)
+
+    return [name for name in files if not same(name)]
+
+
+def earlier_files(api: HfApi, repository: str, commit: str, there: dict[str, RepoFile], model: str) -> set[str]:
+    """The files that were published here before: those of the manifest that lies in the repository.
+
+    A UserError if they are another model's.
+    """
+    if manifest.NAME not in there:
+        return set()
+    path = api.hf_hub_download(repository, manifest.NAME, revision=commit)
+    try:
+        earlier = json.loads(Path(path).read_text(encoding="utf-8"))
+        name, files = earlier["name"], set(earlier["files"])
+    except (ValueError, KeyError, TypeError):
+        log.warning("%s: its manifest.json is not ours; none of its files is deleted", repository)
+        return set()
+    if name != model:
+        raise UserError(
+            f"the repository {repository} holds the model {name}, not {model}; give each model a repository of its own:"
+            " {model} in publish.repo_template"
+        )
+    return files
+
+
+def create_commit(api: HfApi, *args, **options):
+    """`api.create_commit`, which uploads through Xet wherever hf_xet is installed; without Xet where that fails.
+
+    A Hub may have no Xet, and a firewall may bar its servers. What hf_xet raises is Python's own.
+    """
+    try:
+        return api.create_commit(*args, **options)
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, errors.HfHubHTTPError) or not is_xet_available():
+            raise
+        log.warning("upload through Xet: %s; uploading without it", one_line(error))
+        constants.HF_HUB_DISABLE_XET = True
+    return api.create_commit(*args, **options)
+
+
+def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], settings) -> str:
+    """Bring the repository to the state of the folder; the commit at which it is there. Safe to repeat."""
+    head = find_or_create(api, repository, settings.publish.private).sha
+    there = listing(api, repository, head)
+    earlier = earlier_files(api, repository, head, there, settings.name)
+    changed = differing(files, folder, there)
+    gone = sorted((earlier & there.keys()) - files.keys())
+    if not changed and not gone:
+        log.info("%s is up to date at %s", repository, head)
+        return head
+    log.info("%s: %d of %d files differ, %d are deleted", repository, len(changed), len(files), len(gone))
+    operations = [CommitOperationAdd(name, folder / name) for name in changed]
+    operations += [CommitOperationDelete(name) for name in gone]
+    message = f"{settings.name}, by Babelmill {__version__}"
+    commit = create_commit(api, repository, operations, commit_message=message, parent_commit=head).oid
+    if left := differing(files, folder, listing(api, repository, commit)):
+        raise UserError(
+            f"the repository {repository} did not take {', '.join(left)}: does a .gitignore in it name them?"
+            " Delete it and run the same command again"
+        )
+    log.info("%s: commit %s", repository, commit)
+    return commit
+
+
+def publish(args: argparse.Namespace) -> None:
+    """Verify the folder, push it, and write the receipt."""
+    settings = config.read_settings(args.settings, "publish")
+    token = hub_token()
+    verified = manifest.verify(args.folder)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    files = {name: entry["sha256"] for name, entry in verified["files"].items()}
+    files[manifest.NAME] = sha256(args.folder / manifest.NAME)
+    api, repository = HfApi(token=token), settings.repository
+    with explained(repository):
+        if "{username}" in repository:
+            repository = repository.replace("{username}", patiently(api.whoami)["name"])
+    with explained(repository):
+        commit = patiently(lambda: push(api, repository, args.folder, files, settings))
+    receipt = {
+        "stage": "publish",
+        "name": settings.name,
+        "version": __version__,
+        "settings": settings.raw,
+        "repository": repository,
+        "private": settings.publish.private,
+        "url": f"{constants.ENDPOINT}/{repository}",
+        "commit": commit,
+        "files": files,
+        "upstream": {args.folder.as_posix(): files[manifest.NAME]},
+    }
+    write_json(args.out, receipt)
+    log.info("published: %s", receipt["url"])
+
+
+def main() -> int:
+    """The command."""
+    parser = stage.arguments(__doc__)
+    parser.add_argument("--folder", required=True, type=stage.folder, help="converted/{model}")
+    parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")
+    return stage.run(publish, parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
