@@ -105,13 +105,14 @@ class Trained:
 
     def settings(self, variants=("main", "ema"), default_variant="main") -> None:
         """Write the export settings."""
-        export = {"variants": list(variants), "default_variant": default_variant}
+        export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False}
         values = {"stage": "export", "name": "test", "languages": ["eng"], "code": "0", "export": export}
         write_json(self.folder / "export.json", values)
 
     def export(self, out: str = "export") -> subprocess.CompletedProcess:
         """Run the stage in the folder, as the rule does."""
         names = {"settings": "export.json", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
+        names["checkpoints"] = "checkpoints"
         pairs = [item for name, value in names.items() for item in (f"--{name}", value)]
         command = [sys.executable, "-m", "babelmill.export", *pairs, "--out", out]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True)

@@ -19,7 +19,9 @@ NAME = "models/ada/babybabellm-gptbert-eng"
 RECEIPT = "published/eng.json"
 LARGE = {"model.safetensors", "model.main.safetensors"}
 # Waiting between attempts is not what is tested.
-PROGRAM = "import sys; from babelmill import hub_client, publish; hub_client.WAITS = (0, 0, 0, 0); sys.exit(publish.main())"
+PROGRAM = (
+    "import sys; from babelmill import hub_client, publish; hub_client.WAITS = (0, 0, 0, 0); sys.exit(publish.main())"
+)
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
 """Stage `export`: the Hugging Face folder of a trained model, proven equal to the training model.
 
     python -m babelmill.export --settings results/settings/eng/export.json --model results/models/eng \\
-        --tokenizer results/tokenizers/eng --shards results/shards/eng/eng --out results/exports/eng
+        --tokenizer results/tokenizers/eng --shards results/shards/eng/eng \\
+        --checkpoints results/checkpoints/eng --out results/exports/eng
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one), the tokenizer, the configuration, and the code: the training model's own files
 and the transformers classes around them. Before it is put into its place, a fresh process loads it as users do and
 compares its logits with the training model's (`prove.py`); a difference is an error, and nothing is left.
+
+With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, which is a safetensors file too.
 """
 
 import argparse
@@ -15,10 +18,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 
 from babelmill import config, manifest, stage
-from babelmill.files import UserError, atomic_folder, atomic_write, copy_file, read_json, write_json
+from babelmill.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256, write_json
 from babelmill.hub import __file__ as hub_package
 from babelmill.model import __file__ as model_package
 
@@ -37,6 +42,29 @@ CLASSES = {
     "AutoModelForTokenClassification": "GPTBertForTokenClassification",
 }
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+RAW_FOLDER = "training_checkpoint"
+RAW = """\
+# The final training checkpoint
+
+`{run}/{step}.safetensors` is the state of the training run after its last step, without anything that could run code:
+
+* `model.*`: the last weights; `average.*`: their moving average (names as in the training code);
+* `optimizer.I.J.KEY`: what optimizer I keeps of its parameter J. Its parameters are numbered along its groups, which
+  are in the metadata, with the names of the parameters and everything else that is no tensor:
+
+```python
+import json
+from safetensors import safe_open
+
+with safe_open("{run}/{step}.safetensors", "pt") as file:
+    tensors = {{name: file.get_tensor(name) for name in file.keys()}}
+    optimizers = json.loads(file.metadata()["state"])["optimizers"]  # each a list of groups
+names = [name for group in optimizers[0] for name in group["param_names"]]  # names[J]
+```
+
+`identity.json` says which settings, code and data the run had, `metrics.jsonl` how it went. With the same of all three,
+Babelmill takes it up: copy `{run}` into `results/checkpoints/{model}/` and run the workflow, which then does not train.
+"""
 
 
 def write_code(folder: Path) -> list[str]:
@@ -87,6 +115,30 @@ def tokenizer_config(tokens: dict[str, str], positions: int) -> dict:
     }
 
 
+def copy_checkpoint(folder: Path, args: argparse.Namespace, name: str) -> list[str]:
+    """Copy the final checkpoint of the run that the model is of, and how to use it; names below `folder`."""
+    figures = manifest.read(args.model)["figures"]
+    run, step = figures["fingerprint"], f"step-{figures['steps']:08d}"
+    source = args.checkpoints / run
+    data, seal = source / f"{step}.safetensors", source / f"{step}.json"
+    remedy = "set export.include_raw to false, or train again: snakemake --forcerun train"
+    if not (data.is_file() and seal.is_file()):
+        raise UserError(f"{data}: the final checkpoint is not there any more; {remedy}")
+    if sha256(data) != read_json(seal)["sha256"]:
+        raise UserError(f"{data}: damaged, its sha256 is not the one in {seal}; {remedy}")
+    with safe_open(data, "pt") as file:
+        for prefix, weights in (("model", "main"), ("average", "ema")):
+            for key, tensor in load_file(args.model / WEIGHTS[weights]).items():
+                if not torch.equal(file.get_tensor(f"{prefix}.{key}"), tensor):
+                    raise UserError(f"{data}: {key} is not that of {args.model}; {remedy}")
+    files = [f"{step}.safetensors", f"{step}.json", "identity.json", "metrics.jsonl"]
+    for file in files:
+        copy_file(source / file, folder / RAW_FOLDER / run / file)
+    with atomic_write(folder / RAW_FOLDER / "README.md", "w") as file:
+        file.write(RAW.format(run=run, step=step, model=name))
+    return [f"{RAW_FOLDER}/README.md", *(f"{RAW_FOLDER}/{run}/{file}" for file in files)]
+
+
 def build(folder: Path, args: argparse.Namespace, export) -> list[str]:
     """Write all files but the manifest; their names."""
     shape = read_json(args.model / "config.json")
@@ -131,6 +183,8 @@ def run(args: argparse.Namespace) -> None:
         manifest.verify(shards, "validation.safetensors")
     with atomic_folder(args.out) as folder:
         files = build(folder, args, settings.export)
+        if settings.export.include_raw:
+            files += copy_checkpoint(folder, args, settings.name)
         prove(folder, args, settings.export)
         manifest.write(folder, settings, files, [args.model, args.tokenizer])
 
@@ -141,6 +195,7 @@ def main() -> int:
     parser.add_argument("--model", required=True, type=stage.folder, help="results/models/{model}")
     parser.add_argument("--tokenizer", required=True, type=stage.folder, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=stage.folder, nargs="+", help="text for the comparison")
+    parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs, for include_raw")
     parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")
     return stage.run(run, parser.parse_args())
 

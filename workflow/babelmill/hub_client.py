@@ -23,7 +23,7 @@ LATER = (408, 409, 412, 429)
 
 
 def patiently(ask: Callable):
-    """Call `ask`, again after a while where the failure may pass: no connection, a conflict, 429, 5xx, a short answer."""
+    """Call `ask`, again after a while where the failure may pass: no connection, a conflict, 429, 5xx."""
     for wait in (*WAITS, None):
         try:
             return ask()

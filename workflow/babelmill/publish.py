@@ -26,7 +26,7 @@ from huggingface_hub.utils._runtime import is_xet_available
 from babelmill import __version__, config, manifest, stage
 from babelmill.credentials import hub_token
 from babelmill.files import UserError, sha256, write_json
-from babelmill.hub_client import cause, git_oid, may_pass, one_line, patiently
+from babelmill.hub_client import cause, git_oid, one_line, patiently
 
 log = logging.getLogger("babelmill.publish")
 

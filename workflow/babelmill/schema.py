@@ -187,6 +187,7 @@ class Export(Section):
 
     variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1)]
     default_variant: Literal["main", "ema"]
+    include_raw: bool
 
     @model_validator(mode="after")
     def _default_is_exported(self):

@@ -25,4 +25,5 @@ rule export:
         runtime=30,
     shell:
         "python -m babelmill.export --settings {input.settings:q} --model {input.model[0]:q}"
-        " --tokenizer {input.tokenizer[0]:q} --shards {input.shards:q} --out {output.folder:q} --log {log:q}"
+        " --tokenizer {input.tokenizer[0]:q} --shards {input.shards:q}"
+        " --checkpoints results/checkpoints/{wildcards.model:q} --out {output.folder:q} --log {log:q}"

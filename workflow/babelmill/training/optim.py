@@ -88,10 +88,13 @@ class Muon(torch.optim.Muon):
 
 
 def parameter_groups(named_parameters, weight_decay: float) -> list[dict]:
-    """Two groups: with weight decay, and without (names with `bias` or `layer_norm`)."""
+    """Two groups: with weight decay, and without (names with `bias` or `layer_norm`).
+
+    The parameters have their names with them, so that a checkpoint can be read without this code.
+    """
     decay, rest = [], []
     for name, parameter in named_parameters:
-        (rest if any(part in name for part in NO_DECAY) else decay).append(parameter)
+        (rest if any(part in name for part in NO_DECAY) else decay).append((name, parameter))
     groups = [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 

@@ -1,0 +1,85 @@
+"""`include_raw`: the final training checkpoint in the deliverable, and what can be done with it."""
+
+import contextlib
+import re
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from babelmill import export, manifest
+from babelmill.files import UserError
+
+
+def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):
+    values = yaml.safe_load(workspace.config_file.read_text())
+    workspace.configure(values | {"export": {"include_raw": True}})
+    jobs = {("export", "eng"), ("evaluate", "eng"), ("convert", "eng")}
+    assert workspace.would_run(targets=["converted/eng"]) == jobs
+    workspace.snakemake("converted/eng")
+    folder = workspace.path / "converted/eng"
+    names = [name for name in manifest.verify(folder)["files"] if name.startswith("training_checkpoint/")]
+    run = manifest.read(workspace.path / "results/models/eng")["figures"]["fingerprint"]
+    files = ["step-00000008.safetensors", "step-00000008.json", "identity.json", "metrics.jsonl"]
+    assert sorted(names) == sorted(
+        ["training_checkpoint/README.md", *(f"training_checkpoint/{run}/{file}" for file in files)]
+    )
+
+    # The README's code gives tensors and the names of the optimizer's parameters.
+    text = (folder / "training_checkpoint/README.md").read_text()
+    found: dict = {}
+    with contextlib.chdir(folder / "training_checkpoint"):
+        exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], found)
+    weights = load_file(workspace.path / "results/models/eng/model.safetensors")
+    assert sorted(found["names"]) == sorted(weights)
+    for number, name in enumerate(found["names"]):
+        assert torch.equal(found["tensors"][f"model.{name}"], weights[name])
+        assert found["tensors"][f"optimizer.0.{number}.exp_avg"].shape == weights[name].shape
+
+    # Somebody with the same settings and texts has no need to train.
+    before = {path.name: path.read_bytes() for path in (workspace.path / "results/models/eng").glob("*.safetensors")}
+    for name in ("models", "checkpoints"):
+        shutil.rmtree(workspace.path / f"results/{name}/eng")
+    shutil.copytree(folder / f"training_checkpoint/{run}", workspace.path / f"results/checkpoints/eng/{run}")
+    workspace.snakemake("results/models/eng/manifest.json")
+    assert "already trained" in (workspace.path / "logs/train/eng.log").read_text()
+    assert before == {
+        path.name: path.read_bytes() for path in (workspace.path / "results/models/eng").glob("*.safetensors")
+    }
+
+
+@pytest.fixture
+def run(workspace):
+    """The checkpoint's path, and the function that delivers it."""
+    figures = manifest.read(workspace.path / "results/models/eng")["figures"]
+    checkpoints = workspace.path / "results/checkpoints/eng"
+    args = SimpleNamespace(model=workspace.path / "results/models/eng", checkpoints=checkpoints)
+    path = checkpoints / figures["fingerprint"] / "step-00000008.safetensors"
+    return path, lambda: export.copy_checkpoint(workspace.path / "out", args, "eng")
+
+
+def test_a_missing_checkpoint_is_an_error(run):
+    path, deliver = run
+    path.unlink()
+    with pytest.raises(UserError, match=r"not there any more; set export.include_raw to false, or train again"):
+        deliver()
+
+
+def test_a_damaged_checkpoint_is_an_error(run):
+    path, deliver = run
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(UserError, match=r"step-00000008.safetensors: damaged"):
+        deliver()
+
+
+def test_the_checkpoint_of_another_training_is_an_error(run):
+    """The same settings on another machine: near, but not the same weights."""
+    path, deliver = run
+    model = path.parents[3] / "models/eng/ema.safetensors"
+    save_file({name: tensor + 1e-6 for name, tensor in load_file(model).items()}, model)
+    with pytest.raises(UserError, match=r"is not that of"):
+        deliver()
