@@ -49,6 +49,21 @@ def test_ones_own_batch_is_a_target(fresh):
     assert {name for rule, name in jobs if rule == "train"} == {"deu", "two"}
 
 
+def test_a_batch_is_published(fresh, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_none")
+    fresh.configure({"targets": ["eng"], "corpus": {"builtin": "python-docs"}, "batches": {"mine": ["deu", "swe"]}})
+    for target, models in (("publish_mine", {"deu", "swe"}), ("publish_all", {"eng"}), ("published/eng.json", {"eng"})):
+        jobs = fresh.would_run(targets=[target])
+        assert {model for rule, model in jobs if rule == "publish"} == models
+        assert {model for rule, model in jobs if rule == "convert"} == models
+
+
+def test_a_batch_that_is_called_like_a_rule_is_refused(fresh):
+    fresh.configure({"batches": {"mine": ["deu"], "publish_mine": ["eng"]}})
+    done = fresh.snakemake("converted/eng", "--dry-run", check=False)
+    assert "batches.publish_mine: a rule has this name" in done.stdout + done.stderr
+
+
 def test_a_part_of_a_batch(fresh):
     """The last part is another matter: Snakemake wants the others built before."""
     parts = [fresh.would_run("--batch", f"tier1={part}/3", targets=["tier1"]) for part in (1, 2)]
@@ -63,6 +78,7 @@ def test_a_part_of_a_batch(fresh):
         ("converted/enf", ["no model 'enf'", "eng"]),
         ("results/shards/eng/deu/manifest.json", ["model eng has no language 'deu'"]),
         ("results/corpora/enf/manifest.json", ["no language 'enf'", "eng"]),
+        ("published/enf.json", ["no model 'enf'", "eng"]),
         ("converted/a/b", ["converted/a/b"]),
     ],
 )

@@ -85,6 +85,22 @@ def test_later_layers_beat_earlier_ones():
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
 
 
+@pytest.mark.parametrize(
+    ("layer", "repository"),
+    [
+        ({}, "{username}/babybabellm-gptbert-eng"),
+        ({"publish": {"username": "lab"}}, "lab/babybabellm-gptbert-eng"),
+        ({"train": {"objective": "causal"}}, "{username}/babybabellm-gptbert-eng-causal"),
+        ({"train": {"objective": "masked"}}, "{username}/babybabellm-gptbert-eng"),
+        ({"export": {"variants": ["ema"]}}, "{username}/babybabellm-gptbert-eng-ema"),
+        ({"export": {"variants": ["main"], "default_variant": "main"}}, "{username}/babybabellm-gptbert-eng"),
+        ({"models": {"eng": {"publish": {"repo_template": "lab/my-english.v2"}}}}, "lab/my-english.v2"),
+    ],
+)
+def test_the_repository_of_a_model(layer, repository):
+    assert configuration(layer).settings("eng", "publish")["repository"] == repository
+
+
 def test_the_layer_of_a_null_is_named():
     assert (
         configuration({"corpus": {"hub": None, "builtin": "python-docs"}}).corpus("eng").origins["corpus.hub"]
@@ -137,6 +153,13 @@ def test_text_of_the_command_line_is_coerced():
         ({"models": {"../x": {"languages": ["eng"]}}}, ["layer0.yaml", "'../x'", "not a name"]),
         ({"models": {"mix": {"languages": ["eng", "dee"]}}, "targets": ["mix"]}, ["layer0.yaml", "'dee'", "deu"]),
         ({"export": {"variants": ["main"], "default_variant": "ema"}}, ["layer0.yaml", "'ema'", "variants"]),
+        (
+            {"publish": {"repo_template": "{username}/{language}"}},
+            ["layer0.yaml", "'{username}/{language}'", "{model}"],
+        ),
+        ({"publish": {"repo_template": "{model}"}}, ["layer0.yaml", "publish.repo_template", "owner/name"]),
+        ({"publish": {"repo_template": "{username}/{model.__class__}"}}, ["layer0.yaml", "{model}"]),
+        ({"publish": {"repo_template": "a/../{model}"}}, ["layer0.yaml", "owner/name"]),
         ({"run": {"hf_token": "x"}}, ["layer0.yaml", "run.hf_token", "environment"]),
         (
             {"languages": {"eng": {"corpus": {"files": ["nothing/*.txt"]}}}},
