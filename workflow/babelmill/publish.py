@@ -78,7 +78,7 @@ def find_or_create(api: HfApi, repository: str, private: bool):
     except errors.RepositoryNotFoundError as error:
         if error.response.status_code != 404:
             raise
-        api.create_repo(repository, private=private, exist_ok=True)
+        api.create_repo(repository, private=private)  # 409, if somebody else just did: the next attempt finds it
         info = api.model_info(repository)
     if info.private != private:
         log.info("%s: made %s", repository, "private" if private else "public")
