@@ -27,7 +27,7 @@ import pydantic
 import yaml
 
 from babelmill import digest, revisions
-from babelmill.files import UserError, read_json, sha256, write_json
+from babelmill.files import UserError, atomic_write, canonical_json, read_json, sha256
 from babelmill.languages import Language, read_table
 from babelmill.schema import SECTIONS, LanguageEntry, ModelEntry, User
 
@@ -270,9 +270,10 @@ class Configuration:
             if self.hub_source(name):
                 wanted["download"] = self.settings(name, "download")
         for stage, values in wanted.items():
-            path = SETTINGS / name / f"{stage}.json"
-            if not path.is_file() or read_json(path) != values:
-                write_json(path, values)
+            path, text = SETTINGS / name / f"{stage}.json", canonical_json(values)
+            if not path.is_file() or path.read_bytes() != text.encode():
+                with atomic_write(path, "w", durable=False) as file:  # thousands of them in a large batch
+                    file.write(text)
 
     # Where a value came from.
 

@@ -51,10 +51,11 @@ def _space_left(path: Path, written: Path):
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | Path, mode: str = "wb"):
+def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True):
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
-    A full disk ends in a UserError that names the path and how many bytes were already written.
+    A full disk ends in a UserError that names the path and how many bytes were already written. Not `durable` is much
+    faster, and for files that are made again if the machine stops before they are on its disk.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,10 +65,12 @@ def atomic_write(path: str | Path, mode: str = "wb"):
             with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~UMASK)
             os.replace(name, path)
-            _fsync_folder(path.parent)
+            if durable:
+                _fsync_folder(path.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)

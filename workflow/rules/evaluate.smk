@@ -8,9 +8,9 @@ rule evaluate:
         export="results/exports/{model}",
         corpora=languages("results/corpora/{language}/manifest.json"),
         text=languages("results/corpora/{language}/validation.parquet"),
-        shards=languages("results/shards/{{model}}/{language}/manifest.json"),
-        tokens=languages("results/shards/{{model}}/{language}/train.safetensors"),
-        validation=languages("results/shards/{{model}}/{language}/validation.safetensors"),
+        shards=languages("results/shards/{model}/{language}/manifest.json"),
+        tokens=languages("results/shards/{model}/{language}/train.safetensors"),
+        validation=languages("results/shards/{model}/{language}/validation.safetensors"),
     output:
         evaluation=report(
             "results/evaluations/{model}/evaluation.json",

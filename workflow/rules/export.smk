@@ -9,8 +9,8 @@ rule export:
             "results/models/{model}/", "manifest.json", "model.safetensors", "ema.safetensors", "config.json"
         ),
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
-        shards=languages("results/shards/{{model}}/{language}/manifest.json"),
-        validation=languages("results/shards/{{model}}/{language}/validation.safetensors"),
+        shards=languages("results/shards/{model}/{language}/manifest.json"),
+        validation=languages("results/shards/{model}/{language}/validation.safetensors"),
     output:
         folder=directory("results/exports/{model}"),
     log:

@@ -12,9 +12,9 @@ rule train:
         settings=settings("train"),
         run=run_settings,
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
-        shards=languages("results/shards/{{model}}/{language}/manifest.json"),
-        tokens=languages("results/shards/{{model}}/{language}/train.safetensors"),
-        validation=languages("results/shards/{{model}}/{language}/validation.safetensors"),
+        shards=languages("results/shards/{model}/{language}/manifest.json"),
+        tokens=languages("results/shards/{model}/{language}/train.safetensors"),
+        validation=languages("results/shards/{model}/{language}/validation.safetensors"),
     output:
         main="results/models/{model}/model.safetensors",
         ema="results/models/{model}/ema.safetensors",
