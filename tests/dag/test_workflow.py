@@ -141,6 +141,21 @@ def test_parsing_imports_nothing_heavy(fresh):
     assert "HEAVY []" in done.stdout, done.stdout[-500:] + done.stderr[-500:]
 
 
+def test_what_the_rules_import_is_light(fresh):
+    """Of what Snakemake imports itself, pandas among it, we ask for nothing."""
+    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    imports = re.findall(r"^from babelmill.*import.*", text, re.MULTILINE)
+    assert imports
+    code = "; ".join(
+        [
+            *imports,
+            "Configuration([]).write_settings('eng')",
+            "import sys; print({'torch', 'tokenizers', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules))",
+        ]
+    )
+    assert fresh.python("-c", code).stdout == "set()\n"
+
+
 def test_pins_of_the_conda_environment_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     environment = yaml.safe_load((ROOT / "envs/babelmill.yaml").read_text())

@@ -20,28 +20,35 @@ TWO = SMALL | {"resources": {"gpus": 2}}
 
 
 def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start):
-    """One model is converted; of the two others, one cannot have a tokenizer and one is cancelled while it trains."""
+    """One model is converted; of the two others, one cannot have a tokenizer and one is cancelled while it trains.
+
+    What failed is tried again with more time and memory; what was cancelled is not.
+    """
     workspace = Workspace(tmp_path)
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}, "deu": {"train": endless}}
     workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}})
     for language in ("eng", "deu"):
         write_texts(tmp_path / "texts" / language, language)
-    run = start(workspace, "mine", "--retries", "0")
+    run = start(workspace, "mine", "--retries", "1")
     cancelled = cluster.training(workspace, "deu")
     cluster.wait("training", lambda: cancelled.step > 0)
     status = workspace.python("-m", "babelmill.status", "deu").stdout.splitlines()[1]
     assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{cancelled.job.number} on n\d$", status)
-    cluster.ask("scancel", cancelled.job.number)
+    job = cancelled.job.number
+    cluster.ask("scancel", job)
     assert run.finish() == 1
 
     summary = run.said[run.said.rindex("1 of 3 models converted, 2 jobs failed:") :]
     assert re.search(
-        r"tokenizer greedy: SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
+        r"tokenizer greedy: 2 attempts SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
         summary,
     )
-    assert re.search(r"train deu: SLURM-job \d+ CANCELLED\n +logs/train/deu.log:\n", summary)
-    assert "received SIGTERM" in cancelled.said + (tmp_path / "logs/train/deu.log").read_text()
+    assert re.search(
+        rf"train deu: 2 attempts SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*attempt 2 is not made: job {job}.*cancelled",
+        summary,
+    )
+    assert "received SIGTERM" in cancelled.said
     assert (tmp_path / "converted/eng/manifest.json").is_file()
     assert "2 x cpu" in cluster.training(workspace, "eng").said
     assert "No such file" not in summary
@@ -57,6 +64,11 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
         gpus = {"train": 2, "evaluate": 1}.get(rule)
         assert (f"gres/gpu={gpus}" in row["AllocTRES"]) if gpus else ("gpu" not in row["AllocTRES"])
         assert row["NNodes"] == "1"
+    tried = [
+        (row["State"], row["TimelimitRaw"], re.search(r"mem=(\w+)", row["AllocTRES"])[1])
+        for row in cluster.history("tokenizer_wildcards_greedy")
+    ]
+    assert tried == [("FAILED", "60", "16000M"), ("FAILED", "120", "32000M")]
 
 
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):

@@ -132,7 +132,7 @@ alive munged || munged --key-file="$FOLDER/etc/munge.key" --socket="$FOLDER/run/
 if ! alive mariadbd; then
   [ -d "$FOLDER/mysql/mysql" ] || mariadb-install-db --no-defaults --user=root --datadir="$FOLDER/mysql" \
     --skip-test-db >"$FOLDER/log/mysql-install.log" 2>&1
-  mariadbd --no-defaults --user=root --datadir="$FOLDER/mysql" --socket="$FOLDER/run/mysql.sock" \
+  setsid mariadbd --no-defaults --user=root --datadir="$FOLDER/mysql" --socket="$FOLDER/run/mysql.sock" \
     --bind-address=127.0.0.1 --port=13306 --pid-file="$FOLDER/run/mariadbd.pid" --skip-name-resolve \
     --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900 --init-file="$FOLDER/etc/init.sql" \
     >"$FOLDER/log/mariadbd.log" 2>&1 </dev/null &

@@ -59,9 +59,10 @@ def test_training_under_way(workspace):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        seen = ""
+        end, seen = time.monotonic() + 300, ""
         while not re.search(r"train +running +[\d,]+/100,000 +\d+\.\d+ +[\d,]+ +\d+:\d\d:\d\d +1 +\S+", seen):
             assert process.poll() is None, "training ended"
+            assert time.monotonic() < end, seen
             time.sleep(0.5)
             seen = status(workspace, "eng")[0]["eng"]
     finally:

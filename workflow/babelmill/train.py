@@ -56,13 +56,19 @@ def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
 
 
 def begin_attempt(path: Path, attempt: int, done: int, plan: Plan) -> None:
-    """Note that an attempt begins here; refuse the third in a row that begins after the same step.
+    """Note that an attempt begins here; refuse the third in a row that begins after the same step, and any after a
+    SLURM job that was cancelled: who cancels a job does not want it back.
 
     One repetition is made without progress, since it may have more memory or another machine. A job that SLURM put
     back into its queue has made no attempt of its own. `python -m babelmill.status` reads the note.
     """
     record, job = path / "attempt.json", slurm.job_id()
     before = read_json(record) if attempt > 1 and record.exists() else None
+    if before is not None and before["job"] not in (None, job) and slurm.was_cancelled(before["job"]):
+        raise UserError(
+            f"attempt {attempt} is not made: job {before['job']}, the one before it, was cancelled; run the workflow"
+            f" again to go on after step {done}"
+        )
     fruitless = 0
     if before is not None and before["began_after_step"] == done:
         fruitless = before["fruitless"] + (job is None or before["job"] != job)

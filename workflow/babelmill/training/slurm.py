@@ -26,12 +26,12 @@ def job_id() -> str | None:
 
 
 def ask(job: str, field: str) -> str | None:
-    """A field of a job in squeue's words, "" for a job that has ended, None if SLURM does not answer.
+    """A field of a job in squeue's words, "" for one that ended long ago, None if SLURM does not answer.
 
     Fields: `%T` is the state, `%L` the time left.
     """
     try:
-        command = ["squeue", "--noheader", "--jobs", job, "--format", field]
+        command = ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", field]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
@@ -45,6 +45,18 @@ def wait_while_completing(job: str) -> None:
     end = time.monotonic() + COMPLETING_SECONDS
     while ask(job, "%T") == "COMPLETING" and time.monotonic() < end:
         time.sleep(1)
+
+
+def was_cancelled(job: str) -> bool:
+    """Whether somebody ended a job by `scancel`; if that is long ago, as far as the cluster keeps accounts."""
+    state = ask(job, "%T")
+    if not state:
+        try:
+            command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "State"]
+            state = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
+        except (OSError, subprocess.SubprocessError):
+            return False
+    return state.startswith("CANCELLED")
 
 
 def needs_step() -> bool:
