@@ -26,7 +26,7 @@ from huggingface_hub.utils._runtime import is_xet_available
 from babelmill import __version__, config, manifest, stage
 from babelmill.credentials import hub_token
 from babelmill.files import UserError, sha256, write_json
-from babelmill.hub_client import cause, git_oid, one_line, patiently
+from babelmill.hub_client import cause, git_oid, may_pass, one_line, patiently
 
 log = logging.getLogger("babelmill.publish")
 
@@ -61,6 +61,8 @@ def explanation(error: BaseException, repository: str) -> str | None:
                 f"the token in HF_TOKEN may not write to {where} ({one_line(error)}): give it write permission, or set"
                 " publish.username to your account or an organisation of yours"
             )
+        case errors.HfHubHTTPError() if not may_pass(error):
+            return f"{where} does not accept the files: {one_line(error)}"
         case errors.HfHubHTTPError() | httpx.TransportError() | json.JSONDecodeError():
             return (
                 f"{where} could not be published: {one_line(error)}; run the same command again later, what has been"
