@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -11,12 +12,18 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from babelmill.training import slurm
 from conftest import ROOT, SMALL, Workspace, write_texts
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
 
 TWO = SMALL | {"resources": {"gpus": 2}}
+TRAINING = [  # by hand
+    *("--settings", "results/settings/eng/train.json", "--run", "results/settings/eng/run.json"),
+    *("--tokenizer", "results/tokenizers/eng", "--shards", "results/shards/eng/eng"),
+    *("--checkpoints", "results/checkpoints/eng", "--out", "results/models/eng"),
+]
 
 
 def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start):
@@ -89,6 +96,18 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
         assert all((weights[key] - together[key]).abs().max() < 1e-5 for key in weights | together)
 
 
+def test_nodes_that_do_not_meet(workspace, monkeypatch):
+    """What the first node says if another program has the port of job 123."""
+    here = {"SLURM_JOB_ID": "123", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+    for name, value in (here | {slurm.OWN_STEP: "1"}).items():
+        monkeypatch.setenv(name, value)
+    with socket.create_server(("", slurm.FIRST_PORT + 123)):
+        failed = workspace.python("-m", "babelmill.train", *TRAINING, "--nodes", "2", "--processes", "2")
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith("error: the 2 nodes did not meet at n1:15123 (")
+    assert "address already in use" in failed.stderr and "Traceback" not in failed.stderr
+
+
 def test_a_crash_of_the_login_node(workspace, cluster, start):
     """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
     values = copy.deepcopy(TWO)
@@ -105,11 +124,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     assert second.finish() == 1
     assert "Directory cannot be locked" in second.said
 
-    settings = "results/settings/eng"
-    arguments = ["--settings", f"{settings}/train.json", "--run", f"{settings}/run.json"]
-    arguments += ["--tokenizer", "results/tokenizers/eng", "--shards", "results/shards/eng/eng"]
-    arguments += ["--checkpoints", "results/checkpoints/eng", "--out", "results/models/eng"]
-    refused = workspace.python("-m", "babelmill.train", *arguments)
+    refused = workspace.python("-m", "babelmill.train", *TRAINING)
     assert refused.returncode == 1
     assert (
         "another training run is writing here" in refused.stderr

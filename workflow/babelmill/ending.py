@@ -50,6 +50,8 @@ class Failure:
         lines[0] += f" {self.status}" if self.status else ""
         for log in self.logs:
             words = [line for line in tail(log) if line.strip()]
+            if log.parts[0] != "logs":  # SLURM's log is Snakemake's own talk in the main
+                words = [line for line in words if "error: " in line] or words
             if words:
                 return "\n    ".join([*lines, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
         return "\n    ".join([*lines, "left no log; see Snakemake's messages above"])

@@ -144,6 +144,8 @@ def train(args: argparse.Namespace) -> int:
             trainer.restore(*checkpoints.load(done))
         if processes.main:
             log.info("%s: %s", path, describe(trainer, done))
+            if args.gpus and device.type == "cpu":
+                log.warning("%d GPUs are asked for, but PyTorch sees none here: training on the CPU", args.gpus)
             if (parts := len(plan.micro_batches(plan.step(plan.steps - 1)))) < processes.size:
                 log.warning(
                     "a global batch has %d micro-batches at most, fewer than the %d processes: some have nothing to do;"
@@ -211,11 +213,11 @@ def main() -> int:
         parser.error(f"--nodes {args.nodes}: this is not a SLURM job, or it cannot share --processes {args.processes}")
     try:
         devices.claim(args.gpus)
+        here = args.processes // args.nodes
+        code = launch(here, args.nodes, args.threads, sys.argv[1:]) if args.processes > 1 else work(args)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    here = args.processes // args.nodes
-    code = launch(here, args.nodes, args.threads, sys.argv[1:]) if args.processes > 1 else work(args)
     if code == EXIT_CODE and args.requeue:
         slurm.requeue()
     return code

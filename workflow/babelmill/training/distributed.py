@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from babelmill.files import UserError
@@ -204,6 +205,9 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
         nodes: machines; above 1 they are those of a SLURM job, and `launch` is called on each.
         threads: on this machine.
         arguments: of the command.
+
+    Raises:
+        UserError: the machines did not meet.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
@@ -222,7 +226,13 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
             **meeting,
         )
         with contextlib.suppress(ChildFailedError, SignalException):  # the workers have said what happened
-            elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
+            try:
+                elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
+            except RendezvousError as error:
+                raise UserError(
+                    f"the {nodes} nodes did not meet at {meeting['rdzv_endpoint']} ({error.__cause__ or error}); a"
+                    " new job tries another port; if it goes on, see NCCL in profiles/README.md"
+                ) from error
         try:
             with open(outcome, encoding="utf-8") as file:
                 return int(file.read())
