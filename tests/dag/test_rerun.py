@@ -42,6 +42,7 @@ OTHER = {
     "corpus.categories": ["child-books"],
     "corpus.budget": "100 words",
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
+    "tokenizer.revision": "v2",
     "mixture.weights": "uniform",
     "model.num_attention_heads": 4,
     "train.hybrid_ratio": "2/3",
@@ -54,8 +55,8 @@ OTHER = {
     "card.authors": ["A. Person"],
     "card.description": "Trained for a test.",
 }
-# A model of one language has nothing to weigh; there are local files, so nothing is downloaded.
-NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision"}
+# A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub.
+NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision"}
 
 
 def keys():

@@ -79,7 +79,9 @@ def test_a_part_of_a_batch(fresh):
         ("results/shards/eng/deu/manifest.json", ["model eng has no language 'deu'"]),
         ("results/corpora/enf/manifest.json", ["no language 'enf'", "eng"]),
         ("published/enf.json", ["no model 'enf'", "eng"]),
-        ("converted/a/b", ["converted/a/b"]),
+        ("converted/a/b", ["error: there is no model 'a/b'"]),
+        ("converted/eng/config.json", ["error: there is no model 'eng/config.json'", "did you mean eng"]),
+        ("results/downloads/eng", ["error: the text of eng does not come from the Hub", "results/corpora/eng"]),
     ],
 )
 def test_a_name_that_does_not_exist_is_one_clear_line(fresh, target, words):

@@ -31,7 +31,7 @@ if __name__ == "__main__":
                 train = section("train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, **values)
                 settings = SimpleNamespace(train=train, languages=["eng", "deu"])
                 shape = GPTBertConfig(vocab_size=VOCABULARY.size, **section("model").model_dump())
-                plan = Plan(train, "size", counts)
+                plan = Plan(train, 1.0, counts)
                 trainer = Trainer(settings, shape, plan, tokens, (counts, tokens), processes)
                 trainer.run_step(35)
                 gradients[ratio, precision, rows] = trainer._gradients.flat.clone()

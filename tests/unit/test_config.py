@@ -1,6 +1,7 @@
 """The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -227,6 +228,13 @@ def test_single_language_models_ignore_the_mixture():
     ).settings("two", "train")
 
 
+def test_weights_of_a_mixture_are_exponents():
+    def weights(value):
+        return configuration({"mixture": {"weights": value}}).model("multilingual_small").sections["mixture"].weights
+
+    assert [weights(value) for value in ("size", 1, "uniform", "0", 0.3)] == [1, 1, 0, 0, 0.3]
+
+
 def test_config_command_prints_values_and_their_layers(tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "babelmill.config", *arguments]
@@ -236,6 +244,8 @@ def test_config_command_prints_values_and_their_layers(tmp_path):
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert lines["train.epochs"].split()[1:] == ["3.0", "--config"]
     assert "config/demo.yaml" in lines["train.max_steps"]
+    shorter = run("eng", "--profile", "profiles/demo", "--config", "train={max_steps: 50}").stdout
+    assert re.search(r"train\.max_steps +50 +--config", shorter), "what the user types beats the demo"
     assert "config/presets/tiny.yaml" in lines["model.hidden_size"]
     bad = run("enf")
     assert bad.returncode == 1 and bad.stderr.count("\n") == 1 and "did you mean" in bad.stderr

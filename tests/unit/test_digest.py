@@ -53,8 +53,9 @@ FOLDERS = {"corpus": {"corpus"}, "training": {"train"}, "model": {"train", "expo
 SEVERAL = {
     "corpus/__init__.py": {"download", "corpus"},
     "corpus/formats.py": {"download", "corpus"},
-    "revisions.py": {"download"},
-    "hub_client.py": {"download", "publish"},
+    "revisions.py": {"download", "tokenizer"},
+    "hub_client.py": {"download", "tokenizer", "publish"},
+    "hub_source.py": {"download", "tokenizer"},
     "credentials.py": {"publish"},
     "documents.py": {"tokenizer", "shards", "evaluate"},
     "pieces.py": {"tokenizer", "shards", "evaluate"},

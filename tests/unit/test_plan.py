@@ -36,11 +36,11 @@ def test_learning_rate_is_the_published_schedule():
 
 
 def test_a_step_does_not_depend_on_what_was_asked_before():
-    plan = Plan(settings(max_steps=40), "size", counts(3000, 500))
+    plan = Plan(settings(max_steps=40), 1.0, counts(3000, 500))
     forwards = [plan.step(step) for step in range(40)]
-    again = Plan(settings(max_steps=40), "size", counts(3000, 500))
+    again = Plan(settings(max_steps=40), 1.0, counts(3000, 500))
     assert all(same(again.step(step), forwards[step]) for step in reversed(range(40)))
-    other = Plan(settings(max_steps=40, seed=8), "size", counts(3000, 500))
+    other = Plan(settings(max_steps=40, seed=8), 1.0, counts(3000, 500))
     assert not same(other.step(3), forwards[3])
 
 
@@ -76,7 +76,7 @@ def test_steps_are_the_fewest_that_cover_the_epochs(tokens, reduction):
 
 def test_each_token_is_a_target_once_an_epoch_in_an_order_of_its_own():
     train = settings(max_steps=100, sequence_lengths=[16], phase_starts=[0.0])
-    plan = Plan(train, "size", counts(1601))
+    plan = Plan(train, 1.0, counts(1601))
     rows = np.concatenate([plan.step(step).rows.row for step in range(100)])
     epochs = rows[: len(rows) // 101 * 101].reshape(-1, 101)
     assert len(epochs) >= 9
@@ -86,7 +86,7 @@ def test_each_token_is_a_target_once_an_epoch_in_an_order_of_its_own():
 
 def test_a_phase_counts_its_rows_from_the_first():
     train = settings(max_steps=20, sequence_lengths=[16, 32], phase_starts=[0.0, 0.5])
-    plan = Plan(train, "size", counts(1600, 800))
+    plan = Plan(train, 1.0, counts(1600, 800))
     second = [plan.step(step).rows for step in range(10, 20)]
     for language, rows in ((0, 50), (1, 25)):
         taken = np.concatenate([step.row[step.language == language] for step in second])
@@ -96,7 +96,7 @@ def test_a_phase_counts_its_rows_from_the_first():
 
 @pytest.mark.parametrize("shares", [[1, 1], [3, 1], [1, 1, 1], [90, 5, 5], [57, 30, 8, 4, 1], list(range(1, 46))])
 def test_languages_keep_their_shares_at_every_prefix(shares):
-    exact = proportions([1000 * share for share in shares], "size")
+    exact = proportions([1000 * share for share in shares], 1.0)
     assert exact.sum() == PERIOD
     one_hot = interleave(exact)[:, None] == np.arange(len(shares))
     wanted = np.arange(1, PERIOD + 1)[:, None] * exact / PERIOD
@@ -106,15 +106,15 @@ def test_languages_keep_their_shares_at_every_prefix(shares):
 
 def test_mixture_weights():
     sizes = [8_000_000, 1_000_000, 1_000_000]
-    assert (proportions(sizes, "size") / PERIOD).round(3).tolist() == [0.8, 0.1, 0.1]
-    assert (proportions(sizes, "uniform") / PERIOD).round(3).tolist() == [0.333, 0.333, 0.333]
+    assert (proportions(sizes, 1.0) / PERIOD).round(3).tolist() == [0.8, 0.1, 0.1]
+    assert (proportions(sizes, 0.0) / PERIOD).round(3).tolist() == [0.333, 0.333, 0.333]
     root = np.sqrt(sizes)
     np.testing.assert_allclose(proportions(sizes, 0.5) / PERIOD, root / root.sum(), atol=1e-4)
-    assert proportions([10**9, 1, 1], "size").tolist() == [PERIOD - 2, 1, 1]
+    assert proportions([10**9, 1, 1], 1.0).tolist() == [PERIOD - 2, 1, 1]
 
 
 def test_rows_of_a_language_are_counted_across_any_cut():
-    mixture = Mixture(proportions([5, 3, 1], "size"))
+    mixture = Mixture(proportions([5, 3, 1], 1.0))
     language, index = mixture.languages(PERIOD - 100, 300)
     for i in range(3):
         assert (index[language == i] == mixture.counts(PERIOD - 100)[i] + np.arange((language == i).sum())).all()
@@ -124,7 +124,7 @@ def test_rows_of_a_language_are_counted_across_any_cut():
 @pytest.mark.parametrize("ratio", ["1/2", "2/5", "15/16", "2/3"])
 @pytest.mark.parametrize("sizes", [(5000,), (4000, 4000), (4000, 4000, 4000), (9000, 600)])
 def test_each_language_keeps_the_hybrid_ratio_at_every_prefix(ratio, sizes):
-    plan = Plan(settings(max_steps=200, hybrid_ratio=ratio, global_batch_tokens=512), "size", counts(*sizes))
+    plan = Plan(settings(max_steps=200, hybrid_ratio=ratio, global_batch_tokens=512), 1.0, counts(*sizes))
     rows = [plan.step(step).rows for step in range(200)]
     language = np.concatenate([step.language for step in rows])
     masked = np.concatenate([step.masked for step in rows])
@@ -136,7 +136,7 @@ def test_each_language_keeps_the_hybrid_ratio_at_every_prefix(ratio, sizes):
 
 @pytest.mark.parametrize(("name", "share"), [("masked", 1), ("causal", 0)])
 def test_pure_objectives(name, share):
-    plan = Plan(settings(objective=name), "size", counts(2000))
+    plan = Plan(settings(objective=name), 1.0, counts(2000))
     step = plan.step(0)
     assert (step.rows.masked == share).all()
     assert plan.objective.kinds == (name,)
@@ -158,11 +158,11 @@ def test_a_batch_smaller_than_the_ratio_needs_is_refused():
     with pytest.raises(
         UserError, match=r"train.global_batch_tokens = 160 .* gives 5 rows of 32 tokens at step 9, fewer"
     ):
-        Plan(settings(hybrid_ratio="15/16", max_steps=12), "size", counts(2000))
+        Plan(settings(hybrid_ratio="15/16", max_steps=12), 1.0, counts(2000))
 
 
 def test_numbers_of_masked_targets():
-    plan = Plan(settings(max_steps=300, mask_rate_start=0.3, mask_rate_end=0.15), "size", counts(100_000))
+    plan = Plan(settings(max_steps=300, mask_rate_start=0.3, mask_rate_end=0.15), 1.0, counts(100_000))
     steps = [plan.step(step) for step in range(300)]
     assert steps[0].mask_rate == 0.3 and steps[150].mask_rate == pytest.approx(0.225)
     expected = masked = 0

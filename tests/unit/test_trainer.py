@@ -32,7 +32,7 @@ def make(tmp_path):
         model = section("model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
         shape = GPTBertConfig(vocab_size=VOCABULARY.size, **model.model_dump())
         settings = SimpleNamespace(train=train, languages=["eng", "deu"])
-        return Trainer(settings, shape, Plan(train, "size", counts), tokens, (counts, tokens), ALONE)
+        return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE)
 
     return make
 

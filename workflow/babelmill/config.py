@@ -33,6 +33,7 @@ from babelmill.schema import SECTIONS, LanguageEntry, ModelEntry, User
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = Path("results/settings")
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
 
@@ -247,8 +248,7 @@ class Configuration:
             if resolved.sections["corpus"].budget:
                 values["byte_premium"] = self.table[name].byte_premium
         if stage == "tokenizer":
-            source = resolved.sections["tokenizer"].source
-            values["sources"] = {source: sha256(source)} if source and Path(source).is_file() else {}
+            values |= self._tokenizer_source(resolved)
         if stage == "convert":
             values["language_table"] = {
                 code: {"name": self.table[code].name, "tag": self.table[code].tag, "script": self.table[code].script}
@@ -262,6 +262,7 @@ class Configuration:
         """Write all settings files of a name, each only where it differs.
 
         All at once, since Snakemake takes one inventory of a folder and does not see a file that appears in it later.
+        There are thousands for 500 languages: they are not flushed to disk, and one that a crash left empty differs.
         """
         self.languages_of(name)  # refuses a name that is no model, which every language is
         wanted = {stage: self.settings(name, stage) for stage in [*MODEL_STAGES, "run"]}
@@ -394,7 +395,7 @@ class Configuration:
         for name in sections:
             values[name] = resolved.sections[name].model_dump()
         if "mixture" in values and len(resolved.languages) == 1:
-            values["mixture"] = {"weights": "size"}  # nothing to weigh: a change must not rerun anything
+            values["mixture"] = {"weights": 1.0}  # nothing to weigh: a change must not rerun anything
         return values
 
     def hub_source(self, code: str) -> dict | None:
@@ -406,8 +407,32 @@ class Configuration:
         if corpus.files or corpus.builtin or not corpus.hub:
             return None
         repository = corpus.hub.replace("{language}", code)
-        commit = revisions.locked(code, repository, corpus.revision)
-        return {"repository": repository, "revision": corpus.revision, "commit": commit}
+        return revisions.source(code, repository, corpus.revision, SETTINGS / code / "download.json")
+
+    def hub_tokenizer(self, model: str) -> dict | None:
+        """The repository that a model's tokenizer comes from, as `hub_source` says; None if it comes from none."""
+        tokenizer = self.model(model).sections["tokenizer"]
+        name = tokenizer.source or ""
+        if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
+            return None
+        return revisions.source(f"tokenizers/{name}", name, tokenizer.revision, SETTINGS / model / "tokenizer.json")
+
+    def _tokenizer_source(self, resolved: Resolved) -> dict:
+        """The parts of the tokenizer's settings that say where it comes from. What is not read must not rerun anything:
+        neither how to train one if there is one, nor the revision of a file."""
+        tokenizer = resolved.sections["tokenizer"]
+        hub = self.hub_tokenizer(resolved.name)
+        unread: dict[str, Any] = {} if hub else {"revision": ""}
+        if not tokenizer.source:
+            return {"tokenizer": tokenizer.model_dump() | unread, "sources": {}, "source": None}
+        unread |= {key: self.defaults["tokenizer"][key] for key in ("vocab_size", "min_frequency")}
+        local = Path(tokenizer.source).is_file() and not hub
+        return {
+            "tokenizer": tokenizer.model_dump() | unread,
+            "mixture": {"weights": 1.0},
+            "sources": {tokenizer.source: sha256(tokenizer.source)} if local else {},
+            "source": hub,
+        }
 
     @staticmethod
     def _repository(resolved: Resolved) -> str:

@@ -13,8 +13,6 @@ This runs where there is a network, which compute nodes often lack; the stage `c
 """
 
 import argparse
-import contextlib
-import errno
 import glob
 import logging
 import os
@@ -24,87 +22,18 @@ import sys
 from pathlib import Path, PurePosixPath
 
 import huggingface_hub
-from huggingface_hub import constants, errors
-from huggingface_hub.utils import disable_progress_bars, httpx
+from huggingface_hub.utils import disable_progress_bars
 
 from babelmill import config, manifest, revisions, stage
 from babelmill.corpus.formats import FORMATS, split_name
 from babelmill.files import UserError, atomic_folder, sha256
-from babelmill.hub_client import git_oid, one_line, patiently
+from babelmill.hub_client import git_oid, patiently
+from babelmill.hub_source import COMMIT, DATASET, explained, resolve
 
 log = logging.getLogger("babelmill.download")
-COMMIT = re.compile(r"[0-9a-f]{40}")
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
 TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
-
-
-def resolve(repository: str, revision: str) -> str:
-    """The commit that a branch or tag is at now; offline, the one it was at when the cache saw it last."""
-    if COMMIT.fullmatch(revision):
-        return revision
-    with explained(repository, revision):
-        if constants.is_offline_mode():
-            found = huggingface_hub.resolve_revision(
-                repository, repo_type="dataset", revision=revision, local_files_only=True
-            )
-            return found.resolved
-        return patiently(lambda: huggingface_hub.HfApi().dataset_info(repository, revision=revision).sha)
-
-
-@contextlib.contextmanager
-def explained(repository: str, revision: str):
-    """Turn what the client raises into one line that says what to do."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        message = explanation(error, repository, revision)
-        if not message:
-            raise
-        raise UserError(message) from error
-
-
-def explanation(error: BaseException, repository: str, revision: str) -> str | None:
-    """What happened and what to do, in one line; None if this is no error of the Hub, the network or the disk."""
-    while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
-        error = error.__cause__
-    where = f"the dataset {repository} on {constants.ENDPOINT}"
-    match error:
-        case errors.GatedRepoError():
-            return f"{where} is gated: accept its terms on its page, and set HF_TOKEN to a token of that account"
-        case errors.RepositoryNotFoundError():
-            return (
-                f"{where} does not exist or is private: name your own text in corpus.files or another dataset in"
-                " corpus.hub, or set HF_TOKEN to a token that may read it"
-            )
-        case errors.RevisionNotFoundError():
-            return f"{where} has no revision {revision!r}: correct corpus.revision"
-        case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
-            return f"{where} cannot be read: {one_line(error)}; is HF_TOKEN right?"
-        case (
-            errors.OfflineModeIsEnabled()
-            | errors.LocalEntryNotFoundError()
-            | errors.RevisionResolutionError()
-            | errors.CachedRepoTreeNotFoundError()
-        ):
-            return (
-                f"{where} is not in the Hugging Face cache, and HF_HUB_OFFLINE is set:"
-                " unset it, or download where there is a network (`snakemake --until download`)"
-            )
-        case httpx.TransportError() | errors.HfHubHTTPError():
-            return (
-                f"{where} cannot be reached: {one_line(error)}; check the network, or set HF_HUB_OFFLINE=1"
-                " to use what is in the Hugging Face cache"
-            )
-        case errors.HFValidationError():
-            return f"corpus.hub = {repository!r} is no name of a repository: {one_line(error)}"
-        case OSError(errno=errno.ENOSPC):
-            return f"no space left on the device while downloading {where} to the Hugging Face cache (see HF_HOME)"
-        case OSError() if "Consistency check failed" in str(error):
-            return f"{where} sent less than it announced, again and again; try later, or another network"
-    return None
 
 
 def data_files(names: list[str]) -> dict[str, list[str]]:
@@ -179,9 +108,10 @@ def run(args: argparse.Namespace) -> None:
     repository, revision = source["repository"], source["revision"]
     if not sys.stderr.isatty():
         disable_progress_bars()
-    commit = source["commit"] or revisions.recorded(language, repository, revision) or resolve(repository, revision)
+    commit = source["commit"] or revisions.recorded(language, repository, revision)
+    commit = commit or resolve(DATASET, repository, revision)
     log.info("%s at %s", repository, commit)
-    with explained(repository, revision):
+    with explained(DATASET, repository, revision):
         # The first call leaves the list of all files in the cache, where it serves the second, and later runs offline.
         fetch(repository, commit, ["README.md", ".gitattributes"])
         tree = huggingface_hub.get_cached_repo_tree(repository, repo_type="dataset", revision=commit)

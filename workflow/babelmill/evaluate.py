@@ -88,6 +88,7 @@ class Text:
     def __init__(self, corpus: Path, shards: Path, tokenizer: Tokenizer, digest: str, vocabulary: Vocabulary):
         verified = manifest.verify(shards, "train.safetensors", "validation.safetensors")
         manifest.verify(corpus, "validation.parquet")
+        manifest.verify_upstream(shards, corpus)
         self.documents = Documents(corpus / "validation.parquet")
         shard = ShardFile.open(shards / "validation.safetensors")
         self.tokens = shard.tokens

@@ -55,6 +55,11 @@ def _repo_template(text: str) -> str:
     return text
 
 
+def _exponent(weights: float | str) -> float:
+    """The words are exponents too, so that `size` and 1 are equal settings."""
+    return {"size": 1.0, "uniform": 0.0}.get(weights, weights)
+
+
 class Section(BaseModel):
     """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
 
@@ -98,14 +103,18 @@ class Tokenizer(Section):
     """The byte-level BPE tokenizer."""
 
     source: str | None
+    revision: str
     vocab_size: Annotated[int, Field(ge=16 + 256, le=2**20)]
     min_frequency: Positive
 
 
 class Mixture(Section):
-    """How a model of several languages weighs them."""
+    """How a model of several languages weighs them: by the size of each to the power of `weights`."""
 
-    weights: Literal["size", "uniform"] | Annotated[float, Field(ge=0, le=1)]
+    weights: Annotated[
+        Literal["size", "uniform"] | Annotated[float, Field(ge=0, le=1)],
+        AfterValidator(_exponent),
+    ]
 
 
 class Model(Section):

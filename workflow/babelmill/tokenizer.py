@@ -15,18 +15,18 @@ import argparse
 import itertools
 import logging
 import math
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from babelmill import config, manifest, stage
+from babelmill import config, manifest, revisions, stage
 from babelmill.documents import Documents
 from babelmill.files import UserError, atomic_write
+from babelmill.hub_client import patiently
+from babelmill.hub_source import TOKENIZER, explained, resolve
 from babelmill.pieces import parts, pre_tokenizer
 from babelmill.tokenizer_file import (
     BOS,
@@ -97,16 +97,13 @@ def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokeni
 # The text to train on.
 
 
-def shares(sizes: list[int], weights: str | float) -> list[float]:
-    """Each language's share: proportional to size ** exponent, where `size` is 1, `uniform` 0. They sum to 1."""
-    exponent = {"size": 1.0, "uniform": 0.0}.get(weights, weights)
-    powers = [size**exponent for size in sizes]
+def shares(sizes: list[int], weights: float) -> list[float]:
+    """Each language's share: proportional to size ** weights. They sum to 1."""
+    powers = [size**weights for size in sizes]
     return [power / sum(powers) for power in powers]
 
 
-def text_to_train_on(
-    corpora: list[Documents], weights: str | float, limit: int = TRAINING_BYTES
-) -> Iterator[list[str]]:
+def text_to_train_on(corpora: list[Documents], weights: float, limit: int = TRAINING_BYTES) -> Iterator[list[str]]:
     """Documents in the proportions of `weights`, as much as there is text, at most `limit` bytes.
 
     Documents are left out or repeated evenly over each corpus, so that its beginning does not speak for all of it.
@@ -153,38 +150,36 @@ def missing_text(corpora: list[Documents], settings, entries: int) -> int:
 # A tokenizer of one's own.
 
 
-def adopt(source: str) -> Tokenizer:
-    """Load a tokenizer.json, or that of a repository on the Hub, and check that a model can be trained with it.
+def adopt(path: str, where: str) -> Tokenizer:
+    """Load a tokenizer.json that the configuration calls `where`, and check that a model can be trained with it.
 
-    The post-processor is replaced, for the models see text as `<s> A`. UserError: no such file or repository, a
-    special token that is missing or not declared special, or a tokenizer that loses text.
+    The post-processor is replaced, for the models see text as `<s> A`. UserError: no such file, a special token that
+    is missing or not declared special, or a tokenizer that loses text.
     """
-    tokenizer = load_tokenizer(find(source))
+    if not Path(path).is_file():
+        raise UserError(f"tokenizer.source: {where}: no such file")
+    tokenizer = load_tokenizer(path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     special = set(special_ids(tokenizer))
     for token in (BOS, EOS, PAD, MASK):
         if token not in vocabulary:
-            raise UserError(f"tokenizer.source: {source} has no token {token}; add it as a special token")
+            raise UserError(f"tokenizer.source: {where} has no token {token}; add it as a special token")
         if vocabulary[token] not in special:
-            raise UserError(f"tokenizer.source: in {source} the token {token} is not special; declare it so")
+            raise UserError(f"tokenizer.source: in {where} the token {token} is not special; declare it so")
     begin_with_bos(tokenizer)
-    check_lossless(tokenizer, PROBES, f"tokenizer.source: {source}")
+    check_lossless(tokenizer, PROBES, f"tokenizer.source: {where}")
     return tokenizer
 
 
-def find(source: str) -> str:
-    """The path of a tokenizer.json that is named by its path or by a repository on the Hub."""
-    if Path(source).is_file():
-        return source
-    if source.endswith(".json") or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
-        raise UserError(f"tokenizer.source: {source}: no such file")
-    try:
-        return huggingface_hub.hf_hub_download(source, "tokenizer.json")
-    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"tokenizer.source: {source} is no file here, and its tokenizer.json does not come from the Hub ({reason})"
-        ) from None
+def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
+    """(path in the Hugging Face cache, commit) of a repository's tokenizer.json. No `commit`: the one that `revision`
+    was resolved to before, by whichever model, or is at now."""
+    commit = commit or revisions.recorded(f"tokenizers/{repository}", repository, revision)
+    commit = commit or resolve(TOKENIZER, repository, revision)
+    with explained(TOKENIZER, repository, revision):
+        path = patiently(lambda: huggingface_hub.hf_hub_download(repository, "tokenizer.json", revision=commit))
+    revisions.record(f"tokenizers/{repository}", repository, revision, commit)
+    return path, commit
 
 
 def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
@@ -203,7 +198,7 @@ def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
 
 def excerpt(corpus: Documents) -> Iterator[list[str]]:
     """Documents from all over a corpus for the figures."""
-    return text_to_train_on([corpus], "size", REPORT_BYTES)
+    return text_to_train_on([corpus], 1.0, REPORT_BYTES)
 
 
 def report(tokenizer: Tokenizer, corpora: dict[str, Path]) -> dict[str, dict[str, float]]:
@@ -212,10 +207,8 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path]) -> dict[str, dict[str
     for language, folder in corpora.items():
         training = Documents(folder / "train.parquet")
         held_out = Documents(folder / "validation.parquet")
-        measured = measure(
-            tokenizer, text_to_train_on([held_out if held_out.count else training], "size", REPORT_BYTES)
-        )
-        counts = count_tokens(tokenizer, text_to_train_on([training], "size", REPORT_BYTES))
+        measured = measure(tokenizer, excerpt(held_out if held_out.count else training))
+        counts = count_tokens(tokenizer, excerpt(training))
         measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)
         if measured["round_trip_rate"] < 1:
             raise UserError(f"{folder}: the tokenizer does not give every document back; use a lossless one")
@@ -233,9 +226,14 @@ def run(args: argparse.Namespace) -> None:
     corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
     size = sum(corpus.bytes() for corpus in corpora)
     wanted = settings.tokenizer.vocab_size
-    if settings.tokenizer.source:
-        log.info("adopting %s", settings.tokenizer.source)
-        tokenizer = adopt(settings.tokenizer.source)
+    hub = None
+    if source := settings.tokenizer.source:
+        path = source
+        if settings.source:
+            path, commit = fetch(**settings.source)
+            hub = settings.source | {"commit": commit}
+        log.info("adopting %s", f"{source} at {hub['commit']}" if hub else source)
+        tokenizer = adopt(path, source)
     else:
         log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
         texts = text_to_train_on(corpora, settings.mixture.weights)
@@ -250,6 +248,7 @@ def run(args: argparse.Namespace) -> None:
     figures = {
         "vocab_size": vocab_size(tokenizer),
         "bytes": size,
+        "hub": hub,
         "report": report(tokenizer, dict(zip(settings.languages, args.corpora, strict=True))),
     }
     with atomic_write(args.out / "tokenizer.json", "w") as file:

@@ -73,6 +73,11 @@ def settings(stage):
     def of(wildcards):
         if stage in LANGUAGE_STAGES:
             name = CONFIG.language(wildcards.language).code
+            if stage == "download" and not CONFIG.hub_source(name):
+                raise UserError(
+                    f"the text of {name} does not come from the Hub: there is nothing to download;"
+                    f" its corpus is results/corpora/{name}/manifest.json"
+                )
         else:
             name = wildcards.model
         if name not in WRITTEN and workflow.is_main_process:
@@ -118,7 +123,7 @@ def download_of_language(wildcards):
 
 
 @one_line
-def shards_of_language(wildcards):
+def corpus_of_language(wildcards):
     """The corpus of a language, if the model has it."""
     known = CONFIG.languages_of(wildcards.model)
     if wildcards.language not in known:

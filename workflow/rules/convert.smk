@@ -3,6 +3,8 @@
 
 rule convert:
     """Add the model card, written from what was measured, to the exported folder."""
+    wildcard_constraints:
+        model=".+",  # so that converted/eng/config.json is a name that no model has, not an obscure MissingRuleException
     input:
         settings=settings("convert"),
         made_with=made_with,

@@ -6,7 +6,7 @@ rule shards:
     input:
         settings=settings("shards"),
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
-        corpus=shards_of_language,
+        corpus=corpus_of_language,
     output:
         train="results/shards/{model}/{language}/train.safetensors",
         validation="results/shards/{model}/{language}/validation.safetensors",

@@ -50,15 +50,14 @@ class Step:
     tokens: int
 
 
-def proportions(tokens: list[int], weights: str | float) -> np.ndarray:
+def proportions(tokens: list[int], weights: float) -> np.ndarray:
     """Rows of each language out of PERIOD, at least one each, [languages] int64.
 
     Args:
         tokens: size of each language's stream.
-        weights: "size", "uniform", or the exponent of the size (Conneau et al., 2020: 0.3).
+        weights: the exponent of the size (Conneau et al., 2020: 0.3).
     """
-    exponent = {"size": 1.0, "uniform": 0.0}.get(weights, weights)
-    size = np.array(tokens, dtype=np.float64) ** exponent
+    size = np.array(tokens, dtype=np.float64) ** weights
     exact = size / size.sum() * PERIOD
     whole = np.maximum(1, np.floor(exact)).astype(np.int64)
     missing = PERIOD - int(whole.sum())
@@ -128,7 +127,7 @@ class Plan:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
     """
 
-    def __init__(self, train, weights: str | float, counts: list[TokenCounts]):
+    def __init__(self, train, weights: float, counts: list[TokenCounts]):
         self.train = train
         self.objective = Objective.of(train)
         self.counts = counts

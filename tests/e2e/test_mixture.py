@@ -1,0 +1,59 @@
+"""A model of two languages, really built: each is sampled, trained, validated and evaluated as the mixture says."""
+
+import json
+
+import numpy as np
+import pytest
+
+from babelmill.config import read_settings
+from babelmill.shard_file import ShardFile
+from babelmill.training.batches import TokenCounts
+from babelmill.training.plan import Plan
+from conftest import SMALL
+
+LANGUAGES = ["eng", "deu"]
+
+
+@pytest.fixture
+def mixture(workspace):
+    """The folder of a workflow in which `two` has been built from the corpora of `eng` and `deu`."""
+    workspace.configure(SMALL | {"models": {"two": {"languages": LANGUAGES, "mixture": {"weights": "uniform"}}}})
+    ran = workspace.would_run(targets=["converted/two"])
+    assert "corpus" not in {rule for rule, _ in ran}, "corpora belong to languages, not to models"
+    workspace.snakemake("converted/two")
+    assert workspace.would_run(targets=["converted/two", "converted/eng", "converted/deu"]) == set()
+    return workspace.path
+
+
+def test_every_language_is_reported(mixture):
+    report = json.loads((mixture / "results/tokenizers/two/manifest.json").read_text())["figures"]["report"]
+    assert list(report) == sorted(LANGUAGES)
+    assert all(figures["round_trip_rate"] == 1 for figures in report.values())
+
+    lines = [json.loads(line) for line in (mixture / "results/models/two/metrics.jsonl").read_text().splitlines()]
+    for kind, prefixes in (("train", [""]), ("validation", ["", "ema_"])):
+        line = [line for line in lines if line["kind"] == kind][-1]
+        for prefix in prefixes:
+            assert set(line[f"{prefix}languages"]) == set(LANGUAGES)
+            for losses in line[f"{prefix}languages"].values():
+                assert 0 < losses["loss_masked"] < 10 and 0 < losses["loss_causal"] < 10
+
+    evaluation = json.loads((mixture / "results/evaluations/two/evaluation.json").read_text())
+    assert set(evaluation["languages"]) == set(evaluation["tokenizer"]) == set(LANGUAGES)
+    for variant in ("main", "ema"):
+        for mode in ("masked", "causal"):
+            parts = [evaluation["languages"][language]["variants"][variant][mode] for language in LANGUAGES]
+            whole = evaluation["variants"][variant][mode]
+            assert whole["bytes"] == sum(part["bytes"] for part in parts)
+            bits = sum(part["bits_per_byte"] * part["bytes"] for part in parts)
+            assert whole["bits_per_byte"] == pytest.approx(bits / whole["bytes"])
+            assert parts[0]["bits_per_byte"] != parts[1]["bits_per_byte"]
+    card = (mixture / "converted/two/README.md").read_text()
+    assert all(language in card for language in ("English", "German"))
+
+    shards = [ShardFile.open(mixture / f"results/shards/two/{code}/train.safetensors") for code in LANGUAGES]
+    settings = read_settings(mixture / "results/settings/two/train.json", "train")
+    plan = Plan(settings.train, settings.mixture.weights, [TokenCounts(shard.offsets) for shard in shards])
+    rows = np.concatenate([plan.step(step).rows.language for step in range(plan.steps)])
+    assert abs(int((rows == 0).sum()) - int((rows == 1).sum())) <= 1, "uniform, though their sizes differ"
+    assert len(shards[0].tokens) != len(shards[1].tokens)
