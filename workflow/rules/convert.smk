@@ -3,8 +3,6 @@
 
 rule convert:
     """Add the model card, written from what was measured, to the exported folder."""
-    wildcard_constraints:
-        model=".+",  # so that converted/eng/config.json is a name that no model has, not an obscure MissingRuleException
     input:
         settings=settings("convert"),
         made_with=made_with,
@@ -19,6 +17,8 @@ rule convert:
         "logs/convert/{model}.log",
     benchmark:
         "results/benchmarks/convert/{model}.tsv"
+    wildcard_constraints:
+        model=".+",  # so that converted/eng/config.json is a name that no model has, not an obscure MissingRuleException
     conda:
         "../../envs/babelmill.yaml"
     threads: 1
