@@ -19,7 +19,7 @@ def keep_mask(shape: torch.Size, p: float) -> torch.Tensor:
     count = shape.numel()
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
     dropped = round(p * 2**16)  # of the 2^16 values from -2^15 on
-    return bits.view(shape).float().add_(2**15 + 1 - dropped).clamp_(0.0, 1.0)
+    return torch.ge(bits.view(shape), dropped - 2**15, out=torch.empty(shape))
 
 
 class Dropout(nn.Dropout):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -54,13 +55,27 @@ def training_mask(segments: torch.Tensor, causal: torch.Tensor) -> torch.Tensor:
     return (same & (earlier | ~causal[:, None, None]))[:, None]
 
 
+class Normalization(nn.LayerNorm):
+    """Layer norm without weights. Computed in float32 and given back in the type of its input, also under autocast.
+
+    (Autocast would turn it to float32, and the next linear layer back: the same numbers by way of twice the memory.)
+    """
+
+    def __init__(self, size: int, eps: float):
+        super().__init__(size, eps, elementwise_affine=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x)
+
+
 class Embedding(nn.Module):
     """Token embeddings, and the table of relative positions that all layers share."""
 
     def __init__(self, config):
         super().__init__()
         self.word_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.word_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps, elementwise_affine=False)
+        self.word_layer_norm = Normalization(config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.relative_embedding = nn.Parameter(torch.empty(2 * config.position_bucket_size - 1, config.hidden_size))
         self.relative_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
@@ -79,13 +94,13 @@ class Attention(nn.Module):
         size = config.hidden_size
         self.heads = config.num_attention_heads
         self.gate = config.gate
-        self.pre_layer_norm = nn.LayerNorm(size, config.layer_norm_eps, elementwise_affine=False)
+        self.pre_layer_norm = Normalization(size, config.layer_norm_eps)
         self.in_proj_qk = nn.Linear(size, 2 * size)
         if config.gate:
             self.in_proj_vg = nn.Linear(size, 2 * size)
         else:
             self.in_proj_v = nn.Linear(size, size)
-        self.post_layer_norm = nn.LayerNorm(size, config.layer_norm_eps, elementwise_affine=False)
+        self.post_layer_norm = Normalization(size, config.layer_norm_eps)
         self.out_proj = nn.Linear(size, size)
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
@@ -115,10 +130,34 @@ class Attention(nn.Module):
         return self.dropout(self.out_proj(self.post_layer_norm(context))), weights
 
 
+class _GEGLU(torch.autograd.Function):
+    """x * gelu(gate), whose gradient is written into one tensor: taking it apart and together again costs a copy."""
+
+    @staticmethod
+    def forward(ctx, both):
+        x, gate = both.chunk(2, -1)
+        activation = F.gelu(gate, approximate="tanh")
+        ctx.save_for_backward(both, activation)
+        return x * activation
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        both, activation = ctx.saved_tensors
+        x, gate = both.chunk(2, -1)
+        result = torch.empty_like(both)
+        d_x, d_gate = result.chunk(2, -1)
+        torch.mul(gradient, activation, out=d_x)
+        torch.ops.aten.gelu_backward.grad_input(gradient * x, gate, approximate="tanh", grad_input=d_gate)
+        return result
+
+
 class GEGLU(nn.Module):
     """x * gelu(gate) of the two halves of the input (Shazeer, 2020)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type == "cpu" and x.requires_grad:
+            return _GEGLU.apply(x)
         x, gate = x.chunk(2, -1)
         return x * F.gelu(gate, approximate="tanh")
 
@@ -130,10 +169,10 @@ class FeedForward(nn.Module):
         super().__init__()
         size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self.mlp = nn.Sequential(
-            nn.LayerNorm(size, eps, elementwise_affine=False),
+            Normalization(size, eps),
             nn.Linear(size, 2 * inner, bias=False),
             GEGLU(),
-            nn.LayerNorm(inner, eps, elementwise_affine=False),
+            Normalization(inner, eps),
             nn.Linear(inner, size, bias=False),
             Dropout(config.hidden_dropout_prob),
         )
@@ -196,20 +235,29 @@ class Classifier(nn.Module):
         size, eps = config.hidden_size, config.layer_norm_eps
         self.nonlinearity = nn.ModuleList(
             [
-                nn.LayerNorm(size, eps, elementwise_affine=False),
+                Normalization(size, eps),
                 nn.Linear(size, size),
                 nn.GELU(),
-                nn.LayerNorm(size, eps, elementwise_affine=False),
+                Normalization(size, eps),
                 Dropout(config.hidden_dropout_prob),
                 OutputProjection(config.vocab_size),
             ]
         )
 
-    def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
-        """hidden [..., H] and the token embedding [V, H] to logits [..., V]."""
+    @property
+    def bias(self) -> torch.Tensor:
+        """Of the scores, [V]."""
+        return self.nonlinearity[-1].bias
+
+    def features(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [..., H] to what the scores are a linear function of [..., H]."""
         for layer in self.nonlinearity[:-1]:
             hidden = layer(hidden)
-        return self.nonlinearity[-1](hidden, embedding)
+        return hidden
+
+    def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+        """hidden [..., H] and the token embedding [V, H] to logits [..., V]."""
+        return self.nonlinearity[-1](self.features(hidden), embedding)
 
 
 @torch.no_grad()

@@ -31,6 +31,7 @@ from babelmill.training import slurm
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
 SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
 TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
 
@@ -60,6 +61,7 @@ class Processes:
         torch.set_num_threads(max(1, threads // local_size))
         if "RANK" in os.environ:
             end_with_parent()
+        keep_freed_memory()
         device = torch.device("cpu")
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
@@ -117,6 +119,13 @@ def lost_process():
             f"lost contact with another process of this run, see its own message ({first}); run the workflow again, it"
             " goes on from the last checkpoint"
         ) from error
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what is freed: otherwise each large tensor of each step is new memory, cleared page by page."""
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def end_with_parent() -> None:

@@ -138,8 +138,9 @@ class Trainer:
     def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.precision == "bf16"):
             hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
-            logits = model.logits(hidden.flatten(0, 1)[batch.positions])
-        return objectives.loss(logits, batch, self.train.z_loss_weight, self._groups)
+            features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
+            matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
+            return objectives.loss(features, matrix, bias, batch, self.train.z_loss_weight, self._groups)
 
     def fitting(self) -> int | None:
         """The largest halving of `micro_batch_tokens` that fits into memory now; None if a single row does not."""

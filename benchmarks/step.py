@@ -1,0 +1,248 @@
+"""Speed of a training step beside BERT of the same width and depth: `make bench`.
+
+    python benchmarks/step.py [--shapes 16x128 4x512 8x512] [--precisions fp32 bf16] [--dropouts 0.1 0] [--rounds 5]
+    python benchmarks/step.py --propose [--precisions bf16]
+
+Ours is a whole optimizer step of the engine at the preset `small`: plan, data and masking, forward, backward, clipping,
+LAMB, moving average, half of the rows causal. Beside it runs transformers' `BertForMaskedLM` of the same vocabulary,
+width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the tokens),
+backward, clipping, step, on a batch that is ready in memory. Each has a process of its own; they take turns, a few steps
+each, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic a token.
+
+`--propose` times the engine alone with growing `train.micro_batch_tokens` and says which to take on this device.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+
+from babelmill.config import Configuration  # noqa: E402
+from babelmill.files import UserError  # noqa: E402
+from babelmill.shard_file import ShardFile, write_shard  # noqa: E402
+
+TOKENS = 2_000_000
+SECONDS = 4.0  # about, of a turn
+
+
+def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
+    """A function that does a step of the engine and returns (positions, share of time for data); and a description."""
+    import torch
+
+    from babelmill.model.gpt_bert import GPTBertConfig
+    from babelmill.schema import SECTIONS
+    from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
+    from babelmill.training.cost import flops
+    from babelmill.training.distributed import Processes
+    from babelmill.training.metrics import peak_flops, peak_memory
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+
+    values = Configuration([("benchmark", {"preset": preset})]).settings("eng", "train")
+    train = SECTIONS["train"].model_validate(
+        values["train"]
+        | dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000)
+        | dict(global_batch_tokens=batch, micro_batch_tokens=micro_batch, precision=precision)
+    )
+    model = SECTIONS["model"].model_validate(
+        values["model"] | dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    )
+    vocab_size = Configuration([("benchmark", {"preset": preset})]).settings("eng", "tokenizer")["tokenizer"][
+        "vocab_size"
+    ]
+    processes = Processes.start(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        shard = documents(Path(folder) / "shard.safetensors", vocab_size)
+        vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
+        stream = TokenStream([shard], vocabulary, 0, processes.device)
+        counts = [TokenCounts(shard.offsets)]
+    shape = GPTBertConfig(vocab_size=vocab_size, **model.model_dump())
+    settings = type("Settings", (), {"train": train, "model": model, "languages": ["eng"]})
+    trainer = Trainer(settings, shape, Plan(train, "size", counts), stream, (counts, stream), processes)
+    number = 0
+
+    def step() -> dict:
+        nonlocal number
+        pending = trainer.run_step(number)
+        number += 1
+        rows = pending.step.rows
+        targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
+        return {
+            "tokens": len(rows) * length,
+            "data": pending.data_seconds,
+            "flops": flops(model, vocab_size, length, len(rows) * length, targets),
+            "wait": pending.read,
+        }
+
+    return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
+
+
+def documents(path: Path, vocab_size: int) -> ShardFile:
+    """A shard of random tokens in documents of about 300 tokens (their lengths log-normal, as those of real text)."""
+    random = np.random.default_rng(0)
+    lengths = np.maximum(3, random.lognormal(5.3, 0.9, TOKENS // 300)).astype(np.int64)
+    with write_shard(path, len(lengths), vocab_size, "none") as writer:
+        for length in lengths:
+            writer.append(np.array([1, *random.integers(16, vocab_size, length - 2), 2]), np.array([length]))
+    return ShardFile.open(path)
+
+
+def bert(preset: str, batch: int, length: int, precision: str, dropout: float, threads: int):
+    """A function that does a training step of BERT, and a description."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    settings = Configuration([("benchmark", {"preset": preset})])
+    ours = settings.settings("eng", "train")["model"]
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+    config = BertConfig(
+        vocab_size=settings.settings("eng", "tokenizer")["tokenizer"]["vocab_size"],
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        attn_implementation="sdpa",
+        **{name: ours[name] for name in names},
+    )
+    model = BertForMaskedLM(config).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    tokens = torch.randint(16, config.vocab_size, (batch // length, length), device=device)
+    labels = torch.where(torch.rand(tokens.shape, device=device) < 0.15, tokens, -100)
+
+    def step() -> dict:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(input_ids=tokens, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        optimizer.step()
+        return {"tokens": tokens.numel(), "data": 0.0, "wait": loss.item}
+
+    return step, {}
+
+
+def work(connection, make, arguments) -> None:
+    """A process that does steps when asked: for each number of seconds received it sends (tokens/s, share for data)."""
+    try:
+        step, about = make(*arguments)
+        for _ in range(3):
+            step()["wait"]()
+        while (seconds := connection.recv()) is not None:
+            began, tokens, data, work = time.perf_counter(), 0, 0.0, 0.0
+            while (elapsed := time.perf_counter() - began) < seconds:
+                done = step()
+                done["wait"]()
+                tokens, data, work = tokens + done["tokens"], data + done["data"], work + done.get("flops", 0.0)
+            peak = about.get("peak")
+            mfu = work / elapsed / peak if peak else None
+            memory = about["memory"]() if "memory" in about else None
+            connection.send((tokens / elapsed, data / elapsed, mfu, memory))
+    except Exception as error:  # out of memory, for one
+        connection.send(UserError(str(error).splitlines()[0] if str(error) else type(error).__name__))
+
+
+class Worker:
+    """`work` in a process of its own."""
+
+    def __init__(self, make, *arguments):
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(theirs, make, arguments), daemon=True)
+        self._process.start()
+
+    def turn(self, seconds: float):
+        """Tokens a second, share of time for data, MFU and peak memory (the last two where they are known)."""
+        self._connection.send(seconds)
+        result = self._connection.recv()
+        if isinstance(result, UserError):
+            raise result
+        return result
+
+    def stop(self) -> None:
+        """End the process."""
+        self._connection.send(None)
+        self._process.join()
+
+
+def compare(args, batch: int, length: int, precision: str, dropout: float) -> None:
+    """Print the line of a case."""
+    tokens = batch * length
+    ours = Worker(engine, args.preset, tokens, tokens, length, precision, dropout, args.threads)
+    ours.turn(0.1)
+    theirs = Worker(bert, args.preset, tokens, length, precision, dropout, args.threads)
+    theirs.turn(0.1)
+    rounds = [(ours.turn(SECONDS), theirs.turn(SECONDS)) for _ in range(args.rounds)]
+    ratios = [a[0] / b[0] for a, b in rounds]
+    speeds = [statistics.median(column) for column in zip(*((a[0], b[0]) for a, b in rounds), strict=True)]
+    data = statistics.median(a[1] for a, _ in rounds)
+    mfu = rounds[-1][0][2]
+    print(
+        f"| {batch} x {length} | {precision} | {dropout:g} | {speeds[0]:,.0f} | {speeds[1]:,.0f} |"
+        f" {statistics.median(ratios):.2f} | {min(ratios):.2f}-{max(ratios):.2f} | {data:.1%} |"
+        f"{f' {mfu:.1%} |' if mfu else ''}",
+        flush=True,
+    )
+    ours.stop()
+    theirs.stop()
+
+
+def propose(args, precision: str) -> None:
+    """Print speed and memory by `micro_batch_tokens`, and the smallest size that is as good as the best."""
+    length, speed = 512, {}
+    print("| micro_batch_tokens | tokens/s | MFU | memory (GB) |\n|---|---|---|---|")
+    size = 1024
+    while size <= args.largest:
+        worker = Worker(engine, args.preset, size, size, length, precision, 0.1, args.threads)
+        try:
+            worker.turn(0.1)
+            speed[size], _, mfu, memory = worker.turn(SECONDS)
+        except UserError as error:
+            print(f"| {size} | {error} | | |")
+            break
+        worker.stop()
+        print(f"| {size} | {speed[size]:,.0f} | {f'{mfu:.1%}' if mfu else ''} | {memory:.1f} |", flush=True)
+        size *= 2
+    best = next(size for size, value in speed.items() if value > 0.97 * max(speed.values()))
+    print(f"for this device: train.micro_batch_tokens: {best}")
+
+
+def shape(text: str) -> tuple[int, int]:
+    """16x128 to (16, 128)."""
+    rows, length = text.split("x")
+    return int(rows), int(length)
+
+
+def main() -> None:
+    """All cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--shapes", nargs="+", type=shape, default=[(16, 128), (4, 512), (8, 512)], metavar="ROWSxLENGTH")
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
+    parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1, 0.0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--propose", action="store_true", help="which micro_batch_tokens to take on this device")
+    parser.add_argument("--largest", type=int, default=16384, help="micro_batch_tokens to end with (--propose)")
+    args = parser.parse_args()
+    if args.propose:
+        propose(args, args.precisions[-1])
+        return
+    print("| rows x length | precision | dropout | tokens/s | BERT's | ratio | its range | data |\n" + "|---" * 8 + "|")
+    for dropout in args.dropouts:
+        for batch, length in args.shapes:
+            for precision in args.precisions:
+                compare(args, batch, length, precision, dropout)
+
+
+if __name__ == "__main__":
+    main()
