@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 SETUP := .venv/.installed
 
-.PHONY: demo test lint setup help
+.PHONY: demo test lint bench setup help
 
 help:  ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ lint: $(SETUP)  ## ruff, snakefmt, snakemake --lint
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check .
 	$(BIN)/snakemake --lint
+
+bench: $(SETUP)  ## speed of a training step beside BERT's, and a micro_batch_tokens for this machine
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/step.py --propose
 
 setup: $(SETUP)  ## the virtual environment alone
 

@@ -6,8 +6,8 @@
 Ours is a whole optimizer step of the engine at the preset `small`: plan, data and masking, forward, backward, clipping,
 LAMB, moving average, half of the rows causal. Beside it runs transformers' `BertForMaskedLM` of the same vocabulary,
 width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the tokens),
-backward, clipping, step, on a batch that is ready in memory. Each has a process of its own; they take turns, a few steps
-each, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic a token.
+backward, clipping, step, on a batch that is ready in memory. Each has a process of its own; they take turns of a few
+seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic a token.
 
 `--propose` times the engine alone with growing `train.micro_batch_tokens` and says which to take on this device.
 """
@@ -36,8 +36,6 @@ SECONDS = 4.0  # about, of a turn
 
 def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
     """A function that does a step of the engine and returns (positions, share of time for data); and a description."""
-    import torch
-
     from babelmill.model.gpt_bert import GPTBertConfig
     from babelmill.schema import SECTIONS
     from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
@@ -67,7 +65,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
         counts = [TokenCounts(shard.offsets)]
     shape = GPTBertConfig(vocab_size=vocab_size, **model.model_dump())
     settings = type("Settings", (), {"train": train, "model": model, "languages": ["eng"]})
-    trainer = Trainer(settings, shape, Plan(train, "size", counts), stream, (counts, stream), processes)
+    trainer = Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes)
     number = 0
 
     def step() -> dict:
@@ -226,7 +224,8 @@ def main() -> None:
     """All cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="small")
-    parser.add_argument("--shapes", nargs="+", type=shape, default=[(16, 128), (4, 512), (8, 512)], metavar="ROWSxLENGTH")
+    shapes = [(16, 128), (4, 512), (8, 512)]
+    parser.add_argument("--shapes", nargs="+", type=shape, default=shapes, metavar="ROWSxLENGTH")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
     parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=5)

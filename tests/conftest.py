@@ -28,7 +28,7 @@ SMALL = {
         "micro_batch_tokens": 128,
         "sequence_lengths": [16, 32, 64],
     },
-    "run": {"log_every": 1, "checkpoint_every": 4},
+    "run": {"log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1},
     "languages": {
         "eng": {"corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}},
         "deu": {"corpus": {"files": ["texts/deu/*.txt"], "validation_share": 0.2}},

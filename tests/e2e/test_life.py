@@ -19,7 +19,7 @@ def long_run() -> dict:
     """The small model, trained for long enough to be interrupted in the middle."""
     values = copy.deepcopy(SMALL)
     values["train"]["max_steps"] = 150
-    values["run"] = {"log_every": 1, "checkpoint_every": 5, "validate_every": 40}
+    values["run"] = {"log_every": 1, "checkpoint_every": 5, "checkpoint_share": 1, "validate_every": 40}
     return values
 
 

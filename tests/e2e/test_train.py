@@ -1,6 +1,9 @@
 """The training stage as a user runs it: interrupted, killed, damaged, on several processes."""
 
+import json
 import os
+import random
+import re
 import shutil
 import signal
 import socket
@@ -107,6 +110,55 @@ def test_kill_9_loses_nothing_but_steps(data, finished):
         process.wait()
     data.train()
     assert_same(data, finished)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_moments(data, finished, seed):
+    """Five times in each of four runs, while they start, train or save."""
+    choose = random.Random(seed)
+    for step in sorted(choose.randrange(STEPS - 2) for _ in range(5)):
+        process = data.start()
+        if step:
+            wait_for_step(data, step, process)
+        time.sleep(choose.random() * 0.05)
+        process.kill()
+        process.communicate()
+    data.train()
+    assert_same(data, finished)
+
+
+def test_killed_while_a_checkpoint_is_written(data):
+    """Ten times in one run; a checkpoint is large here, so that writing it takes a while."""
+    data.settings(model={"hidden_size": 192, "intermediate_size": 512}, max_steps=12)
+    data.run_settings(checkpoint_every=1, keep=3, validate_every=0)
+    data.train("calm")
+    shutil.rmtree(data.folder / "checkpoints")
+    before, done = set(), 0
+    for killed in range(10):
+        process, half = data.start(), []
+        while len(half) <= killed % 2 and process.poll() is None:  # in the first or the second checkpoint it writes
+            names = {path.name for run in data.runs for path in run.glob(".step-*.safetensors.*")}
+            half += sorted(names - before - {*half})
+        process.kill()
+        said = process.communicate()[1]
+        assert process.returncode == -signal.SIGKILL, said
+        if killed:
+            assert (f"going on after step {done}" in said) == (done > 0)
+        assert (data.runs[0] / half[-1]).exists(), "it was killed while it wrote"
+        before |= {*half}
+        done = max((int(path.stem[5:]) for path in data.runs[0].glob("step-*.json")), default=0)
+    data.train()
+    assert data.weights() == data.weights("calm")
+    steps = [line["step"] for line in data.metrics() if line["kind"] == "train"]
+    assert steps == list(range(1, 13))
+
+
+def test_checkpoints_take_no_more_than_their_share_of_the_time(data):
+    """The first one shows what one costs; at a share of one in a million, the next one is the last."""
+    data.settings(max_steps=12)
+    data.run_settings(checkpoint_every=1, checkpoint_share=1e-6, keep=100)
+    data.train("model", 2)
+    assert [int(path.stem[5:]) for path in sorted(data.runs[0].glob("step-*.json"))] == [1, 12]
 
 
 def test_going_back_to_earlier_settings_trains_nothing(data, finished):
@@ -219,17 +271,47 @@ def test_damaged_data_is_named(data):
     assert not (data.folder / "model").exists()
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path, processes):
-    script = ROOT / "tests/e2e/gradients.py"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    alone = tmp_path / "alone.pt"
-    subprocess.run([sys.executable, script, alone], check=True)
-    subprocess.run([*torchrun, str(processes), str(script), str(tmp_path / "together.pt")], check=True)
-    wanted, got = torch.load(alone), torch.load(tmp_path / "together.pt")
-    assert len(wanted) == 18
-    for case, gradient in wanted.items():
-        assert (got[case] - gradient).norm() / gradient.norm() < 1e-6, case
+def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):
+    command = [sys.executable, ROOT / "benchmarks/agreement.py", "--save", tmp_path / "differences.json"]
+    subprocess.run(command, check=True)
+    differences = json.loads((tmp_path / "differences.json").read_text())
+    assert len(differences) == 3 * 18  # 2, 3 and 4 processes; ratios, precisions, sizes of the micro-batch
+    assert max(differences.values()) < 1e-6, differences
+
+
+def test_four_processes_then_one_then_three(data, finished):
+    for processes, step in ((4, 12), (1, 36)):
+        process = data.start("model", processes)
+        wait_for_step(data, step, process)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[1]
+        assert process.returncode == 75, said
+    assert "going on after step" in data.train("model", 3)
+    for name in ("model.safetensors", "ema.safetensors"):
+        ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
+        assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-5
+    assert sorted(logged(data.metrics())) == EXPECTED
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
+    """The folder of checkpoints is a small disk of its own, in a mount namespace that ends with the command."""
+    data.run_settings(checkpoint_every=5, keep=100, validate_every=20)
+    disk = data.folder / "checkpoints"
+    disk.mkdir()
+    inside = 'mount -t tmpfs -o size=1m tmpfs "$0" && { "$@"; code=$?; cp -r "$0" "$0.kept"; exit $code; }'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, disk, *data.command()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert re.search(
+        r"no space left on the device while writing .*/step-000000\d\d.safetensors \(after [\d,]+ bytes\);"
+        r" the file needs [\d,]+ bytes",
+        done.stderr,
+    )
+    assert "Traceback" not in done.stderr
+    disk.rmdir()
+    disk.with_name("checkpoints.kept").rename(disk)
+    assert "going on after step" in data.train()
+    assert_same(data, finished)
 
 
 def test_several_languages_are_recorded_each(tmp_path):

@@ -116,7 +116,7 @@ def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, m
         return embedding(ids, *args, **more)
 
     monkeypatch.setattr(F, "embedding", small_device)
-    run = SimpleNamespace(checkpoint_every=10, log_every=10, validate_every=0)
+    run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
     with pytest.raises(
         UserError, match=r"micro_batch_tokens = 320 does not fit into memory; 80 would fit .*2.00 GiB.$"
     ):

@@ -234,6 +234,7 @@ class Run(Section):
     """How a training run is looked after. Changing these never repeats a run."""
 
     checkpoint_every: Positive
+    checkpoint_share: Annotated[float, Field(gt=0, le=1)]
     keep: Positive
     log_every: Positive
     validate_every: NonNegative

@@ -1,7 +1,8 @@
 """The training loop: steps, the record, validation, checkpoints, and leaving early.
 
 On CUDA the numbers of a step are read while the next one is running, so a step never waits for the host; before
-anything is written, the loop catches up. All processes read the same sums, so all decide alike.
+anything is written, the loop catches up. All processes read the same sums, so all decide alike, and what depends on the
+clock (leaving, saving) is a wish of one process that is summed with them.
 """
 
 import dataclasses
@@ -76,7 +77,8 @@ class Loop:
         self._window = Window(self._groups)
         self._norms: deque[float] = deque(maxlen=5)
         self._pending: deque[Pending] = deque()
-        self._leaving = False
+        self._leaving = self._saving = False
+        self._saved = time.monotonic()
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
 
     def run(self) -> bool:
@@ -88,12 +90,11 @@ class Loop:
             self._step(number)
             self._catch_up(lag)
             done = number + 1
-            checkpoint = done == self._steps or done % self._run.checkpoint_every == 0
-            if checkpoint or self._leaving or self._validates(done):
+            if self._may_save(done) or self._leaving or self._validates(done):
                 self._catch_up(0)
             if self._validates(done) and not self._leaving:
                 self._validate(done)
-            if checkpoint or self._leaving:
+            if self._saving or self._leaving or done == self._steps:
                 self._save(done)
             if self._leaving and done < self._steps:
                 log.info("left after step %d; the same command goes on from there", done)
@@ -101,6 +102,14 @@ class Loop:
         if self._leaving:  # in the last step: its validation is still to be done
             self._validate(self._steps)
         return True
+
+    def _may_save(self, done: int) -> bool:
+        return done == self._steps or done % self._run.checkpoint_every == 0
+
+    def _wants_to_save(self) -> bool:
+        """Whether a checkpoint now takes no more than its share of the time since the last one; of the main process."""
+        elapsed = time.monotonic() - self._saved
+        return self._folder is not None and elapsed * self._run.checkpoint_share >= self._longest["checkpoint"]
 
     def _validates(self, done: int) -> bool:
         every = self._run.validate_every
@@ -114,9 +123,9 @@ class Loop:
         reason = self._stop.reason(needed)
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, number + 1)
-        refused = None
+        save, refused = self._may_save(number + 1) and self._wants_to_save(), None
         try:
-            self._pending.append(self._trainer.run_step(number, stop=reason is not None))
+            self._pending.append(self._trainer.run_step(number, reason is not None, save))
         except torch.OutOfMemoryError as error:
             refused = str(error).splitlines()[0]
         if refused is not None:  # outside of the handler, where the step's tensors are free again
@@ -138,8 +147,8 @@ class Loop:
 
     def _account(self, pending: Pending) -> None:
         step, window, trainer = pending.step, self._window, self._trainer
-        sums, leaving, norm = pending.read()
-        self._leaving = self._leaving or leaving > 0
+        sums, leave, self._saving, norm = pending.read()
+        self._leaving = self._leaving or leave
         counts = group_counts(step.rows, self._groups)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
@@ -222,6 +231,7 @@ class Loop:
 
         trainer.processes.on_main(save)
         self._pause("checkpoint", began)
+        self._saved, self._saving = time.monotonic(), False
 
     def _pause(self, what: str, began: float) -> None:
         """Time that is no training: not counted in the throughput."""

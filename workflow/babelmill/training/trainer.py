@@ -29,7 +29,8 @@ class Pending:
 
     Attributes:
         step: what was done.
-        numbers: sums by group of targets [groups x 3], how many processes want to leave, gradient norm; float64.
+        numbers: sums by group of targets [groups x 3], how many processes want to leave, and how many to save,
+            gradient norm; float64.
         ready: when the numbers are there; None if they are.
         data_seconds: this process's time for making micro-batches.
     """
@@ -39,12 +40,12 @@ class Pending:
     ready: torch.cuda.Event | None
     data_seconds: float
 
-    def read(self) -> tuple[np.ndarray, int, float]:
-        """The numbers: sums [groups, 3], processes that want to leave, gradient norm."""
+    def read(self) -> tuple[np.ndarray, bool, bool, float]:
+        """The numbers: sums [groups, 3], whether a process wants to leave, whether one wants to save, gradient norm."""
         if self.ready is not None:
             self.ready.synchronize()
-        *sums, leaving, norm = self.numbers.tolist()
-        return np.array(sums).reshape(-1, len(objectives.STATISTICS)), int(leaving), norm
+        *sums, leave, save, norm = self.numbers.tolist()
+        return np.array(sums).reshape(-1, len(objectives.STATISTICS)), leave > 0, save > 0, norm
 
 
 class Trainer:
@@ -93,8 +94,8 @@ class Trainer:
 
     # One step.
 
-    def run_step(self, number: int, stop: bool = False) -> Pending:
-        """Do step `number`, counted from 0; `stop` tells the other processes that this one wants to leave."""
+    def run_step(self, number: int, leave: bool = False, save: bool = False) -> Pending:
+        """Do step `number`, counted from 0; `leave` and `save` tell all what this process wants to do after it."""
         data_seconds = 0.0
         step = self.plan.step(number)
         micro_batches = self.plan.micro_batches(step)
@@ -110,7 +111,8 @@ class Trainer:
             sums += part
             data_seconds += seconds
         self._gradients.reduce()
-        shared = torch.cat([sums.flatten(), torch.full((1,), float(stop), dtype=torch.float64, device=self.device)])
+        wishes = [torch.full((1,), float(wish), dtype=torch.float64, device=self.device) for wish in (leave, save)]
+        shared = torch.cat([sums.flatten(), *wishes])
         self.processes.sum_(shared)
         norm, finite = clip(self._gradients.flat, self.train.clip_norm)
         self._optimizers.step(step.learning_rate, finite)

@@ -1,0 +1,87 @@
+"""Do gradients depend on the number of processes? Relative difference to one process, over all gradients.
+
+    python benchmarks/agreement.py [--save FILE.json]
+
+trains nothing: it makes the gradients of one step of 17 rows of a small hybrid model on 1, 2, 3 and 4 processes (gloo),
+one thread each, for three ratios, two precisions, and micro-batches of 1, 3 and 16 rows (17, 6 and 2 of them, so that
+the last ones are short or leave processes without any).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
+
+RATIOS, PRECISIONS, ROWS, PROCESSES = ("1/2", "2/5", "15/16"), ("fp32", "bf16"), (1, 3, 16), (2, 3, 4)
+
+
+def gradients() -> dict:
+    """The gradients of each case, on the processes that torchrun started."""
+    from babelmill.model.gpt_bert import GPTBertConfig
+    from babelmill.training.distributed import Processes
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+    from training_data import VOCABULARY, documents, section, stream, write_documents
+
+    processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
+    with tempfile.TemporaryDirectory() as folder:
+        shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
+        tokens, counts = stream(shards)
+    shape = GPTBertConfig(vocab_size=VOCABULARY.size, **section("model").model_dump())
+    for ratio in RATIOS:
+        for precision in PRECISIONS:
+            for rows in ROWS:
+                values = {"hybrid_ratio": ratio, "precision": precision, "micro_batch_tokens": 32 * rows}
+                train = section("train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, **values)
+                settings = SimpleNamespace(train=train, languages=["eng", "deu"])
+                trainer = Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
+                trainer.run_step(35)
+                found[ratio, precision, rows] = trainer._gradients.flat.clone()
+    main = processes.main
+    processes.stop()
+    return found if main else {}
+
+
+def main() -> None:
+    """All numbers of processes, and the table."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", type=Path, help="all differences, as JSON")
+    parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # what each process is started with
+    args = parser.parse_args()
+    if args.gradients:
+        if found := gradients():
+            torch.save(found, args.gradients)
+        return
+    differences, os.environ["OMP_NUM_THREADS"] = {}, "1"
+    with tempfile.TemporaryDirectory() as folder:
+        files = {size: str(Path(folder) / f"{size}.pt") for size in (1, *PROCESSES)}
+        for size, file in files.items():
+            torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
+            subprocess.run([*torchrun, __file__, "--gradients", file], check=True)
+        alone = torch.load(files[1])
+        for size in PROCESSES:
+            for case, gradient in torch.load(files[size]).items():
+                difference = (gradient - alone[case]).norm() / alone[case].norm()
+                differences[f"{size} processes, {case}"] = difference.item()
+                assert gradient.norm() > 0
+    print("| processes | precision | " + " | ".join(f"ratio {ratio}" for ratio in RATIOS) + " |")
+    print("|" + "---|" * (2 + len(RATIOS)))
+    for size in PROCESSES:
+        for precision in PRECISIONS:
+            cells = (max(differences[f"{size} processes, {(ratio, precision, n)}"] for n in ROWS) for ratio in RATIOS)
+            print(f"| {size} | {precision} | " + " | ".join(f"{value:.1e}" for value in cells) + " |")
+    if args.save:
+        args.save.write_text(json.dumps(differences, indent=1))
+
+
+if __name__ == "__main__":
+    main()
