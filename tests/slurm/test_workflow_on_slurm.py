@@ -34,7 +34,8 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
     workspace = Workspace(tmp_path)
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}, "deu": {"train": endless}}
-    workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}})
+    run = {"log_every": 1, "checkpoint_every": 1_000_000}  # none but that of the cancelled job
+    workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}, "run": run})
     for language in ("eng", "deu"):
         write_texts(tmp_path / "texts" / language, language)
     run = start(workspace, "mine", "--retries", "1")
@@ -48,14 +49,14 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
 
     summary = run.said[run.said.rindex("1 of 3 models converted, 2 jobs failed:") :]
     assert re.search(
-        r"tokenizer greedy: 2 attempts SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
+        r"tokenizer greedy: 2 attempts, SLURM-job \d+ FAILED\n +logs/tokenizer/greedy.log:\n(.*\n){1,3}.*vocab_size = 100000",
         summary,
     )
     assert re.search(
-        rf"train deu: 2 attempts SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*attempt 2 is not made: job {job}.*cancelled",
+        rf"train deu: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*attempt 2 is not made: job {job}, .*"
+        r"cancelled; run the workflow again to go on after step [1-9]",
         summary,
     )
-    assert "received SIGTERM" in cancelled.said
     assert (tmp_path / "converted/eng/manifest.json").is_file()
     assert "2 x cpu" in cluster.training(workspace, "eng").said
     assert "No such file" not in summary
@@ -76,6 +77,15 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
         for row in cluster.history("tokenizer_wildcards_greedy")
     ]
     assert tried == [("FAILED", "60", "16000M"), ("FAILED", "120", "32000M")]
+
+
+def test_a_job_that_slurm_does_not_take(workspace, start):
+    run = start(workspace, "converted/deu", "--force", "--retries", "0", "--default-resources", "slurm_partition=none")
+    assert run.finish() == 1
+    refused = (
+        r"1 job failed:\n  convert deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
+    )
+    assert re.search(refused, run.said), run.said
 
 
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):

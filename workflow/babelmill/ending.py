@@ -27,7 +27,7 @@ class Failure:
         rule: of the job.
         output: its first output.
         logs: its own log and SLURM's.
-        status: how SLURM says it ended, if it was a SLURM job.
+        status: how SLURM says it ended, or why it did not take it, if it was a SLURM job.
         attempts: how many there were.
     """
 
@@ -44,17 +44,17 @@ class Failure:
         return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.rule} {self.name}: {self.attempts} attempts" if self.attempts > 1 else f"{self.rule} {self.name}:"
-        ]
-        lines[0] += f" {self.status}" if self.status else ""
+        attempts = f"{self.attempts} attempts" if self.attempts > 1 else ""
+        title = f"{self.rule} {self.name}: " + ", ".join(filter(None, [attempts, self.status]))
+        if self.status.startswith("sbatch: "):
+            return title  # the job has not begun
         for log in self.logs:
             words = [line for line in tail(log) if line.strip()]
             if log.parts[0] != "logs":  # SLURM's log is Snakemake's own talk in the main
                 words = [line for line in words if "error: " in line] or words
             if words:
-                return "\n    ".join([*lines, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
-        return "\n    ".join([*lines, "left no log; see Snakemake's messages above"])
+                return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
+        return "\n    ".join([title, "left no log; see Snakemake's messages above"])
 
 
 def failures(logs: list[str]) -> list[Failure]:
@@ -62,14 +62,17 @@ def failures(logs: list[str]) -> list[Failure]:
     found: dict[str, Failure] = {}
     said = "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs)
     said = SHOWN_LOG.sub("", said)  # the Snakemake inside of a SLURM job has told of the same failure there
-    for rule, text in re.findall(r"^Error in rule (\w+):\n((?: {4}.*\n)*)", said, re.MULTILINE):
-        values = dict(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE))
+    # A message may have several lines, of which the first alone is indented; the next event begins with [its time].
+    for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
+        values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
         output = values.get("output", "").split(", ")[0]
         job = found.setdefault(f"{rule} {output}", Failure(rule, Path(output)))
         job.attempts += 1
         job.logs = [Path(path) for path in values.get("log", "").partition(" (check")[0].split(", ") if path]
         status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", values.get("message", ""))
         job.status = f"{status[1]} {status[2]}".replace("'", "") if status else ""
+        if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", text, re.MULTILINE):
+            job.status = f"sbatch: {'; '.join(refused)}"
     return [job for job in found.values() if not job.output.exists()]
 
 
