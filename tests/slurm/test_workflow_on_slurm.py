@@ -83,7 +83,7 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
     run = start(workspace, "converted/deu", "--force", "--retries", "0", "--default-resources", "slurm_partition=none")
     assert run.finish() == 1
     refused = (
-        r"1 job failed:\n  convert deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
+        r"1 job failed:\n  \w+ deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
     )
     assert re.search(refused, run.said), run.said
 
