@@ -82,9 +82,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
 def test_a_job_that_slurm_does_not_take(workspace, start):
     run = start(workspace, "converted/deu", "--force", "--retries", "0", "--default-resources", "slurm_partition=none")
     assert run.finish() == 1
-    refused = (
-        r"1 job failed:\n  \w+ deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
-    )
+    refused = r"1 job failed:\n  \w+ deu: sbatch: invalid partition specified: none; Batch job submission failed: .+\n"
     assert re.search(refused, run.said), run.said
 
 
