@@ -65,6 +65,7 @@ SEVERAL = {
     "scoring.py": {"evaluate"},
     "devices.py": {"train", "evaluate"},
     "prove.py": {"export"},
+    "exported.py": {"export", "evaluate"},
     "card.py": {"convert"},
 }
 # Commands that are no stage, and what acts through the settings alone.

@@ -33,6 +33,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from babelmill import config, devices, manifest, stage
 from babelmill.documents import Documents
+from babelmill.exported import load
 from babelmill.files import UserError, sha256, write_json
 from babelmill.scoring import Vocabulary, causal_rows, masked_rows, nats
 from babelmill.shard_file import ShardFile
@@ -43,18 +44,6 @@ log = logging.getLogger("babelmill.evaluate")
 
 PROGRESS_SECONDS = 10
 CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
-
-
-def load(folder: Path, mode: str, variant: str | None, device: str) -> torch.nn.Module:
-    """The exported model as its users load it. UserError if the folder lacks weights."""
-    model, report = CLASSES[mode].from_pretrained(
-        folder, variant=variant, trust_remote_code=True, dtype=torch.float32, output_loading_info=True
-    )
-    wrong = {key: sorted(names) for key, names in report.items() if names}
-    if wrong:
-        raise UserError(f"{folder}: the weights do not fit the model ({wrong}); delete it and run the workflow again")
-    model.config.use_cache = False
-    return model.to(device).eval()
 
 
 class Progress:

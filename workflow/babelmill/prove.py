@@ -4,8 +4,8 @@
         --variants main ema --default-variant ema
 
 For every variant and both attention modes, transformers must find every weight and no other, and the logits of real
-validation documents must equal the training model's bit for bit. `export` runs this in a process of its own, since a
-process that has loaded one folder's code may be given it again for another folder.
+validation documents (of random tokens where `--shards` names none) must equal the training model's bit for bit. This
+runs in a process of its own, since a process that has loaded one folder's code may be given it again for another one.
 """
 
 import argparse
@@ -23,12 +23,13 @@ import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer  # noqa: E402
 
+from babelmill.export import WEIGHTS  # noqa: E402
+from babelmill.exported import load  # noqa: E402
 from babelmill.files import UserError, read_json  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig  # noqa: E402
 from babelmill.shard_file import ShardFile  # noqa: E402
 
 DOCUMENTS = 8  # of each language
-FILES = {"main": "model.safetensors", "ema": "ema.safetensors"}
 
 
 def documents(shards: list[Path], length: int) -> list[torch.Tensor]:
@@ -41,32 +42,28 @@ def documents(shards: list[Path], length: int) -> list[torch.Tensor]:
     return rows
 
 
+def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
+    """Rows of random tokens, of lengths from 1 to `length`: [1, T] int64, the same on every call."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.linspace(1, length, DOCUMENTS).int().tolist()
+    return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
+
+
 def training_model(folder: Path, variant: str) -> GPTBert:
     """The model of the training engine, with trained weights."""
     shape = read_json(folder / "config.json")
     config = GPTBertConfig(**{name: shape[name] for name in GPTBertConfig.__dataclass_fields__})
     model = GPTBert(config).eval()
-    model.load_state_dict(load_file(folder / FILES[variant]))
+    model.load_state_dict(load_file(folder / WEIGHTS[variant]))
     return model
 
 
-def load(cls, folder: Path, variant: str | None, **settings):
-    """A model as users load it; a UserError unless every weight was found and no other."""
-    model, report = cls.from_pretrained(
-        folder, variant=variant, trust_remote_code=True, dtype=torch.float32, output_loading_info=True, **settings
-    )
-    wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
-    if wrong:
-        raise UserError(f"{folder}, variant {variant or 'default'}: weights do not fit the classes: {wrong}")
-    return model.eval()
-
-
-def check_tokenizer(folder: Path, rows: list[torch.Tensor], vocab_size: int) -> None:
-    """The tokenizer as users load it has no entry beyond the embedding, and gives back the tokens of its own text."""
+def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int) -> None:
+    """The tokenizer as users load it has no entry beyond the embedding, and gives back the tokens of its own texts."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if len(tokenizer) > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
-    for row in rows:
+    for row in texts:
         ids = row[0, 1:-1].tolist()
         text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
         again = tokenizer(text, split_special_tokens=True)["input_ids"][1:]
@@ -78,17 +75,21 @@ def check_tokenizer(folder: Path, rows: list[torch.Tensor], vocab_size: int) -> 
 def compare(args: argparse.Namespace) -> int:
     """Number of comparisons; a UserError at the first difference."""
     shape = read_json(args.model / "config.json")
-    rows, done = documents(args.shards, shape["max_position_embeddings"]), 0
-    check_tokenizer(args.folder, rows, shape["vocab_size"])
+    length, vocab_size, done = shape["max_position_embeddings"], shape["vocab_size"], 0
+    texts = documents(args.shards, length)
+    check_tokenizer(args.folder, texts, vocab_size)
+    as_trained, moved, here, there = "mntp", "mlm", slice(None, -1), slice(1, None)
+    if shape.get("masked_target") == "same":
+        as_trained, moved, here, there = moved, as_trained, there, here
     for variant in args.variants:
         trained = training_model(args.model, variant)
         named = None if variant == args.default_variant else variant
         exported = {
             "causal": load(AutoModelForCausalLM, args.folder, named),
-            "bidirectional": load(AutoModelForMaskedLM, args.folder, named, logits_alignment="mntp"),
+            "bidirectional": load(AutoModelForMaskedLM, args.folder, named, logits_alignment=as_trained),
         }
-        aligned = load(AutoModelForMaskedLM, args.folder, named)
-        for row in rows:
+        other = load(AutoModelForMaskedLM, args.folder, named, logits_alignment=moved)
+        for row in texts or random_rows(vocab_size, length):
             for mode, model in exported.items():
                 allowed = torch.ones(1, 1, row.size(1), row.size(1), dtype=torch.bool)
                 wanted = trained(row, allowed.tril() if mode == "causal" else allowed)
@@ -97,7 +98,7 @@ def compare(args: argparse.Namespace) -> int:
                 if not torch.equal(found, wanted):
                     raise UserError(f"variant {variant}, {mode}: logits differ by up to {difference:g}")
                 done += 1
-            if not torch.equal(aligned(row).logits[:, 1:], wanted[:, :-1]):
+            if not torch.equal(other(row).logits[:, there], wanted[:, here]):
                 raise UserError(f"variant {variant}: logits_alignment 'mlm' is not 'mntp' moved by one")
     return done
 
@@ -107,9 +108,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
     parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
-    parser.add_argument("--shards", required=True, type=Path, nargs="+", help="folders with validation.safetensors")
-    parser.add_argument("--variants", required=True, nargs="+", choices=list(FILES))
-    parser.add_argument("--default-variant", required=True, choices=list(FILES))
+    parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
+    parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
+    parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
     try:
         print(f"{compare(parser.parse_args())} comparisons with the training model: difference 0")
     except UserError as error:

@@ -10,8 +10,10 @@ class GPTBertConfig(PretrainedConfig):
         attention_mode: "causal" (a token attends to those before it), "bidirectional", or None: what is natural for
             each class, causal for `...ForCausalLM` and bidirectional for the others.
         logits_alignment: of `...ForMaskedLM`. "mlm": scores at a position are for the token at that position, as users
-            of masked models expect; those at position 0 are zeros. "mntp": as trained, scores at a position are for
-            the next token.
+            of masked models expect. "mntp": scores at a position are for the next token. Positions for which there
+            are no scores (the first of "mlm") hold zeros.
+        masked_target: which token the masked objective asked for at a position in training: the "next" one (GPT-BERT),
+            or the "same" one (BERT; models of the BabyBabelLM code). It is what `logits_alignment` starts from.
         classifier_dropout: before the classification heads.
         The other arguments are those of the training configuration.
     """
@@ -34,6 +36,7 @@ class GPTBertConfig(PretrainedConfig):
         layer_mixing=True,
         attention_mode=None,
         logits_alignment="mlm",
+        masked_target="next",
         classifier_dropout=0.1,
         use_cache=True,
         **kwargs,
@@ -42,6 +45,8 @@ class GPTBertConfig(PretrainedConfig):
             raise ValueError(f"attention_mode = {attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
         if logits_alignment not in ("mlm", "mntp"):
             raise ValueError(f"logits_alignment = {logits_alignment!r}: 'mlm' or 'mntp' is allowed")
+        if masked_target not in ("next", "same"):
+            raise ValueError(f"masked_target = {masked_target!r}: 'next' or 'same' is allowed")
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
@@ -56,6 +61,7 @@ class GPTBertConfig(PretrainedConfig):
         self.layer_mixing = layer_mixing
         self.attention_mode = attention_mode
         self.logits_alignment = logits_alignment
+        self.masked_target = masked_target
         self.classifier_dropout = classifier_dropout
         self.use_cache = use_cache
         super().__init__(**kwargs)

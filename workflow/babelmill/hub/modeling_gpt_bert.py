@@ -201,11 +201,14 @@ class GPTBertForMaskedLM(GPTBertLanguageModel):
         items = kwargs.pop("num_items_in_batch", None)
         kwargs.pop("use_cache", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
-        raw = self._logits(output.last_hidden_state)
-        loss = None if labels is None else self._cross_entropy(raw[:, :-1], labels[:, 1:], items)
-        logits = raw
-        if self.config.logits_alignment == "mlm":
-            logits = torch.cat([torch.zeros_like(raw[:, :1]), raw[:, :-1]], 1)
+        logits = self._logits(output.last_hidden_state)
+        ahead = int(self.config.masked_target == "next")  # by how much the token that is scored is ahead of the scores
+        loss = None
+        if labels is not None:
+            loss = self._cross_entropy(logits[:, : logits.size(1) - ahead], labels[:, ahead:], items)
+        to_the_right = ahead - int(self.config.logits_alignment == "mntp")
+        if to_the_right:
+            logits = F.pad(logits, (0, 0, to_the_right, -to_the_right))
         output = MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
         return self._finish(output, return_dict)
 
