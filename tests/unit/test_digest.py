@@ -67,9 +67,11 @@ SEVERAL = {
     "prove.py": {"export"},
     "exported.py": {"export", "evaluate"},
     "card.py": {"convert"},
+    "curve.py": {"convert"},
 }
 # Commands that are no stage, and what acts through the settings alone.
-NONE = "__init__ clean config digest ending files languages lock manifest plan schema show stage status unlock why"
+NONE = """__init__ by_hand clean config digest ending files languages lock manifest old_checkpoint plan schema show stage
+status unlock why"""
 
 
 def run_by(module: str) -> set[str]:

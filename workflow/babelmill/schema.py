@@ -220,6 +220,7 @@ class Card(Section):
     license: str
     authors: list[str]
     description: str
+    carbon_grams: Annotated[float, Field(ge=0)] | None
 
 
 class Publish(Section):

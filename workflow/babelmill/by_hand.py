@@ -1,0 +1,199 @@
+"""Convert by hand: the Hugging Face folder of a model that was trained elsewhere, or by an earlier run.
+
+`python -m babelmill.convert --from-training` takes what the stage `train` wrote, or a checkpoint of a run, wherever it
+was copied to; `--from-gpt-bert` a checkpoint of the published implementation. The folder is built and proven by the
+same code as in the workflow (the proof is on random tokens), and its card says what these files say: nothing is known
+of the text, and nothing was measured. The target must not exist.
+"""
+
+import argparse
+import logging
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from babelmill import card, config, export, manifest, old_checkpoint
+from babelmill.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
+from babelmill.languages import read_table
+from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
+from babelmill.schema import Export
+from babelmill.tokenizer_file import load_tokenizer, vocab_size
+
+log = logging.getLogger(__name__)
+
+SPECIAL = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "mask": "<mask>"}
+
+
+@dataclass
+class Found:
+    """A trained model, as it was found.
+
+    Attributes:
+        weights: of `main` and perhaps `ema`, each {name: tensor}.
+        shape: as in the training configuration.
+        tokenizer: its tokenizer.json.
+        origin: a sentence for the card.
+        known: what else the card can say, as arguments of `card.Facts`.
+        metrics: metrics.jsonl, if it is there.
+    """
+
+    weights: dict[str, dict[str, Tensor]]
+    shape: dict
+    tokenizer: Path
+    origin: str
+    known: dict = field(default_factory=dict)
+    metrics: Path | None = None
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file; a UserError if it is damaged."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
+
+
+def from_gpt_bert(args: argparse.Namespace, scratch: Path) -> Found:
+    """A checkpoint of the published implementation."""
+    files = [path for path in (args.from_gpt_bert, args.ema) if path]
+    weights = old_checkpoint.read_weights(args.from_gpt_bert)
+    if args.ema:
+        weights["ema"] = old_checkpoint.read_weights(args.ema)["main"]
+    shape = old_checkpoint.read_shape(args.config, weights["main"]) | {"masked_target": args.masked_target}
+    path = scratch / "tokenizer.json"
+    old_checkpoint.adapted_tokenizer(args.tokenizer).save(str(path))
+    digests = " and ".join(f"`{path.name}` (sha256 `{sha256(path)}`)" for path in files)
+    return Found(weights, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation.")
+
+
+def from_training(args: argparse.Namespace, scratch: Path) -> Found:
+    """The folder of a trained model, or a checkpoint of a run with the `identity.json` of its folder beside it."""
+    source = args.from_training
+    return from_model_folder(source, args.tokenizer) if source.is_dir() else from_run(source, args.tokenizer)
+
+
+def from_model_folder(folder: Path, tokenizer: Path) -> Found:
+    """results/models/{model}, or a copy of it: weights and config.json; with its manifest, the card says more."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
+    known = {}
+    if (folder / manifest.NAME).is_file():
+        made = manifest.verify(folder)
+        known = known_from(made["settings"]) | {"figures": made["figures"]}
+        seal = tokenizer.parent / manifest.NAME
+        if seal.is_file() and sha256(seal) not in made["upstream"].values():
+            raise UserError(f"{tokenizer}: is not the tokenizer that {folder} was trained with")
+    weights = {variant: folder / name for variant, name in export.WEIGHTS.items() if (folder / name).is_file()}
+    if not weights:
+        raise UserError(f"{folder}: has neither of {' and '.join(export.WEIGHTS.values())}")
+    return Found(
+        {variant: read_safetensors(path) for variant, path in weights.items()},
+        read_json(folder / "config.json"),
+        tokenizer,
+        "Converted by hand from the weights that training left.",
+        known,
+        folder / "metrics.jsonl" if (folder / "metrics.jsonl").is_file() else None,
+    )
+
+
+def from_run(path: Path, tokenizer: Path) -> Found:
+    """results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
+    tensors = read_safetensors(path)
+    seal, identity = path.with_suffix(".json"), path.parent / "identity.json"
+    if seal.is_file() and read_json(seal)["sha256"] != sha256(path):
+        raise UserError(f"{path}: damaged, its sha256 is not the one in {seal}")
+    if not identity.is_file():
+        raise UserError(f"{identity}: no such file; copy it from where the checkpoint was: it has the shape")
+    run = read_json(identity)
+    if sha256(tokenizer) != run["data"]["tokenizer"]:
+        raise UserError(f"{tokenizer}: is not the tokenizer that {path} was trained with")
+    weights = {
+        variant: {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        for variant, prefix in (("main", "model."), ("ema", "average."))
+    }
+    steps = re.search(r"\d+", path.stem)
+    origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
+    rows = len(weights["main"].get(old_checkpoint.EMBEDDING, ()))
+    settings = run["settings"]
+    return Found(weights, settings["model"] | {"vocab_size": rows}, tokenizer, origin, known_from(settings))
+
+
+def check(found: Found, source: Path) -> None:
+    """UserError unless the weights are those of a model of this shape, and the tokenizer one for them."""
+    with torch.device("meta"):
+        expected = GPTBert(GPTBertConfig(**{name: found.shape[name] for name in GPTBertConfig.__dataclass_fields__}))
+    shapes = {name: list(value.shape) for name, value in expected.state_dict().items()}
+    for variant, weights in found.weights.items():
+        for name in sorted(shapes.keys() | weights.keys()):
+            has = list(weights[name].shape) if name in weights else "absent"
+            if has != shapes.get(name, "absent"):
+                raise UserError(
+                    f"{source}: the {variant} weights are not those of a model of the given configuration: {name} is"
+                    f" {has}, {shapes.get(name, 'absent')} is expected; name the configuration that was trained with"
+                )
+    entries, rows = vocab_size(load_tokenizer(found.tokenizer)), found.shape["vocab_size"]
+    if entries > rows:
+        raise UserError(f"the tokenizer has {entries:,} entries, the model {rows:,}: it is not the model's tokenizer")
+    if entries < rows:
+        log.warning("the tokenizer has %d entries, the model %d: the last ones are never used", entries, rows)
+
+
+def known_from(settings: dict) -> dict:
+    """What the card can say about a model that was trained with these settings."""
+    table = read_table(config.ROOT / "config/languages.tsv")
+    return {
+        "languages": {
+            code: {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
+            for code in settings["languages"]
+        },
+        "settings": {section: settings[section] for section in ("model", "train")},
+    }
+
+
+def run(args: argparse.Namespace) -> None:
+    """Find, check, build, prove, describe, and put the folder into its place."""
+    if args.out.exists():
+        raise UserError(f"--out {args.out}: exists; remove it or name another folder")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    if args.tokenizer.is_dir():
+        args.tokenizer = args.tokenizer / "tokenizer.json"
+    with tempfile.TemporaryDirectory(prefix=f".{args.out.name}.", dir=args.out.parent) as name:
+        scratch = Path(name)
+        found = (from_gpt_bert if args.from_gpt_bert else from_training)(args, scratch)
+        check(found, args.from_gpt_bert or args.from_training)
+        vocabulary = load_tokenizer(found.tokenizer).get_vocab(with_added_tokens=True)
+        ids = {f"{name}_token_id": vocabulary[token] for name, token in SPECIAL.items()}
+        for folder in ("model", "tokenizer"):
+            (scratch / folder).mkdir()
+        for variant, weights in found.weights.items():
+            contiguous = {name: value.contiguous() for name, value in weights.items()}
+            save_file(contiguous, scratch / "model" / export.WEIGHTS[variant])
+        write_json(scratch / "model/config.json", found.shape | ids)
+        copy_file(found.tokenizer, scratch / "tokenizer/tokenizer.json")
+        variants = list(found.weights)
+        exported = Export(variants=variants, default_variant=variants[-1])
+        stages = SimpleNamespace(model=scratch / "model", tokenizer=scratch / "tokenizer", shards=[], out=args.out)
+        with atomic_folder(args.out) as folder:
+            files = export.build(folder, stages, exported)
+            export.prove(folder, stages, exported)
+            facts = card.Facts(
+                name=args.out.name,
+                **exported.model_dump(),
+                parameters=sum(value.numel() for value in found.weights["main"].values()),
+                code={name: sha256(folder / name) for name in files if name.endswith(".py")},
+                origin=found.origin,
+                **{"settings": {"model": found.shape}} | found.known,
+            )
+            files += card.write(folder, facts, found.metrics)
+            settings = SimpleNamespace(stage="convert", name=args.out.name, raw={"export": exported.model_dump()})
+            manifest.write(folder, settings, files, figures={"origin": found.origin})

@@ -1,0 +1,42 @@
+"""What `metrics.jsonl` says about a finished training run: how long it took, and a picture of its losses."""
+
+import json
+import logging
+from pathlib import Path
+
+import pandas as pd
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """metrics.jsonl as a table, one row a line."""
+    with open(path, encoding="utf-8") as file:
+        return pd.DataFrame([json.loads(line) for line in file])
+
+
+def training_hours(metrics: pd.DataFrame) -> float:
+    """Hours of training steps, over all attempts: tokens of each logged window over its tokens a second."""
+    lines = metrics[metrics["kind"] == "train"]
+    return float((lines["tokens"].diff().fillna(lines["tokens"]) / lines["tokens_per_second"]).sum() / 3600)
+
+
+def draw_curve(metrics: pd.DataFrame, file) -> None:
+    """A PNG of the loss by step: training by objective, validation of last and averaged weights."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from matplotlib import pyplot
+
+    train, validation = (metrics[metrics["kind"] == kind] for kind in ("train", "validation"))
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for column, label in (("loss_masked", "masked"), ("loss_causal", "causal")):
+        if train[column].notna().any():
+            axes.plot(train["step"], train[column].astype(float), linewidth=1, label=f"training, {label}")
+    if len(validation):
+        axes.plot(validation["step"], validation["loss"], "o-", markersize=3, label="validation, last weights")
+        axes.plot(validation["step"], validation["ema_loss"], "o-", markersize=3, label="validation, averaged weights")
+    axes.set(xlabel="step", ylabel="cross-entropy (nats a target)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
+    pyplot.close(figure)
