@@ -145,3 +145,27 @@ def workspace(built, tmp_path) -> Workspace:
     """A copy of the built workflow, times included, to do with as a test likes."""
     shutil.copytree(built, tmp_path / "work", symlinks=True)
     return Workspace(tmp_path / "work")
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory) -> Path:
+    """A small model that knows three sentences by heart (`hub_data.py`), trained and exported once for all processes."""
+    from hub_data import Trained  # with PyTorch, which most tests do without
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hub"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "export").is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+            done = Trained(folder).export()
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def trained(exported, tmp_path):
+    """A copy of it, to do with as a test likes."""
+    from hub_data import Trained
+
+    shutil.copytree(exported, tmp_path / "work")
+    return Trained.at(tmp_path / "work")

@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -66,6 +67,7 @@ def test_every_weight_is_found(cls):
     new = {"score.weight", "score.bias"} if "Classification" in cls.__name__ else set()
     assert set(report["missing_keys"]) == new
     assert not report["mismatched_keys"]
+    assert not list(cls.from_pretrained(FOLDER, trust_remote_code=True).buffers())
     left = set() if cls in LANGUAGE_MODELS else {f"classifier.nonlinearity.{name}" for name in HEAD}
     assert set(report["unexpected_keys"]) == left
 
@@ -138,6 +140,19 @@ def test_alignment(batch):
     close(causal(**batch).logits, raw, 0)
 
 
+def test_alignment_of_a_model_that_was_trained_on_the_masked_token_itself(batch):
+    """Then `mlm` is as trained, `mntp` is moved to the left, and labels stand where the scores do."""
+    settings = {"masked_target": "same"}
+    aligned, moved = (load(AutoModelForMaskedLM, logits_alignment=name, **settings) for name in ("mlm", "mntp"))
+    raw = load(AutoModelForMaskedLM, logits_alignment="mntp")(**batch).logits
+    close(aligned(**batch).logits, raw, 0)
+    close(moved(**batch).logits[:, :-1], raw[:, 1:], 0)
+    labels = batch["input_ids"]
+    wanted = torch.nn.functional.cross_entropy(raw.flatten(0, 1).float(), labels.flatten())
+    for model in (aligned, moved):
+        close(model(**batch, labels=labels).loss, wanted, 1e-6)
+
+
 @pytest.mark.parametrize("cls", CLASSES[:4])
 @pytest.mark.parametrize("mode", [None, "causal", "bidirectional"])
 def test_attention_mode(cls, mode):
@@ -159,7 +174,7 @@ def test_attention_mode(cls, mode):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("cls", CLASSES[:4])
+@pytest.mark.parametrize("cls", CLASSES)
 @pytest.mark.parametrize("mode", ["causal", "bidirectional"])
 def test_batches_equal_single_rows(tokenizer, cls, side, mode):
     torch.manual_seed(0)
@@ -168,7 +183,8 @@ def test_batches_equal_single_rows(tokenizer, cls, side, mode):
     together = main_output(model(**batch))
     for row, text in enumerate(TEXTS):
         alone = main_output(model(**tokenizer(text, return_tensors="pt")))[0]
-        found = together[row] if "Classification" in cls.__name__ else together[row][batch["attention_mask"][row] == 1]
+        whole = cls is AutoModelForSequenceClassification
+        found = together[row] if whole else together[row][batch["attention_mask"][row] == 1]
         first = 1 if cls is AutoModelForMaskedLM else 0  # which scores nothing
         close(found[first:], alone[first:])
 
@@ -207,13 +223,31 @@ def test_outputs(batch):
     close(embedded.last_hidden_state, model(**batch).last_hidden_state)
 
 
+@pytest.mark.parametrize("cls", CLASSES[1:])
+def test_outputs_of_heads(cls, batch):
+    """Every head passes on what the encoder gives, and is a tuple for who wants one."""
+    output = load(cls)(**batch, output_hidden_states=True, output_attentions=True)
+    assert len(output.hidden_states) == 3 and len(output.attentions) == 2
+    model = load(cls).eval()
+    close(model(**batch, return_dict=False)[0], model(**batch).logits, 0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("cls", LANGUAGE_MODELS)
+@pytest.mark.parametrize("cls", CLASSES)
 def test_half_precision(cls, dtype, batch):
-    exact = load(cls)(**batch).logits.softmax(-1)
-    found = load(cls).to(dtype)(**batch).logits
+    """`half()`, `bfloat16()`, and the same asked of `from_pretrained`."""
+    torch.manual_seed(0)
+    model = load(cls)
+    exact = main_output(model(**batch))
+    model = model.half() if dtype == torch.float16 else model.bfloat16()
+    found = main_output(model(**batch))
     assert found.dtype == dtype
-    close(found.double().softmax(-1)[batch["attention_mask"] == 1], exact[batch["attention_mask"] == 1], 0.1)
+    if cls in LANGUAGE_MODELS:
+        real = batch["attention_mask"] == 1
+        close(found.double().softmax(-1)[real], exact.softmax(-1)[real], 0.1)
+    else:
+        close(found.double(), exact, 0.1 * exact.abs().max().item())
+    assert main_output(load(cls, dtype=dtype)(**batch)).dtype == dtype
 
 
 # Generation.
@@ -274,6 +308,18 @@ def test_generate_as_typed_ends_where_the_text_does(tokenizer):
     assert tokenizer.decode(ids[0], skip_special_tokens=True) == TEXTS[2]
 
 
+@pytest.mark.parametrize("cls", CLASSES)
+def test_pairs_as_typed(tokenizer, cls):
+    """`<s> A <s> B`: each half has a say about the other, and a pair is continued as any text."""
+    model = load(cls, attention_mode="bidirectional", use_cache=False)
+    found = [main_output(model(**tokenizer("the cat", text, return_tensors="pt"))) for text in ("a dog", "a mat")]
+    assert (found[0][0, 1] != found[1][0, 1]).any()
+    if cls is AutoModelForCausalLM:
+        pair = tokenizer("the cat", "A brown dog", return_tensors="pt")
+        ids = load(cls).generate(**pair, max_new_tokens=5, do_sample=False)
+        assert ids[0, : pair["input_ids"].shape[1]].tolist() == pair["input_ids"][0].tolist()
+
+
 def test_a_bidirectional_model_refuses_a_cache():
     model = load(AutoModelForCausalLM, attention_mode="bidirectional")
     with pytest.raises(ValueError, match="use_cache=False"):
@@ -308,10 +354,11 @@ def test_masked_training_with_the_usual_collator(tokenizer, batch):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("cls", [*LANGUAGE_MODELS, AutoModelForSequenceClassification])
+@pytest.mark.parametrize("cls", CLASSES[1:])
 def test_gradient_checkpointing(cls, batch):
     """Same gradients, dropout included."""
-    labels = torch.tensor([0, 1, 1]) if cls is AutoModelForSequenceClassification else batch["input_ids"]
+    labels = batch["input_ids"] % 2 if cls is AutoModelForTokenClassification else batch["input_ids"]
+    labels = torch.tensor([0, 1, 1]) if cls is AutoModelForSequenceClassification else labels
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
@@ -357,6 +404,8 @@ def test_save_and_load_again(cls, batch, tmp_path):
     model = load(cls)
     model.save_pretrained(tmp_path)
     assert (tmp_path / "modeling_gpt_bert.py").is_file() and (tmp_path / "attention.py").is_file()
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:  # tied weights once
+        assert set(file.keys()) == {name for name, _ in model.named_parameters()}
     close(main_output(load(cls, tmp_path)(**batch)), main_output(model(**batch)), 0)
 
 
@@ -392,3 +441,49 @@ def test_more_tokens(tokenizer):
     after = model(ids).logits
     assert after.shape[-1] == len(tokenizer) + 7 == model.config.vocab_size
     close(after[..., : len(tokenizer)], before)
+
+
+# What the BabyLM evaluation pipelines call (2025: `mntp`, `mlm`, `causal`, fine-tuning; 2026: multilingual fine-tuning).
+
+
+@pytest.mark.parametrize("backend", ["mntp", "mlm", "causal"])
+def test_babylm_zero_shot(backend):
+    """The token at i is scored at i - 1, but for `mlm`; `<s>` is in front, so that there is an i - 1."""
+    processor = AutoProcessor.from_pretrained(FOLDER, padding_side="right", trust_remote_code=True)
+    cls = AutoModelForCausalLM if backend == "causal" else AutoModelForMaskedLM
+    settings = {"logits_alignment": "mntp"} if backend == "mntp" else {}
+    model, sums = load(cls, **settings), []
+    for text in ("Seven wizards boil warm water", "Seven boil wizards warm water"):
+        encoded = processor(text, return_offsets_mapping=True, return_tensors="pt")
+        ids = encoded["input_ids"][0]
+        assert ids[0] == processor.bos_token_id
+        assert encoded["offset_mapping"][0].tolist()[0] == [0, 0] and encoded["offset_mapping"][0, 1, 1] > 0
+        rows, positions = ids.repeat(len(ids) - 1, 1), torch.arange(1, len(ids))
+        if backend != "causal":
+            rows[positions - 1, positions] = processor.mask_token_id
+        output = model(input_ids=rows, attention_mask=torch.ones_like(rows))
+        scores = output["logits"][positions - 1, positions - (backend != "mlm")].log_softmax(-1)
+        sums.append(scores.gather(1, ids[1:, None]).sum().item())
+    assert sums[0] > sums[1] + 1
+
+
+def test_babylm_fine_tuning(tokenizer):
+    """The encoder's output has states and no logits, for 512 tokens too, with a causal mask of three dimensions too."""
+    model, width = load(AutoModel), AutoConfig.from_pretrained(FOLDER, trust_remote_code=True).hidden_size
+    batch = tokenizer(TEXTS, return_tensors="pt", padding="max_length", max_length=512, truncation=True)
+    for mask in (batch["attention_mask"], batch["attention_mask"][:, None] * torch.ones(512, 512).tril().long()):
+        output = model(batch["input_ids"], attention_mask=mask)
+        assert not hasattr(output, "logits") and output[0].shape == (len(TEXTS), 512, width)
+
+
+def test_babylm_multilingual_fine_tuning(tokenizer):
+    """With a configuration of the caller's, another padding token, long padding, and all but the new head frozen."""
+    config = AutoConfig.from_pretrained(FOLDER, num_labels=3, finetuning_task="xnli", trust_remote_code=True)
+    torch.manual_seed(0)
+    model = load(AutoModelForSequenceClassification, config=config)
+    model.config.pad_token_id = tokenizer.eos_token_id
+    padded = tokenizer(TEXTS, TEXTS[::-1], padding="max_length", max_length=128, truncation=True, return_tensors="pt")
+    alone = tokenizer(TEXTS[0], TEXTS[2], return_tensors="pt")
+    close(model(**padded).logits[0], model(**alone).logits[0])
+    heads = [name for name, _ in model.named_parameters() if "classifier" in name or name.startswith("score")]
+    assert heads == ["score.weight", "score.bias"]

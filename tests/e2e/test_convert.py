@@ -50,30 +50,35 @@ def test_facts(built, card):
         assert (f"`{path.name}`", f"`{sha256(path)}`") in rows
     documents = manifest.read(built / "results/corpora/eng")["figures"]["documents"]["train"]
     assert f"| {documents} |" in card.text
-    assert f"{model['figures']['parameters'] / 1e6:.1f} million parameters" in card.text
+    assert f"{model['figures']['parameters']:,} parameters, trained on masked and causal" in card.text
+    assert "| English | 60 local files |" in card.text and "Byte-level BPE of 320 entries" in card.text
+    assert re.search(r"The steps took [\d.]+(e-\d+)? minutes", card.text)
     assert str(built) not in card.text
 
 
 def test_the_code_in_the_card_runs(built, tmp_path):
-    """As it stands there, from the folder in which `converted/eng` is."""
+    """Each piece as it stands there, from the folder in which `eng` is."""
     shutil.copytree(built / "converted/eng", tmp_path / "eng")
-    blocks = re.findall(r"```python\n(.*?)```", (tmp_path / "eng/README.md").read_text(), re.DOTALL)
+    pieces = re.findall(r"```python\n(.*?)```", (tmp_path / "eng/README.md").read_text(), re.DOTALL)
+    assert len(pieces) == 3
+    script = "\n".join(f"exec({piece!r}, {{}})" for piece in pieces)  # nothing that one has imported serves another
     environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-c", blocks[0]], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "token_str" in done.stdout and "The beginning of a text" in done.stdout
+    for words in ("token_str", "The beginning of a text", "grad_fn"):  # masked, causal, classification
+        assert words in done.stdout
 
 
 def test_author_and_licence(workspace):
     """What only the user can say: one command's work, and nothing else changes."""
     values = yaml.safe_load(workspace.config_file.read_text())
     values["card"] = {"license": "cc-by-4.0", "authors": ["A. Author"], "description": "From *old* letters."}
+    values["card"]["carbon_grams"] = 12.5
     workspace.configure(values)
     workspace.snakemake("converted/eng")
     card = ModelCard.load(workspace.path / "converted/eng/README.md")
     assert card.data.license == "cc-by-4.0"
+    assert card.data.to_dict()["co2_eq_emissions"]["emissions"] == 12.5 and "emitted 12.5 g of CO2" in card.text
     assert "Authors: A. Author." in card.text and "From *old* letters." in card.text
     settings = read_settings(workspace.path / "results/settings/eng/convert.json", "convert")
     assert settings.card.license == "cc-by-4.0"

@@ -2,56 +2,20 @@
 
 import math
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from babelmill import manifest
 from babelmill.files import UMASK, sha256
-from hub_data import Trained
+from environments import TRANSFORMERS_4, installed
 from hub_server import HubServer
 
 HERE = Path(__file__).parent
-# transformers 4 cannot share an environment with 5: it and what it must have in other versions go into a folder of
-# their own, which is made once and put before everything else.
-OLD = ["transformers==4.57.6", "tokenizers==0.22.2", "huggingface-hub==0.36.2"]
-
-
-def installed(packages: list[str]) -> Path:
-    """A folder with these packages alone, beside the environment that the tests run in."""
-    folder = Path(sys.prefix) / packages[0].replace("==", "-")
-    with FileLock(f"{folder}.lock"):
-        if not (folder / ".complete").is_file():
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", folder]
-            subprocess.run([*map(str, command), *packages], check=True)
-            (folder / ".complete").touch()
-    return folder
-
-
-@pytest.fixture(scope="session")
-def original(tmp_path_factory):
-    """Trained and exported once for all test processes."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hub"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "export").is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
-            done = Trained(folder).export()
-            assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture
-def trained(original, tmp_path):
-    """A copy, to do with as a test likes."""
-    shutil.copytree(original, tmp_path / "work")
-    return Trained.at(tmp_path / "work")
 
 
 def check(model, version: str, home: Path, *options, **environment) -> None:
@@ -61,7 +25,7 @@ def check(model, version: str, home: Path, *options, **environment) -> None:
         "TRANSFORMERS_VERSION": version,
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(home),
-        "PYTHONPATH": str(installed(OLD)) if version == "4.57.6" else "",
+        "PYTHONPATH": str(installed(TRANSFORMERS_4)) if version == "4.57.6" else "",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "hub_checks.py"), *options]
     done = subprocess.run(command, env=variables | environment, cwd=home, capture_output=True, text=True)

@@ -198,7 +198,7 @@ def hub_of(corpus: dict) -> dict | None:
 def origin(corpus: dict) -> str:
     """Where the text of a corpus manifest came from."""
     files, settings, hub = corpus["figures"].get("sources"), corpus["settings"]["corpus"], hub_of(corpus)
-    parts = [f"{len(files):,} local files"] if files else []
+    parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
     parts += [settings["builtin"]] if settings["builtin"] else []
     parts += [f"`{hub['repository']}` at `{hub['commit']}`"] if hub else []
     budget = settings.get("budget")

@@ -1,0 +1,158 @@
+"""Converting by hand: the files that training left, wherever they were copied to, and the published implementation's."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors import safe_open
+
+from babelmill import manifest
+from babelmill.files import read_json, sha256
+from published import GOLDEN, model, write_tokenizer
+
+
+def convert(folder: Path, *arguments) -> subprocess.CompletedProcess:
+    """The command, far from any workflow."""
+    command = [sys.executable, "-m", "babelmill.convert", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def message(done: subprocess.CompletedProcess) -> str:
+    """The one line of a refusal."""
+    lines = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert done.returncode == 1 and len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
+    return lines[0]
+
+
+# What training left.
+
+
+def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
+    """From copies alone, and the files that the workflow exports come out byte for byte."""
+    shutil.copytree(built / "results/models/eng", tmp_path / "trained")
+    shutil.copy(built / "results/tokenizers/eng/tokenizer.json", tmp_path)
+    done = convert(tmp_path, "--from-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
+    assert done.returncode == 0, done.stderr
+    assert "difference 0" in done.stderr
+    exported = manifest.verify(built / "results/exports/eng")["files"]
+    made = manifest.verify(tmp_path / "out/mine")["files"]
+    assert exported.items() <= made.items()
+    assert set(made) - set(exported) == {"README.md", "training_curve.png"}
+    card = ModelCard.load(tmp_path / "out/mine/README.md", ignore_metadata_errors=False)
+    assert card.data.language == ["en"] and not card.data.eval_results and card.data.license is None
+    assert "| max_steps | 8 |" in card.text and "## Results" not in card.text
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+    # A second time, it does not touch what is there.
+    again = convert(tmp_path, "--from-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
+    assert "--out out/mine: exists" in message(again)
+
+
+def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
+    """The last checkpoint's weights are the trained model's."""
+    run = next((built / "results/checkpoints/eng").iterdir())
+    for name in ("step-00000008.safetensors", "identity.json"):
+        shutil.copy(run / name, tmp_path)
+    arguments = ["--from-training", "step-00000008.safetensors", "--tokenizer"]
+    tokenizer = built / "results/tokenizers/eng"
+    done = convert(tmp_path, *arguments, tokenizer, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    for name in ("model.safetensors", "model.main.safetensors", "config.json", "tokenizer_config.json"):
+        assert sha256(tmp_path / "out" / name) == sha256(built / "results/exports/eng" / name)
+    assert "after 8 steps" in (tmp_path / "out/README.md").read_text()
+    other = convert(tmp_path, *arguments, built / "results/tokenizers/deu/tokenizer.json", "--out", "other")
+    assert "is not the tokenizer that step-00000008.safetensors was trained with" in message(other)
+    (tmp_path / "identity.json").unlink()
+    assert "identity.json: no such file; copy it" in message(convert(tmp_path, *arguments, tokenizer, "--out", "other"))
+    assert not list(tmp_path.glob("*other*"))
+
+
+def test_help_says_how():
+    done = subprocess.run([sys.executable, "-m", "babelmill.convert", "--help"], capture_output=True, text=True)
+    for option in ("--from-training", "--from-gpt-bert", "--config", "--ema", "--masked-target", "--export"):
+        assert option in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "babelmill.convert", "--from-gpt-bert", "m.bin", "--tokenizer", "t.json", "--out", "o"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "--from-gpt-bert needs --config too" in done.stderr
+
+
+# Checkpoints of the published implementation.
+
+COMPARE = """
+import sys, torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, pipeline
+
+golden, folder = load_file(sys.argv[1]), sys.argv[2]
+segments, causal = golden["segments"], golden["causal"]
+same = (segments[:, :, None] == segments[:, None, :]) & (segments >= 0)[:, :, None]
+position = torch.arange(segments.shape[1])
+allowed = (same & ((position[:, None] >= position) | ~causal[:, None, None]))[:, None]
+for variant in (None, "main"):
+    model = AutoModelForMaskedLM.from_pretrained(
+        folder, trust_remote_code=True, dtype=torch.float64, logits_alignment="mntp", variant=variant
+    ).eval()
+    logits = model(golden["input_ids"], attention_mask=allowed).logits.transpose(0, 1)
+    found = logits[golden["labels"].T != -100]
+    print((found - golden["logits_time_major"]).abs().max().item())
+"""
+
+
+@pytest.fixture
+def published(tmp_path):
+    """Files as the published implementation leaves them: weights, their average (here: doubled), shape, tokenizer."""
+    config, weights = model()
+    torch.save(weights, tmp_path / "model.bin")
+    torch.save({name: value * 2 for name, value in weights.items()}, tmp_path / "model_ema.bin")
+    (tmp_path / "base.json").write_text(json.dumps(config))
+    write_tokenizer(tmp_path / "tokenizer.json")
+    return tmp_path
+
+
+ARGUMENTS = ["--from-gpt-bert", "model.bin", "--config", "base.json", "--tokenizer", "tokenizer.json"]
+
+
+def test_a_published_checkpoint_computes_what_it_did(published):
+    """The published implementation's own logits, by transformers, from a folder that is like any other."""
+    (published / "model.bin").rename(published / "weights.bin")
+    (published / "model_ema.bin").rename(published / "model.bin")
+    done = convert(published, *ARGUMENTS, "--ema", "weights.bin", "--out", "out/old")
+    assert done.returncode == 0, done.stderr
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(published / "cache")}
+    command = [sys.executable, "-c", COMPARE, GOLDEN, published / "out/old"]
+    compared = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert compared.returncode == 0, compared.stderr
+    default, main = map(float, compared.stdout.split())
+    assert default < 1e-5 < main  # the weights are fp32 now, and the default ones are the averaged
+    folder = published / "out/old"
+    assert set(manifest.verify(folder)["files"]) | {"manifest.json"} == {path.name for path in folder.iterdir()}
+    assert read_json(folder / "config.json")["masked_target"] == "next"
+    assert not any("position_indices" in name for name in safe_open(folder / "model.safetensors", "pt").keys())
+    text = (folder / "README.md").read_text()
+    for name in ("model.bin", "weights.bin"):
+        assert f"`{name}` (sha256 `{sha256(published / name)}`)" in text
+
+
+def test_targets_at_the_mask_itself(published):
+    """BabyBabelLM's code moved the causal targets but not the masked ones; proven in both alignments too."""
+    done = convert(published, *ARGUMENTS, "--masked-target", "same", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert read_json(published / "out/config.json")["masked_target"] == "same"
+    assert re.search(r"\d+ comparisons with the training model: difference 0", done.stderr)
+
+
+def test_nothing_is_left_of_a_refused_one(published):
+    config = json.loads((published / "base.json").read_text())
+    (published / "base.json").write_text(json.dumps(config | {"hidden_size": 48}))
+    before = sorted(path.name for path in published.iterdir())
+    assert "model.bin: the main weights are not those" in message(convert(published, *ARGUMENTS, "--out", "out"))
+    assert sorted(path.name for path in published.iterdir()) == before

@@ -1,0 +1,50 @@
+"""Packages in other versions than the tests' own environment has, and packages that only a test uses.
+
+Each set goes into a folder of its own beside the environment, which is made once and put before everything else.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from filelock import FileLock
+
+# transformers 4 cannot share an environment with 5; and what it must have in other versions.
+TRANSFORMERS_4 = ["transformers==4.57.6", "tokenizers==0.22.2", "huggingface-hub==0.36.2"]
+# Evaluation suites, with what they import and the environment does not have. None of it asks for another PyTorch.
+SUITES = [
+    "lm_eval==0.4.13",
+    "minicons==0.3.39",
+    "accelerate==1.15.0",
+    "chardet==6.0.0.post1",
+    "colorama==0.4.6",
+    "DataProperty==1.1.1",
+    "datasets==5.2.0",
+    "dill==0.4.1",
+    "lxml==6.1.3",
+    "mbstrdecoder==1.1.5",
+    "multiprocess==0.70.19",
+    "pathvalidate==3.3.1",
+    "portalocker==4.4.2",
+    "pytablewriter==1.2.1",
+    "python-dateutil==2.9.0.post0",
+    "pytz==2026.6",
+    "sacrebleu==2.6.0",
+    "six==1.17.0",
+    "tabledata==1.3.5",
+    "tcolorpy==0.1.7",
+    "typepy==1.3.5",
+    "wonderwords==3.0.1",
+]
+
+
+def installed(packages: list[str]) -> Path:
+    """A folder with these packages alone, beside the environment that the tests run in."""
+    folder = Path(sys.prefix) / packages[0].replace("==", "-")
+    listed = folder / ".complete"
+    with FileLock(f"{folder}.lock"):
+        if not listed.is_file() or listed.read_text() != "\n".join(packages):
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", folder]
+            subprocess.run([*map(str, command), *packages], check=True)
+            listed.write_text("\n".join(packages))
+    return folder

@@ -1,0 +1,112 @@
+"""The model card, where the workflow of the other tests does not lead: other text, tokenizers and objectives."""
+
+import re
+
+import pytest
+import yaml
+
+from babelmill import card
+
+CORPUS = {
+    "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},
+    "figures": {
+        "documents": {"train": 1234},
+        "bytes": {"train": 5_000_000},
+        "sources": [],
+        "hub": None,
+        "licenses": {"cc-by-4.0": 1234},
+    },
+}
+HUB = {"repository": "BabyLM-community/babylm-eng", "revision": "main", "commit": "0123456789" * 4}
+SCORE = {"bits_per_byte": 1.5, "nats_per_token": 2.0}
+SCORES = {"causal": SCORE, "masked": SCORE}
+EVALUATION = {
+    "variants": {"ema": SCORES},
+    "languages": {"eng": {"variants": {"ema": SCORES}, "unigram": SCORE}},
+    "tokenizer": {
+        "eng": {"bytes_per_token": 4, "tokens_per_word": 1.5, "vocabulary_used": 1, "round_trip_rate": 1},
+    },
+    "vocab_size": 8192,
+    "sequence_length": 512,
+}
+
+
+def facts(**changes) -> card.Facts:
+    return card.Facts(
+        **{
+            "name": "eng",
+            "variants": ["ema"],
+            "default_variant": "ema",
+            "parameters": 29_892_164,
+            "code": {"gpt_bert.py": "0" * 64},
+            "languages": {"eng": {"name": "English", "tag": "en"}},
+        }
+        | changes
+    )
+
+
+def corpus(settings=(), **figures) -> dict:
+    return {
+        "settings": {"corpus": CORPUS["settings"]["corpus"] | dict(settings)},
+        "figures": CORPUS["figures"] | figures,
+    }
+
+
+def front_matter(text: str) -> dict:
+    return yaml.safe_load(text.split("---")[1])
+
+
+def test_what_is_not_known_is_not_said():
+    """Of a bare folder: what it is and how to use it."""
+    text = card.render(facts(languages={}), None)
+    assert "model: 29.9 million parameters." in text
+    for words in ("## Results", "## Training", "## Tokenizer", "curve", "Authors", "None", "unknown"):
+        assert words not in text
+    assert front_matter(text) == {
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["gpt-bert", "babylm", "custom_code"],
+    }
+
+
+@pytest.mark.parametrize(
+    "manifest, origin",
+    [
+        (corpus(hub=HUB), f"`BabyLM-community/babylm-eng` at `{HUB['commit']}`"),
+        (corpus({"builtin": "python-docs"}, sources=[{}, {}]), "2 local files and python-docs"),
+        (
+            corpus({"builtin": "python-docs", "budget": 5.43}),
+            "python-docs, a sample of 5.43 MB of English-equivalent text",
+        ),
+        (corpus({"budget": "500000 words"}, sources=[{}]), "1 local file, a sample of 500000 words"),
+    ],
+)
+def test_origin_of_the_text(manifest, origin):
+    text = card.render(facts(corpora={"eng": manifest}), None)
+    assert f"| English | {origin} | 1,234 | 5 | cc-by-4.0 |" in text
+    assert front_matter(text).get("datasets") == (
+        ["BabyLM-community/babylm-eng"] if manifest["figures"]["hub"] else None
+    )
+
+
+def test_a_tokenizer_from_elsewhere_is_named():
+    text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"), None)
+    assert "That of `org/tokenizer`, of 8,192 entries" in text and "Byte-level BPE" not in text
+
+
+NAMES = ("pipeline", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
+
+
+@pytest.mark.parametrize(
+    "objective, tag, names",
+    [
+        ("hybrid", "fill-mask", NAMES),
+        ("masked", "fill-mask", (NAMES[0], NAMES[2])),
+        ("causal", "text-generation", NAMES[1:]),
+    ],
+)
+def test_use_is_what_it_was_trained_for(objective, tag, names):
+    text = card.render(facts(settings={"model": {"hidden_size": 8}, "train": {"objective": objective}}), 2.0)
+    assert front_matter(text)["pipeline_tag"] == tag
+    assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
+    assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
