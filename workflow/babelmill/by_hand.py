@@ -130,8 +130,11 @@ def from_run(path: Path, tokenizer: Path) -> Found:
 
 def check(found: Found, source: Path) -> None:
     """UserError unless the weights are those of a model of this shape, and the tokenizer one for them."""
+    fields = GPTBertConfig.__dataclass_fields__
+    if absent := [name for name in fields if name not in found.shape]:
+        raise UserError(f"{source}: its configuration has no {absent[0]}; it is none that training leaves")
     with torch.device("meta"):
-        expected = GPTBert(GPTBertConfig(**{name: found.shape[name] for name in GPTBertConfig.__dataclass_fields__}))
+        expected = GPTBert(GPTBertConfig(**{name: found.shape[name] for name in fields}))
     shapes = {name: list(value.shape) for name, value in expected.state_dict().items()}
     for variant, weights in found.weights.items():
         for name in sorted(shapes.keys() | weights.keys()):

@@ -26,6 +26,7 @@ from babelmill import config, manifest, stage
 from babelmill.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256, write_json
 from babelmill.hub import __file__ as hub_package
 from babelmill.model import __file__ as model_package
+from babelmill.tokenizer_file import load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ def model_config(shape: dict) -> dict:
 
 def special_tokens(tokenizer: Path) -> dict[str, str]:
     """The special tokens that a tokenizer has: transformers would add the others, beyond the embedding."""
-    vocabulary = read_json(tokenizer / "tokenizer.json")["model"]["vocab"]
+    vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
     return {name: token for name, token in SPECIAL.items() if token in vocabulary}
 
 
