@@ -23,7 +23,6 @@ from babelmill import card, config, export, manifest, old_checkpoint
 from babelmill.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.languages import read_table
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
-from babelmill.schema import Export
 from babelmill.tokenizer_file import load_tokenizer, vocab_size
 
 log = logging.getLogger(__name__)
@@ -184,19 +183,20 @@ def run(args: argparse.Namespace) -> None:
         write_json(scratch / "model/config.json", found.shape | ids)
         copy_file(found.tokenizer, scratch / "tokenizer/tokenizer.json")
         variants = list(found.weights)
-        exported = Export(variants=variants, default_variant=variants[-1])
+        exported = {"variants": variants, "default_variant": variants[-1]}
+        wanted = SimpleNamespace(**exported)
         stages = SimpleNamespace(model=scratch / "model", tokenizer=scratch / "tokenizer", shards=[], out=args.out)
         with atomic_folder(args.out) as folder:
-            files = export.build(folder, stages, exported)
-            export.prove(folder, stages, exported)
+            files = export.build(folder, stages, wanted)
+            export.prove(folder, stages, wanted)
             facts = card.Facts(
                 name=args.out.name,
-                **exported.model_dump(),
-                parameters=sum(value.numel() for value in found.weights["main"].values()),
+                **exported,
+                parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
                 code={name: sha256(folder / name) for name in files if name.endswith(".py")},
                 origin=found.origin,
                 **{"settings": {"model": found.shape}} | found.known,
             )
             files += card.write(folder, facts, found.metrics)
-            settings = SimpleNamespace(stage="convert", name=args.out.name, raw={"export": exported.model_dump()})
+            settings = SimpleNamespace(stage="convert", name=args.out.name, raw={"export": exported})
             manifest.write(folder, settings, files, figures={"origin": found.origin})
