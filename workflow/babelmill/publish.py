@@ -74,7 +74,7 @@ def explanation(error: BaseException, repository: str) -> str | None:
 
 
 def find_or_create(api: HfApi, repository: str, private: bool):
-    """The repository's state, after it was created and its visibility set where that is needed."""
+    """The repository's state, after it was created or made private where that is needed. Nothing is made public."""
     try:
         info = api.model_info(repository)
     except errors.RepositoryNotFoundError as error:
@@ -82,9 +82,14 @@ def find_or_create(api: HfApi, repository: str, private: bool):
             raise
         api.create_repo(repository, private=private)  # 409, if somebody else just did: the next attempt finds it
         info = api.model_info(repository)
-    if info.private != private:
-        log.info("%s: made %s", repository, "private" if private else "public")
-        api.update_repo_settings(repository, private=private)
+    if info.private and not private:
+        raise UserError(
+            f"the repository {repository} on {constants.ENDPOINT} is private and publish.private is false; make it"
+            " public there if that is meant, or set publish.private: true"
+        )
+    if private and not info.private:
+        log.info("%s: made private", repository)
+        api.update_repo_settings(repository, private=True)
     return info
 
 
