@@ -134,7 +134,8 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
     scores: dict = {language: {} for language in texts}
     for variant in exported["variants"]:
         for mode in CLASSES:
-            model = load(folder, mode, None if variant == exported["default_variant"] else variant, device)
+            named = None if variant == exported["default_variant"] else variant
+            model = load(CLASSES[mode], folder, named, use_cache=False).to(device)
             for language, text in texts.items():
                 length, masks = evaluation.sequence_length, evaluation.disjoint_masks
                 if mode == "causal":
