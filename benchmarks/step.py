@@ -161,7 +161,10 @@ class Worker:
     def turn(self, seconds: float):
         """Tokens a second, share of time for data, MFU and peak memory (the last two where they are known)."""
         self._connection.send(seconds)
-        result = self._connection.recv()
+        try:
+            result = self._connection.recv()
+        except EOFError:
+            raise UserError("killed, probably for its memory") from None
         if isinstance(result, UserError):
             raise result
         return result
@@ -187,7 +190,7 @@ def compare(args, batch: int, length: int, precision: str, dropout: float) -> No
     print(
         f"| {batch} x {length} | {precision} | {dropout:g} | {speeds[0]:,.0f} | {speeds[1]:,.0f} |"
         f" {statistics.median(ratios):.2f} | {min(ratios):.2f}-{max(ratios):.2f} | {data:.1%} |"
-        f"{f' {mfu:.1%} |' if mfu else ''}",
+        f" {f'{mfu:.1%}' if mfu else ''} |",
         flush=True,
     )
     ours.stop()
@@ -197,10 +200,10 @@ def compare(args, batch: int, length: int, precision: str, dropout: float) -> No
 def propose(args, precision: str) -> None:
     """Print speed and memory by `micro_batch_tokens`, and the smallest size that is as good as the best."""
     length, speed = 512, {}
-    print("| micro_batch_tokens | tokens/s | MFU | memory (GB) |\n|---|---|---|---|")
+    print("| micro_batch_tokens | tokens/s | MFU | memory (GiB) |\n|---|---|---|---|")
     size = 1024
     while size <= args.largest:
-        worker = Worker(engine, args.preset, size, size, length, precision, 0.1, args.threads)
+        worker = Worker(engine, args.preset, size, args.largest, length, precision, 0.1, args.threads)
         try:
             worker.turn(0.1)
             speed[size], _, mfu, memory = worker.turn(SECONDS)
@@ -208,7 +211,7 @@ def propose(args, precision: str) -> None:
             print(f"| {size} | {error} | | |")
             break
         worker.stop()
-        print(f"| {size} | {speed[size]:,.0f} | {f'{mfu:.1%}' if mfu else ''} | {memory:.1f} |", flush=True)
+        print(f"| {size} | {speed[size]:,.0f} | {f'{mfu:.1%}' if mfu else ''} | {memory / 1024:.1f} |", flush=True)
         size *= 2
     best = next(size for size, value in speed.items() if value > 0.97 * max(speed.values()))
     print(f"for this device: train.micro_batch_tokens: {best}")
@@ -236,7 +239,11 @@ def main() -> None:
     if args.propose:
         propose(args, args.precisions[-1])
         return
-    print("| rows x length | precision | dropout | tokens/s | BERT's | ratio | its range | data |\n" + "|---" * 8 + "|")
+    print(
+        "| rows x length | precision | dropout | tokens/s | BERT's | ratio | its range | data | MFU |\n"
+        + "|---" * 9
+        + "|"
+    )
     for dropout in args.dropouts:
         for batch, length in args.shapes:
             for precision in args.precisions:

@@ -54,7 +54,6 @@ SEVERAL = {
     "corpus/__init__.py": {"download", "corpus"},
     "corpus/formats.py": {"download", "corpus"},
     "revisions.py": {"download", "tokenizer"},
-    "hub_client.py": {"download", "tokenizer", "publish"},
     "hub_source.py": {"download", "tokenizer"},
     "credentials.py": {"publish"},
     "documents.py": {"tokenizer", "shards", "evaluate"},
@@ -70,7 +69,7 @@ SEVERAL = {
     "curve.py": {"convert"},
 }
 # Commands that are no stage, and what acts through the settings alone.
-NONE = """__init__ by_hand clean config digest ending files languages lock manifest old_checkpoint plan schema show stage
+NONE = """__init__ by_hand clean config digest ending files hub_client languages lock manifest old_checkpoint plan schema show stage
 status unlock why"""
 
 

@@ -84,7 +84,9 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
     figures = succeed(hub)
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (first, 270)
 
-    assert start(hub, "-m", "babelmill.lock", "eng").stdout == f"tokenizers/{REPOSITORY}: {REPOSITORY} at {first}\n"
+    assert (
+        start(hub, "-m", "babelmill.lock", "eng").stdout == f"tokenizers/{REPOSITORY}@main: {REPOSITORY} at {first}\n"
+    )
     succeed(hub)
     assert read_json("results/settings/eng/tokenizer.json") == asked, "locking what was fetched repeats nothing"
     assert f"at {second}" in start(hub, "-m", "babelmill.lock", "--update", "eng").stdout

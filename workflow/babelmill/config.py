@@ -415,7 +415,8 @@ class Configuration:
         name = tokenizer.source or ""
         if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
             return None
-        return revisions.source(f"tokenizers/{name}", name, tokenizer.revision, SETTINGS / model / "tokenizer.json")
+        key = revisions.tokenizer_key(name, tokenizer.revision)
+        return revisions.source(key, name, tokenizer.revision, SETTINGS / model / "tokenizer.json")
 
     def _tokenizer_source(self, resolved: Resolved) -> dict:
         """The parts of the tokenizer's settings that say where it comes from. What is not read must not rerun anything:

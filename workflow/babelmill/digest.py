@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 # What a stage runs in another process, or ships, without importing it.
 ALSO = {"export": ["prove", "model.gpt_bert", "hub.configuration_gpt_bert", "hub.modeling_gpt_bert"]}
-SHARED = {"__init__", "config", "schema", "manifest", "files", "digest", "languages", "stage", "by_hand"}
+SHARED = {"__init__", "config", "schema", "manifest", "files", "digest", "languages", "stage", "by_hand", "hub_client"}
 
 
 def _strip_docstrings(tree: ast.Module) -> None:

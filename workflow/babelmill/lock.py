@@ -21,7 +21,11 @@ def lock(configuration: config.Configuration, models: list[str], update: bool) -
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     wanted = [(DATASET, code, configuration.hub_source(code)) for code in codes]
     tokenizers = (configuration.hub_tokenizer(model) for model in models)
-    wanted += [(TOKENIZER, f"tokenizers/{source['repository']}", source) for source in tokenizers if source]
+    wanted += [
+        (TOKENIZER, revisions.tokenizer_key(source["repository"], source["revision"]), source)
+        for source in tokenizers
+        if source
+    ]
     entries = {}
     for use, key, source in wanted:
         if source is None:

@@ -98,7 +98,7 @@ def adapted_tokenizer(path: Path) -> Tokenizer:
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if missing := [token for token in (BOS, EOS, PAD, MASK) if token not in vocabulary]:
         raise UserError(f"{path}: has no token {missing[0]}; is it the tokenizer that the model was trained with?")
-    puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[0] != "a"
+    puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[:1] != ["a"]
     content = json.loads(tokenizer.to_str())
     declared = {entry["content"]: entry for entry in content["added_tokens"]}
     for token in SPECIAL_TOKENS:

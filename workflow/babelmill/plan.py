@@ -154,6 +154,9 @@ def assumed_mfu(hidden_size: int) -> float:
     return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03
 
 
+SCORES = 2**26  # that exist at once (objectives.CHUNK)
+
+
 def assumed_memory(model, train, vocab_size: int, count: int) -> float:
     """Bytes of a GPU's memory, roughly: weights, gradients, average and two moments in fp32, and what is kept for the
     backward pass, in bf16 but for layer norms (34 H + 14 I + 4 heads T bytes a token and layer) and logits in fp32."""
@@ -161,7 +164,8 @@ def assumed_memory(model, train, vocab_size: int, count: int) -> float:
     layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
     kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
     body = train.micro_batch_tokens * model.num_hidden_layers * kept
-    logits = 12 * vocab_size * train.micro_batch_tokens * target_share(train, train.mask_rate_start)
+    scores = vocab_size * train.micro_batch_tokens * target_share(train, train.mask_rate_start)
+    logits = 12 * min(SCORES, scores) + 4 * vocab_size * size  # and the gradient of the output layer
     return 22 * count + (body + logits) * (1 if train.precision == "bf16" else 2)
 
 

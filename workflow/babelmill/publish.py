@@ -69,7 +69,7 @@ def explanation(error: BaseException, repository: str) -> str | None:
                 " uploaded is not uploaded twice"
             )
         case ValueError() if "README.md" in str(error):
-            return f"{where} does not accept the model card: {' '.join(str(error).split())}"
+            return f"{where} does not accept the model card: {one_line(error)}"
     return None
 
 

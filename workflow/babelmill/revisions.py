@@ -4,7 +4,7 @@ A branch such as `main` is resolved once. The answer is kept in `results/revisio
 so that a branch that moves changes no run. `config/lock.yaml`, written by `python -m babelmill.lock`, holds the same
 facts for other people. An entry counts for the repository and the revision that it was made for, no other.
 
-The key of a text is its language, that of a tokenizer `tokenizers/{repository}`: models that share one agree.
+The key of a text is its language, that of a tokenizer its repository and revision: models that share one agree.
 """
 
 import functools
@@ -17,6 +17,11 @@ from babelmill.files import UserError, atomic_write, read_json, write_json
 RECORDS = Path("results/revisions")
 LOCK = Path("config/lock.yaml")
 HEADER = "# Written by `python -m babelmill.lock`: the commits that texts and tokenizers on the Hub are pinned to.\n"
+
+
+def tokenizer_key(repository: str, revision: str) -> str:
+    """The key of a tokenizer."""
+    return f"tokenizers/{repository}@{revision}"
 
 
 def record(key: str, repository: str, revision: str, commit: str) -> None:

@@ -174,11 +174,11 @@ def adopt(path: str, where: str) -> Tokenizer:
 def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
     """(path in the Hugging Face cache, commit) of a repository's tokenizer.json. No `commit`: the one that `revision`
     was resolved to before, by whichever model, or is at now."""
-    commit = commit or revisions.recorded(f"tokenizers/{repository}", repository, revision)
+    commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
     commit = commit or resolve(TOKENIZER, repository, revision)
     with explained(TOKENIZER, repository, revision):
         path = patiently(lambda: huggingface_hub.hf_hub_download(repository, "tokenizer.json", revision=commit))
-    revisions.record(f"tokenizers/{repository}", repository, revision, commit)
+    revisions.record(revisions.tokenizer_key(repository, revision), repository, revision, commit)
     return path, commit
 
 

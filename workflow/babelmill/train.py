@@ -64,7 +64,8 @@ def begin_attempt(path: Path, attempt: int, done: int, plan: Plan) -> None:
     """
     record, job = path / "attempt.json", slurm.job_id()
     before = read_json(record) if attempt > 1 and record.exists() else None
-    if before is not None and before["job"] not in (None, job) and slurm.was_cancelled(before["job"]):
+    last = before is not None and before["attempt"] == attempt - 1 and before["job"] not in (None, job)
+    if last and slurm.was_cancelled(before["job"]):
         raise UserError(
             f"attempt {attempt} is not made: job {before['job']}, the one before it, was cancelled; run the workflow"
             f" again to go on after step {done}"

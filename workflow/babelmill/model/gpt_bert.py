@@ -65,6 +65,8 @@ class Normalization(nn.LayerNorm):
         super().__init__(size, eps, elementwise_affine=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
         with torch.autocast(x.device.type, enabled=False):
             return super().forward(x)
 
@@ -156,7 +158,7 @@ class GEGLU(nn.Module):
     """x * gelu(gate) of the two halves of the input (Shazeer, 2020)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.device.type == "cpu" and x.requires_grad:
+        if self.training and x.device.type == "cpu" and x.requires_grad:
             return _GEGLU.apply(x)
         x, gate = x.chunk(2, -1)
         return x * F.gelu(gate, approximate="tanh")

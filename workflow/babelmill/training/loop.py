@@ -78,7 +78,7 @@ class Loop:
         self._norms: deque[float] = deque(maxlen=5)
         self._pending: deque[Pending] = deque()
         self._leaving = self._saving = False
-        self._saved = time.monotonic()
+        self._saved, self._cost = time.monotonic(), 0.0  # the last checkpoint: when, and its seconds
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
 
     def run(self) -> bool:
@@ -109,7 +109,7 @@ class Loop:
     def _wants_to_save(self) -> bool:
         """Whether a checkpoint now takes no more than its share of the time since the last one; of the main process."""
         elapsed = time.monotonic() - self._saved
-        return self._folder is not None and elapsed * self._run.checkpoint_share >= self._longest["checkpoint"]
+        return self._folder is not None and elapsed * self._run.checkpoint_share >= self._cost
 
     def _validates(self, done: int) -> bool:
         every = self._run.validate_every
@@ -232,6 +232,7 @@ class Loop:
         trainer.processes.on_main(save)
         self._pause("checkpoint", began)
         self._saved, self._saving = time.monotonic(), False
+        self._cost = self._saved - began
 
     def _pause(self, what: str, began: float) -> None:
         """Time that is no training: not counted in the throughput."""

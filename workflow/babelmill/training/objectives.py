@@ -83,7 +83,7 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.dtypes = [tensor.dtype for tensor in (features, matrix, bias)]
         features, matrix, bias = (tensor.to(dtype) for tensor in (features, matrix, bias))
         wide = torch.promote_types(dtype, torch.float32)  # of sums and exponentials
-        learning = any(ctx.needs_input_grad[:3])
+        learning = ctx.needs_input_grad[0]  # under no_grad, too, weights say that they need one
         statistics = torch.empty(count, 3, dtype=wide, device=features.device)
         total = statistics.new_zeros(())
         if learning:
