@@ -462,7 +462,7 @@ def test_babylm_zero_shot(backend):
         if backend != "causal":
             rows[positions - 1, positions] = processor.mask_token_id
         output = model(input_ids=rows, attention_mask=torch.ones_like(rows))
-        scores = output["logits"][positions - 1, positions - (backend != "mlm")].log_softmax(-1)
+        scores = output["logits"][positions - 1, positions - int(backend != "mlm")].log_softmax(-1)
         sums.append(scores.gather(1, ids[1:, None]).sum().item())
     assert sums[0] > sums[1] + 1
 
