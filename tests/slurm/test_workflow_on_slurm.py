@@ -144,7 +144,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     unlock = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--unlock"]
     subprocess.run(unlock, cwd=workspace.path, check=True, capture_output=True)
     third = start(workspace, target)
-    cluster.wait("the end of the job", lambda: not training.job or training.job.number != job.number)
+    cluster.wait("the end of the job", lambda: job.number not in [other.number for other in cluster.queue()])
     training.signal(signal.SIGCONT)
     assert third.finish() == 0, third.said
     assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.said
