@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from babelmill.files import read_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
 from environments import SUITES, TRANSFORMERS_4, installed
-from hub_data import BOS, SENTENCES, VOCABULARY
+from hub_data import BOS, SENTENCES
 
 HERE = Path(__file__).parent
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}
@@ -50,6 +50,7 @@ def test_lm_evaluation_harness(exported, tmp_path):
         "doc_to_text": "",
         "doc_to_choice": "{{[sen, wrong_sen]}}",
         "doc_to_target": 0,
+        "target_delimiter": "",  # else a space is put before each sentence
         "metric_list": [{"metric": "acc"}],
     }
     (tmp_path / "pairs.yaml").write_text(yaml.safe_dump(task))
@@ -76,7 +77,7 @@ def likelihood(folder: Path, text: str) -> float:
     model = GPTBert(GPTBertConfig(**{name: shape[name] for name in GPTBertConfig.__dataclass_fields__})).eval()
     model.load_state_dict(load_file(folder / "model/model.safetensors"))
     ids = torch.tensor(Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json")).encode(text).ids)
-    assert ids[0] == BOS and len(shape) and shape["vocab_size"] == VOCABULARY
+    assert ids[0] == BOS
     allowed = torch.ones(1, 1, len(ids), len(ids), dtype=torch.bool).tril()
     scores = model(ids[None], allowed)[0, :-1].log_softmax(-1)
     return scores.gather(1, ids[1:, None]).sum().item()

@@ -108,8 +108,8 @@ class Loop:
 
     def _wants_to_save(self) -> bool:
         """Whether a checkpoint now takes no more than its share of the time since the last one; of the main process."""
-        elapsed = time.monotonic() - self._saved
-        return self._folder is not None and elapsed * self._run.checkpoint_share >= self._cost
+        elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
+        return self._folder is not None and (share == 1 or elapsed * share >= self._cost)
 
     def _validates(self, done: int) -> bool:
         every = self._run.validate_every
