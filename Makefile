@@ -4,18 +4,21 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 SETUP := .venv/.installed
 
-.PHONY: demo test lint bench setup help
+.PHONY: demo test test-slurm lint bench setup help
 
 help:  ## what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
 demo: $(SETUP)  ## train a tiny English model in front of you, from text that comes with Python
 	@$(BIN)/python -m babelmill.unlock --profile profiles/demo
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/python -m babelmill.show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
-test: $(SETUP)  ## all tests, on all cores
-	$(BIN)/pytest -n auto --dist loadgroup
+test: $(SETUP)  ## all tests but those on SLURM, on all cores
+	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/slurm
+
+test-slurm: $(SETUP)  ## the tests on a SLURM that they start themselves; needs root on Debian or Ubuntu
+	$(BIN)/pytest tests/slurm
 
 lint: $(SETUP)  ## ruff, snakefmt, snakemake --lint
 	$(BIN)/ruff check .
