@@ -54,6 +54,8 @@ OTHER = {
     "card.license": "cc-by-4.0",
     "card.authors": ["A. Person"],
     "card.description": "Trained for a test.",
+    "publish.username": "lab",
+    "publish.repo_template": "{username}/{model}{causal_suffix}{variant_suffix}",
 }
 # A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub.
 NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision"}
