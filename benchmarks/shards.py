@@ -36,7 +36,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill import manifest  # noqa: E402
-from babelmill.config import Configuration, read_settings  # noqa: E402
+from babelmill.config import read_settings  # noqa: E402
+from babelmill.configuration import Configuration  # noqa: E402
 from babelmill.documents import Documents  # noqa: E402
 from babelmill.files import write_json  # noqa: E402
 from babelmill.tokenizer_file import load_tokenizer, use_threads  # noqa: E402

@@ -26,7 +26,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from babelmill.config import Configuration  # noqa: E402
+from babelmill.configuration import Configuration  # noqa: E402
 from babelmill.files import UserError  # noqa: E402
 from babelmill.shard_file import ShardFile, write_shard  # noqa: E402
 

@@ -74,6 +74,7 @@ class HubServer:
         self.lock = threading.Lock()
         self.faults: list[Fault] = []
         self.log: list[str] = []
+        self.ranges: list[str] = []
         self.tokens_seen: list[tuple[str, str | None]] = []
         server = self
 
@@ -254,6 +255,7 @@ class _Handler(Uploads):
         if fault and fault.garbage:
             data = bytes(255 - byte for byte in data)
         if asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("range") or ""):
+            self.hub.ranges.append(asked[0])
             total, start = len(data), int(asked[1])
             data, status = data[start:], 206
             headers = headers | {"Content-Range": f"bytes {start}-{total - 1}/{total}"}

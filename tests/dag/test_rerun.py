@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from babelmill.config import Configuration
+from babelmill.configuration import Configuration
 from babelmill.schema import SECTIONS
 from conftest import SMALL
 

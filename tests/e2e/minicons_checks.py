@@ -29,7 +29,7 @@ def expected(folder, kind, ids):
 
 def main(folder, kind):
     # Its masked scorer takes `<s>` for a word of the text unless it is told that it is the [CLS] of this tokenizer.
-    tokenizer = AutoTokenizer.from_pretrained(folder, cls_token="<s>", trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     cls = {"causal": scorer.IncrementalLMScorer, "masked": scorer.MaskedLMScorer}[kind]
     found = cls(folder, "cpu", tokenizer=tokenizer, trust_remote_code=True).sequence_score(
         PAIR, reduction=lambda scores: scores.sum(0).item()

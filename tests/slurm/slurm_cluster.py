@@ -192,6 +192,11 @@ class Training:
         return self.cluster.running(self.name)
 
     @property
+    def ending(self) -> bool:
+        """Whether processes of a job that is over still save."""
+        return any(job.state == "COMPLETING" for job in self.cluster.queue(self.name))
+
+    @property
     def metrics(self) -> list[dict]:
         """Of the run that was begun last."""
         begun = (self.path / "results/checkpoints" / self.model).glob("*/attempt.json")

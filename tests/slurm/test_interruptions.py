@@ -61,10 +61,12 @@ def preempted_and_then_without_node(training, cluster):
     while training.job:
         yield
     training.signal(signal.SIGCONT)
+    while training.ending:
+        yield
+    left = training.step
     while not training.job or training.step < before + 20:
         yield
     went_on = int(re.findall(r"going on after step (\d+)", training.said)[-1])
-    left = int(re.findall(r"left after step (\d+)", training.said)[-1])
     assert before <= left == went_on, "it left with a checkpoint, and lost no step"
     training.signal(signal.SIGSTOP)
     node = training.job.node

@@ -4,17 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
-from babelmill import config
-from babelmill.config import Configuration
+from babelmill.configuration import ROOT, Configuration
 from babelmill.files import UserError
+from babelmill.globs import snapshot
 from babelmill.schema import SECTIONS, User
 
-ROOT = Path(config.ROOT)
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
 
@@ -208,7 +206,7 @@ def test_source_files_enter_the_settings_by_size_and_time(tmp_path):
     layer = {"corpus": {"files": [str(tmp_path / "*.txt")]}}
 
     def sources():
-        config.snapshot.cache_clear()
+        snapshot.cache_clear()
         return configuration(layer).settings("eng", "corpus")["sources"]
 
     first = sources()

@@ -61,6 +61,7 @@ SEVERAL = {
     "tokenizer_file.py": {"tokenizer", "shards", "export", "evaluate"},
     "tokenizer_report.py": {"tokenizer", "evaluate"},
     "shard_file.py": {"shards", "train", "export", "evaluate"},
+    "globs.py": {"corpus"},
     "scoring.py": {"evaluate"},
     "devices.py": {"train", "evaluate"},
     "prove.py": {"export"},
@@ -69,7 +70,8 @@ SEVERAL = {
     "curve.py": {"convert"},
 }
 # Commands that are no stage, and what acts through the settings alone.
-NONE = """__init__ by_hand clean config digest ending files hub_client languages lock manifest old_checkpoint plan schema show stage
+NONE = """__init__ by_hand clean config configuration digest ending files hub_client languages layers
+lock manifest old_checkpoint plan schema show stage
 status unlock why"""
 
 

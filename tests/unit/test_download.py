@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -134,6 +135,16 @@ def test_cuts_errors_and_rate_limits_are_survived(hub):
     succeed(hub)
     assert not [fault for fault in hub.faults if fault.times]
     assert Path("out", TRAIN[0]).read_bytes() == FILES[TRAIN[0]]
+
+
+def test_a_cut_download_goes_on_where_it_was(hub):
+    """The client writes 10 MiB at a time; what came after the last of these is fetched again."""
+    data = random.Random(0).randbytes(30_000_000)
+    hub.commit(f"datasets/{REPOSITORY}", {TRAIN[0]: data})
+    hub.faults = [Fault("GET /cdn/", cut=25_000_000)]
+    succeed(hub)
+    assert hub.ranges == ["bytes=20971520-"]
+    assert Path("out", TRAIN[0]).read_bytes() == data
 
 
 def test_wrong_content_is_fetched_again_and_then_refused(hub):

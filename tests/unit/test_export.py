@@ -10,5 +10,5 @@ def test_special_tokens_that_stand_beside_the_vocabulary(tmp_path):
     tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
     tokenizer.add_special_tokens(["<s>", "</s>", "<pad>", "<mask>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    wanted = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    wanted = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>", "cls_token": "<s>"}
     assert special_tokens(tmp_path) == wanted

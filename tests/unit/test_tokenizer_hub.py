@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from babelmill import config, manifest
+from babelmill import config, manifest, revisions
 from babelmill.files import read_json, write_json
 from hub_server import Fault, HubServer
 
@@ -64,7 +64,7 @@ def start(hub, *arguments, **environment) -> subprocess.CompletedProcess:
 
 def run(hub, **environment) -> subprocess.CompletedProcess:
     """Write the settings as the workflow does, and run the stage as its rule does."""
-    config.revisions.read_lock.cache_clear()
+    revisions.read_lock.cache_clear()
     config.load().write_settings("eng")
     arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "corpus", "--out", "out"]
     return start(hub, "-c", PROGRAM, *arguments, **environment)

@@ -19,15 +19,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from babelmill import card, config, export, manifest, old_checkpoint
+from babelmill import card, export, manifest, old_checkpoint
+from babelmill.configuration import ROOT
 from babelmill.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.languages import read_table
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
-from babelmill.tokenizer_file import load_tokenizer, vocab_size
+from babelmill.tokenizer_file import BOS, EOS, MASK, PAD, load_tokenizer, vocab_size
 
 log = logging.getLogger(__name__)
 
-SPECIAL = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "mask": "<mask>"}
+SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 
 @dataclass
@@ -152,7 +153,7 @@ def check(found: Found, source: Path) -> None:
 
 def known_from(settings: dict) -> dict:
     """What the card can say about a model that was trained with these settings."""
-    table = read_table(config.ROOT / "config/languages.tsv")
+    table = read_table(ROOT / "config/languages.tsv")
     return {
         "languages": {
             code: {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}

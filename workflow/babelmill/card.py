@@ -105,13 +105,13 @@ TRAINED = {
     "masked": "trained on masked prediction, to fill masks",
     "causal": "trained on causal prediction, to generate text",
 }
-WEIGHTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
+VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 
 
 def weights(variants: list[str], default: str) -> str:
     """Which weights load by default, and how to load the other ones."""
-    others = [f'`variant="{name}"` loads {WEIGHTS[name]}' for name in variants if name != default]
-    return "; ".join([f"`model.safetensors` has {WEIGHTS[default]}", *others]) + "."
+    others = [f'`variant="{name}"` loads {VARIANTS[name]}' for name in variants if name != default]
+    return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
 
 
 def table(header: list[str], rows: list[list]) -> str:

@@ -13,6 +13,7 @@ This runs where there is a network, which compute nodes often lack; the stage `c
 """
 
 import argparse
+import functools
 import glob
 import logging
 import os
@@ -27,8 +28,8 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill import config, manifest, revisions, stage
 from babelmill.corpus.formats import FORMATS, split_name
 from babelmill.files import UserError, atomic_folder, sha256
-from babelmill.hub_client import git_oid, patiently
-from babelmill.hub_source import COMMIT, DATASET, explained, resolve
+from babelmill.hub_client import explained, git_oid, patiently
+from babelmill.hub_source import COMMIT, DATASET, explanation, resolve
 
 log = logging.getLogger("babelmill.download")
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
     commit = source["commit"] or revisions.recorded(language, repository, revision)
     commit = commit or resolve(DATASET, repository, revision)
     log.info("%s at %s", repository, commit)
-    with explained(DATASET, repository, revision):
+    with explained(functools.partial(explanation, DATASET, repository, revision)):
         # The first call leaves the list of all files in the cache, where it serves the second, and later runs offline.
         fetch(repository, commit, ["README.md", ".gitattributes"])
         tree = huggingface_hub.get_cached_repo_tree(repository, repo_type="dataset", revision=commit)

@@ -26,7 +26,7 @@ from babelmill import config, manifest, stage
 from babelmill.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256, write_json
 from babelmill.hub import __file__ as hub_package
 from babelmill.model import __file__ as model_package
-from babelmill.tokenizer_file import load_tokenizer
+from babelmill.tokenizer_file import BOS, EOS, MASK, PAD, UNK, load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,14 @@ CLASSES = {
     "AutoModelForSequenceClassification": "GPTBertForSequenceClassification",
     "AutoModelForTokenClassification": "GPTBertForTokenClassification",
 }
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+SPECIAL = {
+    "bos_token": BOS,
+    "eos_token": EOS,
+    "unk_token": UNK,
+    "pad_token": PAD,
+    "mask_token": MASK,
+    "cls_token": BOS,  # what scorers of masked models ask for
+}
 RAW_FOLDER = "training_checkpoint"
 RAW = """\
 # The final training checkpoint

@@ -4,6 +4,7 @@ The client repeats some requests and not others. `patiently` repeats whatever it
 sense, so what it is given must be safe to repeat.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from huggingface_hub import errors
 from huggingface_hub.utils import httpx
+
+from babelmill.files import UserError
 
 log = logging.getLogger("babelmill.hub_client")
 WAITS = (1, 4, 15, 30)  # seconds before each new attempt
@@ -33,6 +36,20 @@ def patiently(ask: Callable):
             log.warning("%s; next attempt in %d s", one_line(error), wait)
             time.sleep(wait)
     return None
+
+
+@contextlib.contextmanager
+def explained(explanation: Callable[[BaseException], str | None]):
+    """Turn what the client raises into the one line that `explanation` has for it, if it has one."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        message = explanation(error)
+        if not message:
+            raise
+        raise UserError(message) from error
 
 
 def cause(error: BaseException) -> BaseException:

@@ -1,16 +1,15 @@
 """What is fetched from the Hugging Face Hub: at which commit, and one line that says what to do where it cannot be."""
 
-import contextlib
 import dataclasses
 import errno
+import functools
 import re
 
 import huggingface_hub
 from huggingface_hub import constants, errors
 from huggingface_hub.utils import httpx
 
-from babelmill.files import UserError
-from babelmill.hub_client import one_line, patiently
+from babelmill.hub_client import explained, one_line, patiently
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -49,7 +48,7 @@ def resolve(use: Use, repository: str, revision: str) -> str:
     """The commit that a branch or tag is at now; offline, the one it was at when the cache saw it last."""
     if COMMIT.fullmatch(revision):
         return revision
-    with explained(use, repository, revision):
+    with explained(functools.partial(explanation, use, repository, revision)):
         if constants.is_offline_mode():
             found = huggingface_hub.resolve_revision(
                 repository, repo_type=use.repo_type, revision=revision, local_files_only=True
@@ -59,21 +58,7 @@ def resolve(use: Use, repository: str, revision: str) -> str:
         return patiently(lambda: api.repo_info(repository, repo_type=use.repo_type, revision=revision).sha)
 
 
-@contextlib.contextmanager
-def explained(use: Use, repository: str, revision: str):
-    """Turn what the client raises into one line that says what to do."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        message = explanation(error, use, repository, revision)
-        if not message:
-            raise
-        raise UserError(message) from error
-
-
-def explanation(error: BaseException, use: Use, repository: str, revision: str) -> str | None:
+def explanation(use: Use, repository: str, revision: str, error: BaseException) -> str | None:
     """What happened and what to do, in one line; None if this is no error of the Hub, the network or the disk."""
     while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
         error = error.__cause__

@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from babelmill import config
-from babelmill.config import Configuration
+from babelmill.configuration import Configuration
 from babelmill.corpus.sampling import WORD, Budget
 from babelmill.files import UserError, read_json
+from babelmill.globs import expand_glob
 from babelmill.status import tail
 from babelmill.training.cost import flops, parameters, peak_of
 from babelmill.training.schedule import rows_by_step, steps_for
@@ -74,7 +75,7 @@ def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
     if built.is_file():
         return read_json(built)["figures"]["bytes"]["train"], "corpus"
     size, source = TIER_WORDS[language.tier] * WORD * language.byte_premium, f"tier {language.tier}"
-    paths = [path for pattern in corpus.files for path in config.expand_glob(pattern)]
+    paths = [path for pattern in corpus.files for path in expand_glob(pattern)]
     if paths:
         plain = (".txt", ".jsonl", ".csv")
         size = sum(Path(path).stat().st_size * (1 if path.endswith(plain) else PACKED) for path in paths)

@@ -12,7 +12,7 @@ an attempt whose answer was lost is not made twice, and nobody's commit in betwe
 """
 
 import argparse
-import contextlib
+import functools
 import json
 import logging
 import sys
@@ -26,28 +26,15 @@ from huggingface_hub.utils._runtime import is_xet_available
 from babelmill import __version__, config, manifest, stage
 from babelmill.credentials import hub_token
 from babelmill.files import UserError, sha256, write_json
-from babelmill.hub_client import cause, git_oid, may_pass, one_line, patiently
+from babelmill.hub_client import cause, explained, git_oid, may_pass, one_line, patiently
 
 log = logging.getLogger("babelmill.publish")
 
 
-@contextlib.contextmanager
-def explained(repository: str):
-    """Turn what the client raises into one line that says what to do."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        message = explanation(cause(error), repository)
-        if not message:
-            raise
-        raise UserError(message) from error
-
-
-def explanation(error: BaseException, repository: str) -> str | None:
+def explanation(repository: str, error: BaseException) -> str | None:
     """What happened and what to do, in one line; None if this is no error of the Hub or the network."""
     where = f"the repository {repository} on {constants.ENDPOINT}"
+    error = cause(error)
     match error:
         case errors.HFValidationError():
             return f"{repository!r} is no name of a repository: {one_line(error)}; correct publish.repo_template"
@@ -141,7 +128,7 @@ def create_commit(api: HfApi, *args, **options):
     try:
         return api.create_commit(*args, **options)
     except (OSError, RuntimeError) as error:
-        if isinstance(error, errors.HfHubHTTPError) or not is_xet_available():
+        if isinstance(cause(error), errors.HfHubHTTPError | httpx.TransportError) or not is_xet_available():
             raise
         log.warning("upload through Xet: %s; uploading without it", one_line(error))
         constants.HF_HUB_DISABLE_XET = True
@@ -182,10 +169,10 @@ def publish(args: argparse.Namespace) -> None:
     files = {name: entry["sha256"] for name, entry in verified["files"].items()}
     files[manifest.NAME] = sha256(args.folder / manifest.NAME)
     api, repository = HfApi(token=token), settings.repository
-    with explained(repository):
+    with explained(functools.partial(explanation, repository)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
-    with explained(repository):
+    with explained(functools.partial(explanation, repository)):
         commit = patiently(lambda: push(api, repository, args.folder, files, settings))
     receipt = {
         "stage": "publish",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from babelmill import config, why
-from babelmill.config import Configuration
+from babelmill.configuration import Configuration
 from babelmill.files import UserError
 from babelmill.training.lock import DEAD_AFTER
 

@@ -12,6 +12,7 @@ is bounded by the pieces into which `pieces.py` cuts a text, for a merge never c
 """
 
 import argparse
+import functools
 import itertools
 import logging
 import math
@@ -25,8 +26,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from babelmill import config, manifest, revisions, stage
 from babelmill.documents import Documents
 from babelmill.files import UserError, atomic_write
-from babelmill.hub_client import patiently
-from babelmill.hub_source import TOKENIZER, explained, resolve
+from babelmill.hub_client import explained, patiently
+from babelmill.hub_source import TOKENIZER, explanation, resolve
 from babelmill.pieces import parts, pre_tokenizer
 from babelmill.tokenizer_file import (
     BOS,
@@ -176,7 +177,7 @@ def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]
     was resolved to before, by whichever model, or is at now."""
     commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
     commit = commit or resolve(TOKENIZER, repository, revision)
-    with explained(TOKENIZER, repository, revision):
+    with explained(functools.partial(explanation, TOKENIZER, repository, revision)):
         path = patiently(lambda: huggingface_hub.hf_hub_download(repository, "tokenizer.json", revision=commit))
     revisions.record(revisions.tokenizer_key(repository, revision), repository, revision, commit)
     return path, commit

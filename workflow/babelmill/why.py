@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 from babelmill import config, manifest
-from babelmill.config import Configuration, flatten
+from babelmill.configuration import LANGUAGE_STAGES, SETTINGS, Configuration
 from babelmill.files import UserError, canonical_json, sha256
+from babelmill.globs import expand_glob
+from babelmill.layers import flatten
 
 # Each stage: its folder, and the stages that it reads.
 STAGES = {
@@ -43,7 +45,7 @@ def changed_sources(recorded: dict, before: dict, now: dict) -> list[str]:
         return [f"{path} replaced" for path in now["sources"]]
     reasons = []
     listed = {entry["path"]: entry for entry in recorded["figures"].get("sources", [])}
-    present = {path for pattern in now.get("sources", {}) for path in config.expand_glob(pattern)}
+    present = {path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}
     for path in sorted(listed.keys() | present):
         if path not in present:
             reasons.append(f"corpus file {path} removed")
@@ -91,7 +93,7 @@ def made_with_others(configuration: Configuration, stage: str, name: str, model:
     converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return False
-    path = (config.SETTINGS / name / f"{stage}.json").as_posix()
+    path = (SETTINGS / name / f"{stage}.json").as_posix()
     digest = manifest.read(converted)["figures"].get("made_with", {}).get(path)
     now = canonical_json(configuration.settings(name, stage))
     return digest is not None and digest != hashlib.sha256(now.encode()).hexdigest()
@@ -105,12 +107,12 @@ def explain(configuration: Configuration, model: str) -> list[tuple[str, list[st
         for language in languages if "{language}" in pattern else [""]:
             if stage == "download" and not configuration.hub_source(language):
                 continue
-            name = language if stage in config.LANGUAGE_STAGES else model
+            name = language if stage in LANGUAGE_STAGES else model
             folder = Path(pattern.format(model=model, language=language))
             jobs[stage, language] = folder, reasons(configuration, stage, name, folder)
 
     for (stage, language), (folder, own) in jobs.items():
-        name = language if stage in config.LANGUAGE_STAGES else model
+        name = language if stage in LANGUAGE_STAGES else model
         if missing(folder) and not own and made_with_others(configuration, stage, name, model):
             own.append("has no result since its settings changed")
 

@@ -26,9 +26,10 @@ shell.prefix(
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
 )
 
-from babelmill.config import LANGUAGE_STAGES, MODEL_STAGES, SETTINGS, STAGES, Configuration, read_yaml
+from babelmill.configuration import LANGUAGE_STAGES, MODEL_STAGES, SETTINGS, STAGES, Configuration
 from babelmill.credentials import hub_token
 from babelmill.files import UserError
+from babelmill.layers import read_yaml
 
 
 def one_line(function):

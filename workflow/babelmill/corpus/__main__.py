@@ -34,6 +34,7 @@ from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.writer import Writer
 from babelmill.files import UserError, atomic_write, sha256
+from babelmill.globs import expand_glob
 
 log = logging.getLogger("babelmill.corpus")
 QUIET = 10  # seconds between messages of progress
@@ -43,7 +44,7 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
     """The files that globs name, sorted, each once. UserError: a glob without a file, a file of no known format."""
     found: set[str] = set()
     for pattern in patterns:
-        files = config.expand_glob(pattern)
+        files = expand_glob(pattern)
         if not files:
             hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
             raise UserError(f"corpus.{key}: {pattern}: no such file{hint}")
