@@ -19,6 +19,7 @@ include: "workflow/rules/export.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/convert.smk"
 include: "workflow/rules/publish.smk"
+include: "workflow/rules/no_such_target.smk"
 include: "workflow/rules/ending.smk"
 
 

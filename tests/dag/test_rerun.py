@@ -190,6 +190,13 @@ def test_why_agrees_with_the_dry_run_on_a_fresh_folder(workspace):
     assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == set(lines)
 
 
+def test_a_converted_model_that_lost_a_file_is_an_error(workspace):
+    (workspace.path / "converted/eng/config.json").unlink()
+    done = workspace.snakemake("converted/eng", check=False)
+    assert done.returncode == 1
+    assert "error: converted/eng/config.json is missing; delete the folder converted/eng" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("change", [{}, {"learning_rate": 0.5}])
 def test_a_missing_intermediate_is_made_again_only_where_it_is_needed(workspace, change):
     (workspace.path / "results/tokenizers/eng/tokenizer.json").unlink()

@@ -153,6 +153,12 @@ def test_alignment_of_a_model_that_was_trained_on_the_masked_token_itself(batch)
         close(model(**batch, labels=labels).loss, wanted, 1e-6)
 
 
+@pytest.mark.parametrize("switch", ["attention_mode", "logits_alignment", "masked_target"])
+def test_a_switch_that_has_no_such_position_is_an_error(switch):
+    with pytest.raises(ValueError, match=f"{switch} = 'mtnp'"):
+        load(AutoModelForMaskedLM, **{switch: "mtnp"})
+
+
 @pytest.mark.parametrize("cls", CLASSES[:4])
 @pytest.mark.parametrize("mode", [None, "causal", "bidirectional"])
 def test_attention_mode(cls, mode):

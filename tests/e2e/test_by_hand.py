@@ -47,8 +47,10 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     assert set(made) - set(exported) == {"README.md", "training_curve.png"}
     card = ModelCard.load(tmp_path / "out/mine/README.md", ignore_metadata_errors=False)
     assert card.data.language == ["en"] and not card.data.eval_results and card.data.license is None
-    assert "| max_steps | 8 |" in card.text and "## Results" not in card.text
+    assert "| `train.max_steps` | 8 |" in card.text and "## Results" not in card.text
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+    wrong = convert(tmp_path, "--from-training", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
+    assert "out/mine: is a result of convert, not of training" in message(wrong)
     # A second time, it does not touch what is there.
     again = convert(tmp_path, "--from-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert "--out out/mine: exists" in message(again)
@@ -69,7 +71,9 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     other = convert(tmp_path, *arguments, built / "results/tokenizers/deu/tokenizer.json", "--out", "other")
     assert "is not the tokenizer that step-00000008.safetensors was trained with" in message(other)
     (tmp_path / "identity.json").unlink()
-    assert "identity.json: no such file; copy it" in message(convert(tmp_path, *arguments, tokenizer, "--out", "other"))
+    assert "is not in the folder of a run (identity.json is missing: copy it" in message(
+        convert(tmp_path, *arguments, tokenizer, "--out", "other")
+    )
     assert not list(tmp_path.glob("*other*"))
 
 

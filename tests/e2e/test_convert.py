@@ -43,9 +43,9 @@ def test_facts(built, card):
     """Sizes, every setting of the model and its training, the text, and the sha256 of each file of code."""
     model = manifest.read(built / "results/models/eng")
     rows = {tuple(cell.strip() for cell in line.strip("|").split("|")[:2]) for line in card.text.splitlines()}
-    for section in ("model", "train"):
-        assert set(model["settings"][section]) <= {row[0] for row in rows}
-    assert ("hidden_size", "32") in rows and ("max_steps", "8") in rows
+    settings = {f"`{section}.{key}`" for section in ("model", "train") for key in model["settings"][section]}
+    assert settings - {row[0] for row in rows} == {"`train.epochs`"}, "max_steps takes its place"
+    assert ("`model.hidden_size`", "32") in rows and ("`train.max_steps`", "8") in rows
     for path in (built / "converted/eng").glob("*.py"):
         assert (f"`{path.name}`", f"`{sha256(path)}`") in rows
     documents = manifest.read(built / "results/corpora/eng")["figures"]["documents"]["train"]

@@ -45,11 +45,13 @@ class Publisher(Workspace):
 
     def publish(self, check=True):
         """Run Snakemake for the receipt; what it wrote, or the one line of error."""
+        receipt = self.path / RECEIPT
+        before = receipt.read_bytes() if receipt.exists() else None
         done = self.snakemake(RECEIPT, check=check)
         if check:
-            return read_json(self.path / RECEIPT)
+            return read_json(receipt)
         assert done.returncode == 1, done.stdout + done.stderr
-        assert not (self.path / RECEIPT).exists()
+        assert (receipt.read_bytes() if receipt.exists() else None) == before, "that of the last success stays"
         assert "Traceback" not in (self.path / "logs/publish/eng.log").read_text()
         return (self.path / "logs/publish/eng.log").read_text().splitlines()[-1].partition("error: ")[2]
 
@@ -253,10 +255,11 @@ def test_a_token_that_may_only_read(hub, work):
 
 
 def test_somebody_elses_account(hub, work):
+    work.publish()
     work.settings(username="bob")
     line = work.publish(check=False)
     assert "bob/babybabellm-gptbert-eng" in line and "publish.username" in line
-    assert hub.count("repos/create") == 1
+    assert hub.count("repos/create") == 2
 
 
 @pytest.mark.parametrize(

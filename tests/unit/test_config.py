@@ -164,6 +164,10 @@ def test_text_of_the_command_line_is_coerced():
             {"languages": {"eng": {"corpus": {"files": ["nothing/*.txt"]}}}},
             ["layer0.yaml", "nothing/*.txt", "no such file"],
         ),
+        ({"languages": {"due": {"corpus": {"files": []}}}}, ["layer0.yaml", "languages.due", "`name`", "deu"]),
+        ({"max_steps": 30}, ["layer0.yaml", "unknown key max_steps", "train.max_steps"]),
+        ({"corpus": {"files": "a.txt"}}, ["layer0.yaml", "corpus.files = 'a.txt'", "[a.txt]"]),
+        ({"train": {"hybrid_ratio": 0.7}}, ["layer0.yaml", "hybrid_ratio = 0.7", "15/16"]),
         ({"train": 3}, ["layer0.yaml", "train = 3", "keys"]),
     ],
 )

@@ -51,7 +51,7 @@ def test_languages_of_a_mixture_are_counted(workspace):
 
 
 def test_training_under_way(workspace):
-    """Step of steps, loss, speed and time left, attempt and machine, while it trains."""
+    """Step of steps, loss, speed and time left, attempt and machine, while it trains; after Ctrl-C, where it stopped."""
     long = {"max_steps": 100_000}
     workspace.configure(SMALL | {"models": {"eng": {"train": SMALL["train"] | long}}})
     process = subprocess.Popen(
@@ -65,9 +65,14 @@ def test_training_under_way(workspace):
             assert time.monotonic() < end, seen
             time.sleep(0.5)
             seen = status(workspace, "eng")[0]["eng"]
-    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait()
+        stopped = status(workspace, "eng")[0]["eng"]
+        assert re.search(r"train +stopped +[1-9][\d,]*/100,000 .*left after step [\d,]+; the same command", stopped)
+    except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        raise
 
 
 def test_it_is_readable_for_45_models(workspace):

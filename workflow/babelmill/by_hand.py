@@ -89,6 +89,8 @@ def from_model_folder(folder: Path, tokenizer: Path) -> Found:
     known = {}
     if (folder / manifest.NAME).is_file():
         made = manifest.verify(folder)
+        if made["stage"] != "train":
+            raise UserError(f"{folder}: is a result of {made['stage']}, not of training; name results/models/{{model}}")
         known = known_from(made["settings"]) | {"figures": made["figures"]}
         seal = tokenizer.parent / manifest.NAME
         if seal.is_file() and sha256(seal) not in made["upstream"].values():
@@ -113,7 +115,10 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     if seal.is_file() and read_json(seal)["sha256"] != sha256(path):
         raise UserError(f"{path}: damaged, its sha256 is not the one in {seal}")
     if not identity.is_file():
-        raise UserError(f"{identity}: no such file; copy it from where the checkpoint was: it has the shape")
+        raise UserError(
+            f"{path}: is not in the folder of a run ({identity} is missing: copy it from where the checkpoint was);"
+            " of results/models/{model}, name the folder"
+        )
     run = read_json(identity)
     if sha256(tokenizer) != run["data"]["tokenizer"]:
         raise UserError(f"{tokenizer}: is not the tokenizer that {path} was trained with")
@@ -170,6 +175,8 @@ def run(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if args.tokenizer.is_dir():
         args.tokenizer = args.tokenizer / "tokenizer.json"
+    if not args.tokenizer.is_file():
+        raise UserError(f"--tokenizer {args.tokenizer}: no such file")
     with tempfile.TemporaryDirectory(prefix=f".{args.out.name}.", dir=args.out.parent) as name:
         scratch = Path(name)
         found = (from_gpt_bert if args.from_gpt_bert else from_training)(args, scratch)

@@ -29,7 +29,8 @@ class Facts:
         parameters: their number, the output matrix counted once.
         code: sha256 of each code file.
         languages: {code: {"name", "tag"}}.
-        settings: the `model` section of the training settings, or another shape, and the `train` section if known.
+        settings: sections of the training settings: `model`, or another shape, `train` if known, and the `mixture` of
+            several languages.
         license, authors, description, carbon_grams: the user's `card` section.
         origin: where a model comes from that this workflow did not make.
         evaluation: evaluation.json.
@@ -234,14 +235,17 @@ def training(facts: Facts, hours: float | None) -> list[str]:
     lines = [" ".join(parts)]
     if hours is not None:
         lines.append("![loss by step](training_curve.png)")
-    rows = [[key, value] for section in ("model", "train") for key, value in facts.settings.get(section, {}).items()]
-    return [*lines, table(["setting", "value"], rows)]
+    for section, values in facts.settings.items():
+        unused = ["epochs"] if values.get("max_steps") is not None else []
+        rows = [[f"`{section}.{key}`", value] for key, value in values.items() if key not in unused]
+        lines.append(table(["setting", "value"], rows))
+    return lines
 
 
 def render(facts: Facts, hours: float | None) -> str:
     """The whole card; `hours` of training, None if there is no record of it (and no curve)."""
     evaluation, languages = facts.evaluation, facts.languages
-    versions = {"babelmill": __version__} | {name: metadata.version(name) for name in PACKAGES}
+    versions = {name: metadata.version(name) for name in PACKAGES}
     sections = [
         front_matter(facts),
         f"# {facts.name}",
@@ -261,7 +265,8 @@ def render(facts: Facts, hours: float | None) -> str:
             f"Bits per byte of validation text, which was not trained on, with {evaluation['sequence_length']} tokens"
             " of context (lower is better). Causal: each token from those before it; masked: each token hidden once,"
             f" from both sides. The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
-            f" of {evaluation['vocab_size']:,}.",
+            f" of {evaluation['vocab_size']:,}. The unigram model knows how frequent each token is and nothing of its"
+            " context: a model that is no better than it has learned little.",
             results(evaluation, languages),
         ]
     if facts.corpora:
@@ -278,7 +283,7 @@ def render(facts: Facts, hours: float | None) -> str:
         sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
     sections += [
         "## Files and versions",
-        f"Made by Babelmill with {', '.join(f'{name} {version}' for name, version in versions.items())}.",
+        f"Made by Babelmill {__version__} with {', '.join(f'{name} {version}' for name, version in versions.items())}.",
         table(["code file", "sha256"], [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(facts.code.items())]),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"

@@ -69,6 +69,8 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
     profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
     files = [files] if isinstance(files, str) else files
+    if not files and not os.path.exists("config/config.yaml"):
+        raise UserError("config/config.yaml: no such file; run this where you run Snakemake, or name a --configfile")
     overrides = profile.get("config", {})
     overrides = overrides if isinstance(overrides, dict) else parse_overrides(overrides)
     overrides = parse_overrides(args.config) if args.config else overrides

@@ -281,6 +281,8 @@ class Configuration:
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "list_type":
+                message = f"a list is expected, such as [{first['input']}]"
             message = message[:1].lower() + message[1:]
             names = [part for part in first["loc"] if isinstance(part, int) or part in flatten_keys(values)]
             key = prefix + ".".join(str(part) for part in names)
@@ -303,9 +305,9 @@ class Configuration:
                         " configuration file; set it as an environment variable (HF_TOKEN, WANDB_API_KEY)"
                     )
                 if key not in known:
-                    raise UserError(
-                        f"{self.origin(prefix + str(key))}: unknown key {prefix}{key}{nearest(str(key), known)}"
-                    )
+                    inner = [f"{name}.{key}" for name, schema in SECTIONS.items() if key in schema.model_fields]
+                    hint = f"; did you mean {' or '.join(inner)}?" if inner else nearest(str(key), known)
+                    raise UserError(f"{self.origin(prefix + str(key))}: unknown key {prefix}{key}{hint}")
 
         check(user, {*User.model_fields, *SECTIONS}, "")
         for group in ("models", "languages", "batches"):
@@ -326,6 +328,11 @@ class Configuration:
     def _language_table(self) -> dict[str, Language]:
         table = read_table(self.root / "config/languages.tsv")
         for code, entry in self.top.languages.items():
+            if code not in table and not entry.name:
+                raise UserError(
+                    f"{self.origin('languages.' + code)}: languages.{code} is not in config/languages.tsv,"
+                    f" and a language of your own needs a `name`{nearest(code, table)}"
+                )
             base = table.get(code) or Language(code, code, 3, "", 1.0, code)
             given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
             table[code] = dataclasses.replace(base, **given)

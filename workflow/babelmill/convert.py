@@ -40,7 +40,10 @@ def convert(args: argparse.Namespace) -> None:
         parameters=model["figures"]["parameters"],
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
-        settings={section: model["settings"][section] for section in ("model", "train")},
+        settings={
+            section: model["settings"][section]
+            for section in ("model", "train", *(["mixture"] if len(settings.languages) > 1 else []))
+        },
         **settings.card.model_dump(),
         evaluation=evaluation,
         corpora={folder.name: manifest.read(folder) for folder in args.corpora},
@@ -61,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="see the examples below",
+        usage="python -m babelmill.convert ... --out FOLDER (--help shows the three forms)",
     )
     parser.add_argument("--out", required=True, type=Path, help="the folder to make; by hand, it must not exist")
     parser.add_argument("--log", type=Path, help="also write messages to this file")

@@ -12,7 +12,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from babelmill.configuration import Configuration
 from babelmill.status import tail
+from babelmill.why import explain
 
 LINES = 5  # of a failed job's log
 PATIENCE = 120  # seconds for cancelled jobs to end
@@ -45,7 +47,7 @@ class Failure:
 
     def __str__(self) -> str:
         attempts = f"{self.attempts} attempts" if self.attempts > 1 else ""
-        title = f"{self.rule} {self.name}: " + ", ".join(filter(None, [attempts, self.status]))
+        title = f"{self.rule} {self.name}: {', '.join(filter(None, [attempts, self.status]))}".rstrip()
         if self.status.startswith("sbatch: "):
             return title  # the job has not begun
         for log in self.logs:
@@ -76,10 +78,10 @@ def failures(logs: list[str]) -> list[Failure]:
     return [job for job in found.values() if not job.output.exists()]
 
 
-def summary(logs: list[str], models: list[str]) -> str:
+def summary(logs: list[str], configuration: Configuration, models: list[str]) -> str:
     """What was converted and what failed. `logs`: Snakemake's own of this run; `models`: those that were asked for."""
     failed = failures(logs)
-    done = sum(Path("converted", model).is_dir() for model in models)
+    done = sum(not any(because for _, because in explain(configuration, model)) for model in models)
     jobs = "1 job" if len(failed) == 1 else f"{len(failed)} jobs"
     lines = [f"{done} of {len(models)} models converted, {jobs} failed:"] if models else [f"{jobs} failed:"]
     return "\n".join([*lines, *(f"  {job}" for job in failed)])

@@ -122,7 +122,7 @@ def read_json(path: str | Path):
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path}: not valid JSON ({error}); delete it and run the workflow again") from None
+        raise UserError(f"{path}: not valid JSON ({error}); if the workflow made it, delete it and run again") from None
 
 
 def sha256(path: str | Path) -> str:

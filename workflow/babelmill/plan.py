@@ -274,7 +274,9 @@ def table(costs: list[Cost], gpu: str) -> str:
         "  ".join(c.ljust(w) if i in (0, 3) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
         for row in rows
     ]
-    notes = [f"GPU: {gpu}, {peak_of(gpu) / 1e12:,.0f} TFLOP/s in bf16. Training alone; validation is not counted."]
+    notes = [
+        f"GPU: {gpu} (--gpu names another), {peak_of(gpu) / 1e12:,.0f} TFLOP/s in bf16. Training alone, no validation."
+    ]
     if any(cost.source != "shards" for cost in costs):
         notes.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
     if any(not cost.measured for cost in costs):

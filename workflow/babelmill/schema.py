@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -17,9 +17,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _ratio(text: str) -> str:
+def _ratio(value) -> str:
     """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
     if not match or not int(match[2]) > 0 or not 0 < int(match[1]) < int(match[2]):
         raise ValueError("a ratio n/d with 0 < n < d is allowed, for instance 1/2 or 15/16")
     ratio = Fraction(int(match[1]), int(match[2]))
@@ -154,7 +154,7 @@ class Train(Section):
     sequence_lengths: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
     phase_starts: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
     objective: Literal["hybrid", "masked", "causal"]
-    hybrid_ratio: Annotated[str, AfterValidator(_ratio)]
+    hybrid_ratio: Annotated[str, BeforeValidator(_ratio)]
     token_weighted: bool
     mask_rate_start: Annotated[float, Field(gt=0, le=1)]
     mask_rate_end: Annotated[float, Field(gt=0, le=1)]

@@ -55,6 +55,8 @@ def main() -> int:
     args = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
     try:
+        if not args.folder.is_dir():
+            raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
         print(f"{args.folder.resolve()}")
         print(figures(args.folder))
         if args.masked or args.prompt:

@@ -58,11 +58,12 @@ class Status:
 
 
 def tail(path: Path) -> list[str]:
-    """The last lines of a file; none if there is no file."""
+    """The last whole lines of a file; none if there is no file."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL))
-            return file.read().decode("utf-8", errors="replace").splitlines()
+            start = max(0, path.stat().st_size - TAIL)
+            file.seek(start)
+            return file.read().decode("utf-8", errors="replace").splitlines()[start > 0 :]
     except OSError:
         return []
 
@@ -70,8 +71,11 @@ def tail(path: Path) -> list[str]:
 def submitted(folder: Path) -> str | None:
     """The SLURM job that Snakemake has under way for a stage's folder ("" without SLURM); None if there is none.
 
-    Snakemake marks outputs whose job has not ended, by a file named after the output.
+    Snakemake marks outputs whose job has not ended, by a file named after the output. The marks of a job that was
+    interrupted stay; the lock of the folder, which a run holds, does not.
     """
+    if not any((SNAKEMAKE / "locks").glob("*")):
+        return None
     for output in (folder, folder / "manifest.json"):
         name = base64.urlsafe_b64encode(output.as_posix().encode()).decode()
         marker = SNAKEMAKE / "incomplete" / name
@@ -126,9 +130,10 @@ def add_training(status: Status, running: bool) -> None:
         return
     attempt = json.loads(note.read_text())
     status.attempt, status.steps = attempt["attempt"], attempt["steps"]
-    lines = [json.loads(line) for line in tail(note.parent / "metrics.jsonl")[1:] if line.endswith("}")]
+    lines = [json.loads(line) for line in tail(note.parent / "metrics.jsonl") if line.endswith("}")]
     trained = [line for line in lines if line["kind"] == "train"]
-    status.step = trained[-1]["step"] if trained else attempt["began_after_step"]
+    saved = [int(path.stem.removeprefix("step-")) for path in note.parent.glob("step-*.safetensors")]
+    status.step = max([attempt["began_after_step"], *saved, *(line["step"] for line in trained[-1:])])
     if trained:
         status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
     lock = note.parent / "lock.json"

@@ -29,7 +29,8 @@ shell.prefix(
 from babelmill.configuration import LANGUAGE_STAGES, MODEL_STAGES, SETTINGS, STAGES, Configuration
 from babelmill.credentials import hub_token
 from babelmill.files import UserError
-from babelmill.layers import read_yaml
+from babelmill.layers import nearest, read_yaml
+from babelmill.why import missing
 
 
 def one_line(function):
@@ -94,12 +95,16 @@ def run_settings(wildcards):
     return ancient(settings("run")(wildcards))
 
 
+@one_line
 def made_with(wildcards):
     """The settings files of all stages before `convert`, for its own input.
 
     A stage that fails leaves no results. For Snakemake that is no reason to make an older converted model again: only
     the change of settings that made the stage run is one.
     """
+    folder = Path("converted", wildcards.model)
+    if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := missing(folder)):
+        raise UserError(f"{lost}; delete the folder {folder}, and it is made again")
     model = [settings(stage)(wildcards) for stage in MODEL_STAGES if stage not in ("convert", "publish")]
     codes = CONFIG.languages_of(wildcards.model)
     return model + [settings("corpus")(SimpleNamespace(language=code)) for code in codes]
@@ -138,6 +143,17 @@ def converted_to_publish(wildcards):
     """The deliverable of a model, if it can be published: what is lacking is said now, not after the training."""
     hub_token()
     return f"converted/{wildcards.model}"
+
+
+@one_line
+def meant(wildcards):
+    """No input: the error for a word that is no target, with the one that was meant."""
+    word = wildcards.word
+    if word.startswith("published/"):
+        raise UserError(f"there is no target {word}; did you mean {word}.json?")
+    if CONFIG.is_model(word):
+        raise UserError(f"there is no target {word}; did you mean converted/{word}?")
+    raise UserError(f"there is no target {word}{nearest(word, {'all', *CONFIG.batches, *CONFIG.known_models()})}")
 
 
 def gpus(wildcards):

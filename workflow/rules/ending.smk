@@ -18,4 +18,4 @@ onstart:
 
 
 onerror:
-    print(ending.summary(log, asked_for()), file=sys.stderr)
+    print(ending.summary(log, CONFIG, asked_for()), file=sys.stderr)

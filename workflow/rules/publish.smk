@@ -10,7 +10,7 @@ rule publish:
         settings=settings("publish"),
         folder=converted_to_publish,
     output:
-        receipt="published/{model}.json",
+        receipt=update("published/{model}.json"),  # a push that fails leaves that of the one before
     log:
         "logs/publish/{model}.log",
     benchmark:

@@ -179,9 +179,12 @@ def check(name: str, corpus, tally: Tally, train: Writer, validation: Writer) ->
     if not validation.documents and (corpus.validation_files or corpus.validation_share):
         if corpus.validation_files:
             raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
+        share = min(0.5, 8 / train.documents)
         raise UserError(
-            f"corpus.validation_share = {corpus.validation_share} of {train.documents} documents of {name} is none;"
-            " raise it, name corpus.validation_files, or, for .txt files, set corpus.document: line"
+            f"{name} has {train.documents} documents, of which none fell into the validation split"
+            f" (corpus.validation_share = {corpus.validation_share}, by chance); set corpus.document: line if each line"
+            f" of your .txt files can stand alone, corpus.validation_share: {share:.2g},"
+            " or corpus.validation_files"
         )
 
 

@@ -41,12 +41,6 @@ class GPTBertConfig(PretrainedConfig):
         use_cache=True,
         **kwargs,
     ):
-        if attention_mode not in (None, "causal", "bidirectional"):
-            raise ValueError(f"attention_mode = {attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
-        if logits_alignment not in ("mlm", "mntp"):
-            raise ValueError(f"logits_alignment = {logits_alignment!r}: 'mlm' or 'mntp' is allowed")
-        if masked_target not in ("next", "same"):
-            raise ValueError(f"masked_target = {masked_target!r}: 'next' or 'same' is allowed")
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
@@ -64,4 +58,14 @@ class GPTBertConfig(PretrainedConfig):
         self.masked_target = masked_target
         self.classifier_dropout = classifier_dropout
         self.use_cache = use_cache
+        self.check()
         super().__init__(**kwargs)
+
+    def check(self) -> None:
+        """ValueError for a switch that has no such position; models call it too, since values may be set later."""
+        if self.attention_mode not in (None, "causal", "bidirectional"):
+            raise ValueError(f"attention_mode = {self.attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
+        if self.logits_alignment not in ("mlm", "mntp"):
+            raise ValueError(f"logits_alignment = {self.logits_alignment!r}: 'mlm' or 'mntp' is allowed")
+        if self.masked_target not in ("next", "same"):
+            raise ValueError(f"masked_target = {self.masked_target!r}: 'next' or 'same' is allowed")

@@ -65,6 +65,10 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _no_split_modules = ("Embedding", "Encoder", "Classifier")
 
+    def __init__(self, config, *args, **kwargs):
+        config.check()
+        super().__init__(config, *args, **kwargs)
+
     def _init_weights(self, module):
         init_weights(module, self.config.hidden_size)
 
