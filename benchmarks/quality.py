@@ -93,7 +93,7 @@ def draw(curves: dict[str, list[dict]], unit: float, level: float, target: Path)
         key = f"ema_loss_{objective}"
         for model, lines in curves.items():
             name, _, seed = model.rpartition("_")
-            if name not in OBJECTIVES or key not in lines[0]:
+            if name not in OBJECTIVES or lines[-1].get(key) is None:
                 continue
             points = [(line["step"], line[key] * unit) for line in lines if line["step"]]
             label = f"{name} model" if seed == "1" else None
@@ -128,7 +128,7 @@ def main() -> None:
     for name, steps in {**dict.fromkeys(OBJECTIVES, args.steps), "short": SHORT}.items():
         for objective in ("masked", "causal"):
             last = [curves[model][-1] for model in models if model.rpartition("_")[0] == name]
-            if f"loss_{objective}" not in last[0]:
+            if last[0].get(f"loss_{objective}") is None:
                 continue
             raw, average = ([line[f"{prefix}loss_{objective}"] * unit for line in last] for prefix in ("", "ema_"))
             cells = [" ".join(f"{value:.3f}" for value in values) for values in (raw, average)]

@@ -148,7 +148,7 @@ def test_the_average_forgets_its_start_early_in_a_run():
         with torch.no_grad():
             model.weight.fill_(step)
         moving.update(step)
-        decay = min(0.999, (1 + step) / (10 + step))
+        decay = min(0.999, (1 + step) / (60 + step))
         expected = decay * expected + (1 - decay) * step
     assert average.weight.item() == pytest.approx(expected, rel=1e-5)
     assert 170 < average.weight.item() < 199
