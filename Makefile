@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 SETUP := .venv/.installed
 
-.PHONY: demo test test-all lint bench setup help
+.PHONY: demo test test-slurm lint bench setup help
 
 help:  ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -17,8 +17,8 @@ demo: $(SETUP)  ## train a tiny English model in front of you, from text that co
 test: $(SETUP)  ## all tests but those on SLURM, on all cores
 	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/slurm
 
-test-all: $(SETUP)  ## all tests; those on SLURM start one of their own, and need root on Debian or Ubuntu
-	$(BIN)/pytest -n auto --dist loadgroup
+test-slurm: $(SETUP)  ## the tests on a SLURM that they start themselves; needs root on Debian or Ubuntu
+	$(BIN)/pytest tests/slurm
 
 lint: $(SETUP)  ## ruff, snakefmt, snakemake --lint
 	$(BIN)/ruff check .

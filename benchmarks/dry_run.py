@@ -52,7 +52,7 @@ def main() -> None:
                 Path(folder, name).mkdir()
             for name in more:
                 Path(folder, f"texts/{name}.txt").write_text("text\n")
-            own = {name: {"corpus": {"files": [f"texts/{name}.txt"]}} for name in more}
+            own = {name: {"name": name, "corpus": {"files": [f"texts/{name}.txt"]}} for name in more}
             values = {"languages": own, "batches": {"many": codes[:count] + more}}
             Path(folder, "config/config.yaml").write_text(yaml.safe_dump(values))
             first, *_ = dry_run(Path(folder))

@@ -56,7 +56,7 @@ def write_corpus(folder: Path, training: list[str], validation: list[str] = ("He
 def run(tmp_path, corpora: dict[str, Path], out="out", threads=1, **sections) -> tuple[Tokenizer, dict]:
     """Run the stage; returns the tokenizer and the manifest's figures."""
     values = {
-        "languages": {code: {} for code in corpora},
+        "languages": {code: {"name": code} for code in corpora},
         "models": {"model": {"languages": list(corpora), **sections}},
     }
     write_json(tmp_path / "s.json", config.Configuration([("test", values)]).settings("model", "tokenizer"))
