@@ -124,8 +124,8 @@ def test_every_rule_is_documented_and_passes_its_log():
         assert text.startswith('"""'), f"{path.name} does not say what it takes and gives"
         for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]:
             assert '    """' in rule, f"rule {rule.splitlines()[0]} has no docstring"
-            stage = not rule.startswith("no_such_target")
-            assert not stage or ("--log {log:q}" in rule and "settings=settings(" in rule)
+            if "shell:" in rule:  # the others run nothing
+                assert "--log {log:q}" in rule and "settings=settings(" in rule
 
 
 def test_nothing_of_the_configuration_bypasses_the_settings_files():

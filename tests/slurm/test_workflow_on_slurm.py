@@ -146,9 +146,11 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     third = start(workspace, target)
     cluster.wait("the cancellation", lambda: not training.job)
     training.signal(signal.SIGCONT)
+    cluster.wait("the end of the job", lambda: not training.ending)
+    left = training.step
     assert third.finish() == 0, third.said
     assert f"Cancelling SLURM jobs that an earlier run left behind: {job.number}" in third.said
     went_on = int(re.search(r"going on after step (\d+)", training.said)[1])
-    assert step <= went_on, "the cancelled job has saved a checkpoint"
+    assert step <= left == went_on, "the cancelled job has saved a checkpoint, and no step is lost"
     lines = [json.dumps([line["kind"], line["step"]]) for line in training.metrics]
     assert len(lines) == len(set(lines)) == 301

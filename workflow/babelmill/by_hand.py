@@ -164,7 +164,7 @@ def known_from(settings: dict) -> dict:
             code: {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
             for code in settings["languages"]
         },
-        "settings": {section: settings[section] for section in ("model", "train")},
+        "settings": card.shown_settings(settings),
     }
 
 

@@ -62,6 +62,12 @@ class Facts:
         return self.settings.get("train", {}).get("objective", "hybrid")
 
 
+def shown_settings(settings: dict) -> dict[str, dict]:
+    """The sections of the training settings that a card shows."""
+    names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
+    return {name: settings[name] for name in names}
+
+
 # Each works as it stands, where `{path}` is the folder.
 MASKED = """\
 ```python

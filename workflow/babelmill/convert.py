@@ -40,10 +40,7 @@ def convert(args: argparse.Namespace) -> None:
         parameters=model["figures"]["parameters"],
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
-        settings={
-            section: model["settings"][section]
-            for section in ("model", "train", *(["mixture"] if len(settings.languages) > 1 else []))
-        },
+        settings=card.shown_settings(model["settings"]),
         **settings.card.model_dump(),
         evaluation=evaluation,
         corpora={folder.name: manifest.read(folder) for folder in args.corpora},

@@ -107,7 +107,9 @@ def entry(total: float, tokens: int, size: int) -> dict[str, float]:
 
 
 def pooled(entries: list[dict[str, float]]) -> dict[str, float]:
-    """One score over the texts of several."""
+    """One score over the texts of several languages; of one, it is that language's to the last bit."""
+    if len(entries) == 1:
+        return entries[0]
     total = sum(score["nats_per_token"] * score["tokens"] for score in entries)
     return entry(total, sum(score["tokens"] for score in entries), sum(score["bytes"] for score in entries))
 

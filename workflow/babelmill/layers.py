@@ -1,4 +1,4 @@
-"""Nested mappings, of which a configuration is made: reading, laying one over another, looking up."""
+"""Nested mappings, of which a configuration is made: reading, laying one over another, looking up, near misses."""
 
 import difflib
 from pathlib import Path
