@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 SETUP := .venv/.installed
 
-.PHONY: demo test test-slurm lint bench setup help
+.PHONY: demo test lint bench setup help
 
 help:  ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -14,11 +14,8 @@ demo: $(SETUP)  ## train a tiny English model in front of you, from text that co
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/python -m babelmill.show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
-test: $(SETUP)  ## all tests but those on SLURM, on all cores
-	$(BIN)/pytest -n auto --dist loadgroup --ignore tests/slurm
-
-test-slurm: $(SETUP)  ## the tests on a SLURM that they start themselves; needs root on Debian or Ubuntu
-	$(BIN)/pytest tests/slurm
+test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
+	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
 
 lint: $(SETUP)  ## ruff, snakefmt, snakemake --lint
 	$(BIN)/ruff check .

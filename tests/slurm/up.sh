@@ -9,12 +9,12 @@ FOLDER=${SLURM_FOLDER:-${TMPDIR:-/tmp}/babelmill-slurm}
 NODES=2 GPUS=4 CPUS=8 MEMORY=128000
 
 fail() { echo "error: $*" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || fail "a SLURM of one's own needs root; leave its tests out with --ignore tests/slurm"
+[ "$(id -u)" = 0 ] || fail "a SLURM of one's own needs root; leave its tests out: make test ARGS='--ignore tests/slurm'"
 if [ -e /etc/slurm/slurm.conf ] && [ "$(readlink /etc/slurm/slurm.conf)" != "$FOLDER/etc/slurm.conf" ]; then
   fail "this machine has a SLURM (/etc/slurm/slurm.conf); the tests start one of their own, elsewhere"
 fi
 if ! type -P munged mariadbd slurmdbd slurmctld slurmd >/dev/null; then # all of them
-  command -v apt-get >/dev/null || fail "SLURM is not installed and there is no apt-get; leave out with --ignore tests/slurm"
+  command -v apt-get >/dev/null || fail "SLURM is not installed and there is no apt-get; leave its tests out: make test ARGS='--ignore tests/slurm'"
   apt-get -qq update
   # No daemon of the packages may start: they are configured for the whole machine.
   if [ ! -e /usr/sbin/policy-rc.d ]; then
@@ -32,7 +32,8 @@ alive() { # by its process id, which may be another process's by now
   [ -s "$FOLDER/run/$1.pid" ] && [ "$(cat "/proc/$(cat "$FOLDER/run/$1.pid")/comm" 2>/dev/null)" = "${1%%.*}" ]
 }
 wait_for() {
-  for _ in $(seq 1200); do "$@" >/dev/null 2>&1 && return; sleep .1; done
+  local end=$((SECONDS + 120)) # a command that finds no server may take ten seconds to say so
+  while [ $SECONDS -lt $end ]; do "$@" >/dev/null 2>&1 && return; sleep .1; done
   fail "SLURM did not start: $*; see $FOLDER/log"
 }
 # What a job leaves behind dies with it, as on a real cluster. linuxproc cannot do that, but works in every container.
