@@ -103,6 +103,22 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
     assert not (fresh.path / "results/corpora").exists()
 
 
+def test_the_way_to_a_first_model(fresh):
+    """The cluster guide's lines do what it says of them: downloads alone first, then all of the batch."""
+    fresh.configure({"corpus": {"revision": "0" * 40}})  # a commit needs no network
+    guide = (ROOT / "profiles/README.md").read_text()
+    lines = re.findall(r"^snakemake --profile profiles/slurm ([^#\n]+)", guide, re.MULTILINE)
+    seen = []
+    for line in lines:
+        jobs = fresh.would_run("--profile", ROOT / "profiles/slurm", targets=line.split())
+        seen.append({rule for rule, _ in jobs})
+        assert len({model for rule, model in jobs if rule == "download"}) == 9
+    assert seen == [
+        {"download"},
+        {"download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"},
+    ]
+
+
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
 def test_profiles_name_rules_that_exist(profile):
     """Snakemake ignores resources of a misspelt rule without a word."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -100,6 +101,16 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     assert not (data.folder / "model/manifest.json").exists()
     assert f"going on after step {said.split('left after step ')[1].split(';')[0]}" in data.train()
     assert_same(data, finished)
+
+
+def test_a_signal_while_the_processes_start(data, finished):
+    process = data.start("model", 2)
+    while not (workers := psutil.Process(process.pid).children(recursive=True)):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()[1]
+    assert process.returncode == 75 and "Traceback" not in said, said
+    assert workers and not list(data.folder.glob("checkpoints/*/step-*")), "it was too late"
 
 
 def test_kill_9_loses_nothing_but_steps(data, finished):

@@ -92,6 +92,9 @@ class Cluster:
             "AllocTRES",
             "ReqCPUS",
             "NNodes",
+            "Account",
+            "QOS",
+            "Constraints",
         ]
         lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "today", "-o", ",".join(fields)).splitlines()
         return [
@@ -209,20 +212,57 @@ class Training:
         return self.metrics[-1]["step"] if "parameters, " in self.said and self.metrics else 0
 
     @property
+    def devices(self) -> list[str]:
+        """The GPUs that each of its processes sees."""
+        return [process.environ().get("CUDA_VISIBLE_DEVICES", "") for process in self.processes()]
+
+    @property
     def said(self) -> str:
         """What all jobs of this training said."""
         logs = sorted((self.path / f".snakemake/slurm_logs/rule_train/{self.model}").glob("*.log"))
         return "".join(log.read_text() for log in logs)
 
+    def processes(self) -> list[psutil.Process]:
+        """Those that train, not what started them."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if "-u" in (command := process.info["cmdline"] or [])
+            and f"results/settings/{self.model}/train.json" in command
+            and self._ours(process)
+        ]
+
     def signal(self, number: int) -> None:
-        """To the processes that train, not to what started them."""
-        for process in psutil.process_iter(["cmdline"]):
-            command = process.info["cmdline"] or []
-            if "-u" in command and f"results/settings/{self.model}/train.json" in command and self._ours(process):
-                process.send_signal(number)
+        for process in self.processes():
+            process.send_signal(number)
 
     def _ours(self, process) -> bool:
         try:
             return Path(process.cwd()) == self.path
         except psutil.Error:
             return False
+
+
+def stopped_by_its_time_limit(training: Training, cluster: Cluster, times: int):
+    """A story told in steps: whenever training has begun, it is held up until its minutes are nearly over; one minute,
+    or as many as it needs to begin."""
+    begun, minutes = 0, 1
+    while not training.job:
+        yield
+    job = training.job.number
+    cluster.limit(job, minutes)
+    while training.said.count("the allocation ends soon") < times:
+        yield
+        if training.said.count("parameters, ") > begun and training.job:
+            begun += 1
+            first = training.step
+            while training.job and training.step < first + 10:
+                yield
+            training.signal(signal.SIGSTOP)
+            while cluster.seconds_left(job) > 29:
+                yield
+            training.signal(signal.SIGCONT)
+        elif training.job and 0 < cluster.seconds_left(job) < 36:
+            minutes += 1
+            cluster.limit(job, minutes)
+    cluster.limit(job, 30)

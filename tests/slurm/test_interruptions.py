@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import pytest
+from slurm_cluster import stopped_by_its_time_limit
 
 from babelmill.files import sha256
 from conftest import SMALL, Workspace
@@ -74,30 +75,6 @@ def preempted_and_then_without_node(training, cluster):
     while not training.job or training.job.node == node:
         yield
     cluster.up()
-
-
-def stopped_by_its_time_limit(training, cluster, times):
-    """Whenever it has begun, it is held up until its minute is nearly over; two minutes where it is slow to begin."""
-    begun, minutes = 0, 1
-    while not training.job:
-        yield
-    job = training.job.number
-    cluster.limit(job, minutes)
-    while training.said.count("the allocation ends soon") < times:
-        yield
-        if training.said.count("parameters, ") > begun and training.job:
-            begun += 1
-            first = training.step
-            while training.job and training.step < first + 10:
-                yield
-            training.signal(signal.SIGSTOP)
-            while cluster.seconds_left(job) > 29:
-                yield
-            training.signal(signal.SIGCONT)
-        elif training.job and minutes == 1 and cluster.seconds_left(job) < 36:
-            minutes = 2
-            cluster.limit(job, minutes)
-    cluster.limit(job, 30)
 
 
 @pytest.mark.timeout(1200)  # it waits for time limits, which SLURM counts in minutes

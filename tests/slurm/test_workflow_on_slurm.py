@@ -11,6 +11,7 @@ import sys
 import pytest
 import yaml
 from safetensors.torch import load_file
+from slurm_cluster import stopped_by_its_time_limit
 
 from babelmill.training import slurm
 from conftest import ROOT, SMALL, Workspace, write_texts
@@ -38,9 +39,15 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
     workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}, "run": run})
     for language in ("eng", "deu"):
         write_texts(tmp_path / "texts" / language, language)
-    run = start(workspace, "mine", "--retries", "1")
+    text = (ROOT / "profiles/slurm/profile.yaml").read_text()
+    for key, value in {"slurm_account": "babelmill", "qos": "normal", "constraint": "standin"}.items():
+        text, found = re.subn(rf"(?m)^  # {key}: \w+", f"  {key}: {value}", text)
+        assert found == 1
+    (tmp_path / "profile.yaml").write_text(text)
+    run = start(workspace, "mine", "--retries", "1", profile=tmp_path)
     cancelled = cluster.training(workspace, "deu")
     cluster.wait("training", lambda: cancelled.step > 0)
+    assert [len(seen.split(",")) for seen in cancelled.devices] == [2, 2]
     status = workspace.python("-m", "babelmill.status", "deu").stdout.splitlines()[1]
     assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{cancelled.job.number} on n\d$", status)
     job = cancelled.job.number
@@ -61,7 +68,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
     assert "2 x cpu" in cluster.training(workspace, "eng").said
     assert "No such file" not in summary
 
-    profile = yaml.safe_load((ROOT / "profiles/slurm/profile.yaml").read_text())
+    profile = yaml.safe_load(text)
     asked = {row["Comment"].split("_")[1]: row for row in cluster.history() if row["Comment"].endswith("_eng")}
     assert set(asked) == {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"}
     for rule, row in asked.items():
@@ -71,7 +78,9 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
         assert f"mem={int(wanted['mem_mb'].split(' *')[0])}M" in row["AllocTRES"].replace("G", "000M")
         gpus = {"train": 2, "evaluate": 1}.get(rule)
         assert (f"gres/gpu={gpus}" in row["AllocTRES"]) if gpus else ("gpu" not in row["AllocTRES"])
-        assert row["NNodes"] == "1"
+        threads = int(re.search(r"threads: (\d+)", (ROOT / f"workflow/rules/{rule}.smk").read_text())[1])
+        assert (row["NNodes"], row["ReqCPUS"]) == ("1", str(threads))
+        assert (row["Account"], row["QOS"], row["Constraints"]) == ("babelmill", "normal", "standin")
     tried = [
         (row["State"], row["TimelimitRaw"], re.search(r"mem=(\w+)", row["AllocTRES"])[1])
         for row in cluster.history("tokenizer_wildcards_greedy")
@@ -86,8 +95,14 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
     assert re.search(refused, run.said), run.said
 
 
+@pytest.mark.timeout(900)  # it waits for a time limit, which SLURM counts in minutes
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
-    """The shipped profile, with two GPUs a node instead of four; the weights are those of the `built` fixture."""
+    """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
+    values = copy.deepcopy(TWO)
+    values["train"] |= {"max_steps": 150, "micro_batch_tokens": 64}
+    values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
+    workspace.configure(values)
+    workspace.snakemake("results/models/eng/manifest.json")
     alone = {name: load_file(workspace.path / f"results/models/eng/{name}.safetensors") for name in ("model", "ema")}
     for folder in ("results/models/eng", "results/checkpoints/eng"):
         subprocess.run(["rm", "-r", workspace.path / folder], check=True)
@@ -95,8 +110,16 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     text = text.replace("gpu: 8 ", "gpu: 4 ").replace("--gpus-per-node=4", "--gpus-per-node=2")
     (workspace.path / "profile.yaml").write_text(text)
     run = start(workspace, "results/models/eng/manifest.json", profile=workspace.path)
+    training = cluster.training(workspace, "eng")
+    story = stopped_by_its_time_limit(training, cluster, times=1)
+    cluster.wait("its time limit", lambda: next(story, "told") == "told" or run.process.poll() is not None)
+    cluster.wait("the job to come back", lambda: training.job or run.process.poll() is not None)
+    cluster.wait("training", lambda: training.devices or run.process.poll() is not None)
+    assert [len(seen.split(",")) for seen in training.devices] == [2] * len(training.devices)
     assert run.finish() == 0, run.said
-    assert "4 x cpu" in cluster.training(workspace, "eng").said
+    assert "4 x cpu; going on after step" in training.said
+    jobs = re.findall(r"submitted with SLURM jobid (\d+)", run.said)
+    assert len(jobs) == 1, "it has put its own job back"
     (row,) = cluster.history("train_wildcards_eng")[-1:]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)
     for name, weights in alone.items():

@@ -90,7 +90,7 @@ AccountingStorageTRES=gres/gpu
 AccountingStoreFlags=job_comment
 $(for i in $(seq $NODES); do
   echo "NodeName=n$i NodeHostname=n$i NodeAddr=127.0.1.$((10 + i)) Port=$((17000 + i))" \
-    "CPUs=$CPUS RealMemory=$MEMORY Gres=gpu:$GPUS"
+    "CPUs=$CPUS RealMemory=$MEMORY Gres=gpu:$GPUS Feature=standin"
 done)
 PartitionName=cpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=10 PriorityTier=10
 PartitionName=gpu Nodes=ALL MaxTime=1-0 DefaultTime=10 PriorityTier=10

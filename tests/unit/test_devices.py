@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from babelmill import devices
+from babelmill.files import UserError
+
 CLAIM = """
 import os, sys
 from babelmill import devices
@@ -53,6 +56,12 @@ def test_a_job_that_ends_or_is_killed_leaves_its_gpus(job):
 
 def test_no_gpu_asked_for_is_none_seen(job):
     assert job(0)[0] == ""
+
+
+def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "DRIVER", str(tmp_path))
+    with pytest.raises(UserError, match=r"2 GPUs are asked for, .* sees no GPU"):
+        devices.claim(2)
 
 
 def test_slurm_has_chosen_already(job):

@@ -54,6 +54,14 @@ def test_without_shards_it_estimates_and_says_from_what(fresh, tmp_path):
     assert "estimated until the shards exist" in table
 
 
+def test_a_budget_is_at_most_what_there_is(fresh):
+    """Of a dataset of one's own nothing is known but the budget."""
+    own = {"corpus": {"budget": "50M words", "hub": "me/text"}}
+    fresh.configure({"corpus": {"budget": "50M words"}, "languages": {"nob": {"name": "Bokmål", **own}}})
+    rows = plan(fresh, "nld", "swe", "nob")
+    assert [row["source"] for row in rows.values()] == ["budget", "tier 2", "budget"]
+
+
 def test_a_batch_has_a_total(fresh):
     rows = plan(fresh, "tier1", "eng")
     assert len(rows) == 9
@@ -116,9 +124,15 @@ def test_what_a_training_measured_is_used(workspace):
         (["eng", "--gpu", "Voodoo2"], "--gpu Voodoo2"),
         (["eng", "--mfu", "40"], "--mfu 40"),
         (["eng", "--profile", "nowhere"], "--profile nowhere"),
+        (["eng", "--profile", "odd"], "gpu_model in odd: potato"),
+        (["eng", "--profile", "list"], "list: set-resources"),
     ],
 )
 def test_a_mistake_is_one_line(fresh, arguments, words):
+    odd = {"odd": {"set-resources": {"train": {"gpu_model": "potato"}}}, "list": {"set-resources": ["train:gpu=2"]}}
+    for name, values in odd.items():
+        (fresh.path / name).mkdir()
+        (fresh.path / name / "profile.yaml").write_text(json.dumps(values))
     done = fresh.python("-m", "babelmill.plan", *arguments)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ") and words in done.stderr and done.stderr.count("\n") == 1

@@ -1,5 +1,7 @@
 """The status view, beside workflows that really run, fail and are killed."""
 
+import base64
+import json
 import os
 import re
 import signal
@@ -75,8 +77,48 @@ def test_training_under_way(workspace):
         raise
 
 
+def mark_as_submitted(workspace, output, job):
+    """As Snakemake marks the outputs of a job that it has sent to SLURM, while it runs."""
+    name = base64.urlsafe_b64encode(output.encode()).decode()
+    for path in (".snakemake/locks/0.input.lock", f".snakemake/incomplete/{name}"):
+        (workspace.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace.path / path).write_text(json.dumps({"external_jobid": job}))
+
+
+def test_a_job_in_the_queue_whose_model_has_older_logs(workspace):
+    longer = {"train": SMALL["train"] | {"max_steps": 9}}
+    workspace.configure(SMALL | {"models": {"eng": {"tokenizer": {"vocab_size": 300}}, "deu": longer}})
+    mark_as_submitted(workspace, "results/tokenizers/eng/manifest.json", "76")
+    mark_as_submitted(workspace, "results/models/deu/manifest.json", "77")
+    lines, _ = status(workspace)
+    assert re.search(r"tokenizer +queued +76$", lines["eng"])
+    assert re.search(r"train +queued .* 77$", lines["deu"])
+    for log in ("tokenizer/eng", "train/deu"):
+        os.utime(workspace.path / f"logs/{log}.log")
+    lines, _ = status(workspace)
+    assert re.search(r"tokenizer +running +76$", lines["eng"])
+    assert re.search(r"train +queued .* 77$", lines["deu"]), "it has left and waits: nobody holds its lock"
+
+
 def test_it_is_readable_for_45_models(workspace):
     lines, rest = status(workspace, "tier1", "tier2", "tier3")
     assert len(lines) == 45
     assert max(map(len, lines.values())) <= 120
     assert rest == ["45 models: 2 converted, 43 waiting"]
+
+    step = {"kind": "train", "step": 126_000, "loss": 3.14159, "tokens": 1.2e10, "tokens_per_second": 1_234_567.8}
+    attempt = {"attempt": 12, "job": "12345678", "began_after_step": 0, "steps": 126_232, "tokens": 1.3e11}
+    lock = {"job": "12345678", "host": "gpu-a100-017", "pid": 1}
+    for model in set(lines) - {"eng", "deu"}:
+        mark_as_submitted(workspace, f"results/models/{model}", "12345678")
+        run = workspace.path / "results/checkpoints" / model / "run"
+        run.mkdir(parents=True)
+        for name, values in {"metrics.jsonl": step, "attempt.json": attempt, "lock.json": lock}.items():
+            (run / name).write_text(json.dumps(values) + "\n")
+    lines, rest = status(workspace, "tier1", "tier2", "tier3")
+    assert re.search(
+        r"^zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017$",
+        lines["zul"],
+    )
+    assert max(map(len, lines.values())) <= 120
+    assert rest == ["45 models: 2 converted, 43 running"]

@@ -13,6 +13,7 @@ import torch
 
 from babelmill.files import UserError
 
+DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
 _claims = []  # open lock files: a lock ends with its file, that is with this process
 
 
@@ -29,10 +30,20 @@ def claim(count: int) -> None:
     Without any GPU on the machine, all is left as it is: processes on the CPU stand in.
 
     Raises:
-        UserError: fewer than `count` are free.
+        UserError: fewer than `count` are free, or PyTorch cannot use those of this machine.
     """
-    if count and "SLURM_JOB_ID" in os.environ:
-        return
+    if "SLURM_JOB_ID" not in os.environ or not count:
+        _choose(count)
+    # Only now: PyTorch looks at CUDA_VISIBLE_DEVICES once.
+    if count and os.path.exists(DRIVER) and not torch.cuda.is_available():
+        raise UserError(
+            f"{count} GPUs are asked for, and this machine has NVIDIA's driver, but PyTorch {torch.__version__} sees no"
+            " GPU: it may be a CPU build, the driver too old for it, or CUDA_VISIBLE_DEVICES empty"
+        )
+
+
+def _choose(count: int) -> None:
+    """Claim `count` GPUs and hide the others."""
     available = visible() if count else []
     taken: list[str] = []
     for device in available:

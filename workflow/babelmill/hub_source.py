@@ -32,7 +32,7 @@ DATASET = Use(
     key="corpus.hub",
     revision_key="corpus.revision",
     instead="name your own text in corpus.files or another dataset in corpus.hub",
-    fetch="snakemake --until download",
+    fetch="snakemake all --until download",
 )
 TOKENIZER = Use(
     repo_type="model",

@@ -84,7 +84,8 @@ def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
         size, source = BUILTIN_BYTES, "files"
     if corpus.budget:
         budget = Budget.parse(corpus.budget, language.byte_premium)
-        if budget.unit == "bytes" and (source.startswith("tier") or budget.limit < size):
+        elsewhere = source.startswith("tier") and corpus.hub != configuration.defaults["corpus"]["hub"]
+        if budget.unit == "bytes" and (budget.limit < size or elsewhere):  # a tier tells the size of its own text alone
             return budget.limit, "budget"
     return size, source
 
@@ -113,6 +114,9 @@ def profile_resources(profile: str | None) -> dict:
     if profile is None:
         return {}
     values = config.read_profile(profile)
+    for key in ("default-resources", "set-resources", "resources"):
+        if not isinstance(values.get(key) or {}, dict):
+            raise UserError(f"{profile}: {key} is expected to be a mapping of names to values")
     resources = {**(values.get("default-resources") or {}), **((values.get("set-resources") or {}).get("train") or {})}
     return {**resources, "limit": (values.get("resources") or {}).get("gpu")}
 
@@ -304,7 +308,8 @@ def main() -> int:
         resources = profile_resources(args.profile)
         gpu = args.gpu or resources.get("gpu_model") or ASSUMED_GPU
         if peak_of(gpu) is None:
-            raise UserError(f"--gpu {gpu}: its peak is not known; name a similar one, such as A100 or L40S")
+            origin = "--gpu" if args.gpu else f"gpu_model in {args.profile}:"
+            raise UserError(f"{origin} {gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
         if args.mfu is not None and not 0 < args.mfu <= 1:
             raise UserError(f"--mfu {args.mfu}: a share of the peak above 0 and up to 1 is expected")
         models = configuration.models_of(args.names or ["all"])

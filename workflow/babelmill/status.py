@@ -68,8 +68,9 @@ def tail(path: Path) -> list[str]:
         return []
 
 
-def submitted(folder: Path) -> str | None:
-    """The SLURM job that Snakemake has under way for a stage's folder ("" without SLURM); None if there is none.
+def submitted(folder: Path) -> tuple[str, float] | None:
+    """The SLURM job that Snakemake has under way for a stage's folder ("" without SLURM) and when it was submitted, in
+    seconds since the epoch; None if there is none.
 
     Snakemake marks outputs whose job has not ended, by a file named after the output. The marks of a job that was
     interrupted stay; the lock of the folder, which a run holds, does not.
@@ -81,9 +82,10 @@ def submitted(folder: Path) -> str | None:
         marker = SNAKEMAKE / "incomplete" / name
         if marker.is_file():
             try:
-                return str(json.loads(marker.read_text())["external_jobid"] or "")
+                job = str(json.loads(marker.read_text())["external_jobid"] or "")
             except (ValueError, KeyError):
-                return ""
+                job = ""
+            return job, marker.stat().st_mtime
     return None
 
 
@@ -110,10 +112,13 @@ def last_words(log: Path) -> tuple[bool, str]:
 def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
     """State, job, note and log of a stage that is not done."""
     status = Status(model, state="waiting", log=find_log(stage, model, language))
-    job = submitted(folder)
-    if job is not None:
-        own_log = status.log is not None and status.log.parts[0] == "logs"
-        status.state, status.job = "running" if own_log else "queued", job or None
+    under_way = submitted(folder)
+    if under_way is not None:
+        # An older log is of an earlier job. Training, whose job may be back in the queue, holds a lock while it runs.
+        job, since = under_way
+        log = status.log if status.log is not None and status.log.parts[0] == "logs" else None
+        begun = log is not None and log.stat().st_mtime >= since and stage != "train"
+        status.state, status.job = "running" if begun else "queued", job or None
     elif (folder / "manifest.json").is_file():
         status.state = "outdated"
     elif status.log is not None:

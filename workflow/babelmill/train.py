@@ -219,6 +219,8 @@ def main() -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if code == EXIT_CODE and not slurm.on_first_node():
+        return 0  # an error would end the first node's task, which has yet to requeue the job (srun --kill-on-bad-exit)
     if code == EXIT_CODE and args.requeue:
         slurm.requeue()
     return code

@@ -27,6 +27,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from babelmill.files import UserError
 from babelmill.training import slurm
+from babelmill.training.stopping import EXIT_CODE
 
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
 SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
@@ -234,9 +235,12 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
             logs_specs=DefaultLogsSpecs(log_dir=os.path.join(folder, "logs")),
             **meeting,
         )
-        with contextlib.suppress(ChildFailedError, SignalException):  # the workers have said what happened
+        unheard = 1  # the exit code if the first process was killed before it could leave one
+        with contextlib.suppress(ChildFailedError):  # the workers have said what happened
             try:
                 elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
+            except SignalException:
+                unheard = EXIT_CODE  # asked to leave while they were starting: nothing is lost
             except RendezvousError as error:
                 raise UserError(
                     f"the {nodes} nodes did not meet at {meeting['rdzv_endpoint']} ({error.__cause__ or error}); a"
@@ -246,7 +250,7 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
             with open(outcome, encoding="utf-8") as file:
                 return int(file.read())
         except FileNotFoundError:
-            return 1  # the first process was killed
+            return unheard
 
 
 def report_exit_code(code: int) -> None:

@@ -85,13 +85,18 @@ def rendezvous() -> dict:
     return {
         "run_id": job_id(),
         "rdzv_endpoint": f"{listing.stdout.split()[0]}:{FIRST_PORT + int(job_id()) % PORTS}",
-        "rdzv_configs": {"is_host": os.environ["SLURM_NODEID"] == "0"},
+        "rdzv_configs": {"is_host": on_first_node()},
         "local_addr": os.environ["SLURMD_NODENAME"],
     }
+
+
+def on_first_node() -> bool:
+    """Whether this machine is the only one or the first of a SLURM job."""
+    return os.environ.get("SLURM_NODEID", "0") == "0"
 
 
 def requeue() -> None:
     """Put this job back into the queue, unless it was cancelled: then it is not running any more."""
     job = job_id()
-    if job is not None and os.environ.get("SLURM_NODEID", "0") == "0" and ask(job, "%T") == "RUNNING":
+    if job is not None and ask(job, "%T") == "RUNNING":
         subprocess.run(["scontrol", "requeue", job], check=False)
