@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.configuration import Configuration  # noqa: E402
+from babelmill.devices import DRIVER  # noqa: E402
 from babelmill.files import UserError  # noqa: E402
 from babelmill.shard_file import ShardFile, write_shard  # noqa: E402
 
@@ -124,7 +125,7 @@ def bert(preset: str, batch: int, length: int, precision: str, dropout: float, t
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
         optimizer.step()
-        return {"tokens": tokens.numel(), "data": 0.0, "wait": loss.item}
+        return {"tokens": tokens.numel(), "data": lambda: 0.0, "wait": loss.item}
 
     return step, {}
 
@@ -140,7 +141,7 @@ def work(connection, make, arguments) -> None:
             while (elapsed := time.perf_counter() - began) < seconds:
                 done = step()
                 done["wait"]()
-                tokens, data, work = tokens + done["tokens"], data + done["data"], work + done.get("flops", 0.0)
+                tokens, data, work = tokens + done["tokens"], data + done["data"](), work + done.get("flops", 0.0)
             peak = about.get("peak")
             mfu = work / elapsed / peak if peak else None
             memory = about["memory"]() if "memory" in about else None
@@ -213,6 +214,8 @@ def propose(args, precision: str) -> None:
         worker.stop()
         print(f"| {size} | {speed[size]:,.0f} | {f'{mfu:.1%}' if mfu else ''} | {memory / 1024:.1f} |", flush=True)
         size *= 2
+    if not speed:
+        raise SystemExit("error: not even 1024 tokens fit into memory; take a smaller --preset")
     best = next(size for size, value in speed.items() if value > 0.97 * max(speed.values()))
     print(f"for this device: train.micro_batch_tokens: {best}")
 
@@ -234,8 +237,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--propose", action="store_true", help="which micro_batch_tokens to take on this device")
-    parser.add_argument("--largest", type=int, default=16384, help="micro_batch_tokens to end with (--propose)")
+    parser.add_argument(
+        "--largest", type=int, help="micro_batch_tokens to end with (--propose; 16384, on a GPU 262144)"
+    )
     args = parser.parse_args()
+    if args.largest is None:
+        args.largest = 262144 if os.path.exists(DRIVER) else 16384
     if args.propose:
         propose(args, args.precisions[-1])
         return

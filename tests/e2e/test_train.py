@@ -61,12 +61,17 @@ def logged(lines: list[dict]) -> list[tuple[int, str]]:
 EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
 
 
+def results(data: Data) -> list[tuple]:
+    """What a record says that does not depend on the clock."""
+    keys = ("step", "kind", "loss", "ema_loss", "grad_norm", "accuracy", "tokens", "skipped")
+    return sorted(tuple(line.get(key) for key in keys) for line in data.metrics())
+
+
 def assert_same(data: Data, finished: Data) -> None:
     """Bit for bit the weights of the run that nothing disturbed, and every logged step once."""
     assert data.weights() == finished.weights()
     assert sorted(logged(data.metrics())) == EXPECTED
-    for ours, theirs in zip(sorted(data.metrics(), key=str), sorted(finished.metrics(), key=str), strict=True):
-        assert ours["loss"] == theirs["loss"] or ours["step"] != theirs["step"]
+    assert results(data) == results(finished)
 
 
 def test_training_learns_and_records(finished):
@@ -136,6 +141,49 @@ def test_killed_at_random_moments(data, finished, seed):
         process.communicate()
     data.train()
     assert_same(data, finished)
+
+
+def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data):
+    """A line of the record is about 4 steps, a checkpoint is made every 5; one of two processes' runs is killed."""
+    data.run_settings(log_every=4, checkpoint_every=5, validate_every=0)
+    for out in ("calm", "model"):
+        if out == "model":
+            shutil.rmtree(data.folder / "checkpoints")
+            for step in (8, 24):
+                process = data.start("model", 2)
+                wait_for_step(data, step, process)
+                process.kill()
+                process.communicate()
+        data.train(out, 2)
+    assert data.weights("model") == data.weights("calm")
+    calm, ours = data.metrics("calm"), data.metrics("model")
+    assert [line["step"] for line in ours] == [*range(4, STEPS + 1, 4), STEPS]
+    for key in ("loss", "loss_masked", "loss_causal", "accuracy", "tokens", "skipped"):
+        assert [line[key] for line in ours if key in line] == [line[key] for line in calm if key in line]
+
+
+def test_weights_and_biases(data, monkeypatch):
+    """Offline without a key; one run, though it was interrupted; nothing at all where it is off."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(data.folder))  # no key of `wandb login`
+    data.run_settings(tracking="wandb", checkpoint_every=5, keep=3, validate_every=20)
+    process = data.start()
+    wait_for_step(data, 12, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 75
+    data.train()
+    (run,) = data.runs
+    recorded = sorted(run.glob("wandb/offline-run-*/*.wandb"))
+    assert {path.name for path in recorded} == {f"run-test-{run.name}.wandb"} and len(recorded) == 2
+    for key in ("loss_masked", "perplexity", "accuracy", "grad_norm", "learning_rate", "mask_rate", "sequence_length"):
+        assert all(f"train/{key}".encode() in path.read_bytes() for path in recorded), key
+    assert all(b"clip_norm" in path.read_bytes() for path in recorded), "the settings"
+    assert b"validation/ema_loss" in recorded[1].read_bytes()
+    shutil.rmtree(data.folder / "checkpoints")
+    data.run_settings(tracking="none")
+    data.train()
+    assert not list(data.folder.rglob("wandb"))
 
 
 def test_killed_while_a_checkpoint_is_written(data):

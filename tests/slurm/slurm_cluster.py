@@ -242,27 +242,27 @@ class Training:
         except psutil.Error:
             return False
 
-
-def stopped_by_its_time_limit(training: Training, cluster: Cluster, times: int):
-    """A story told in steps: whenever training has begun, it is held up until its minutes are nearly over; one minute,
-    or as many as it needs to begin."""
-    begun, minutes = 0, 1
-    while not training.job:
-        yield
-    job = training.job.number
-    cluster.limit(job, minutes)
-    while training.said.count("the allocation ends soon") < times:
-        yield
-        if training.said.count("parameters, ") > begun and training.job:
-            begun += 1
-            first = training.step
-            while training.job and training.step < first + 10:
-                yield
-            training.signal(signal.SIGSTOP)
-            while cluster.seconds_left(job) > 29:
-                yield
-            training.signal(signal.SIGCONT)
-        elif training.job and 0 < cluster.seconds_left(job) < 36:
-            minutes += 1
-            cluster.limit(job, minutes)
-    cluster.limit(job, 30)
+    def stopped_by_its_time_limit(self, times: int):
+        """A story told in steps: whenever it has begun, it is held up until its minutes are nearly over; one minute,
+        or as many as it needs to begin.
+        """
+        begun, minutes = 0, 1
+        while not self.job:
+            yield
+        job = self.job.number
+        self.cluster.limit(job, minutes)
+        while self.said.count("the allocation ends soon") < times:
+            yield
+            if self.said.count("parameters, ") > begun and self.job:
+                begun += 1
+                first = self.step
+                while self.job and self.step < first + 10:
+                    yield
+                self.signal(signal.SIGSTOP)
+                while self.cluster.seconds_left(job) > 29:
+                    yield
+                self.signal(signal.SIGCONT)
+            elif self.job and 0 < self.cluster.seconds_left(job) < 36:
+                minutes += 1
+                self.cluster.limit(job, minutes)
+        self.cluster.limit(job, 30)

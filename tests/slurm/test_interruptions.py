@@ -7,7 +7,6 @@ import signal
 import subprocess
 
 import pytest
-from slurm_cluster import stopped_by_its_time_limit
 
 from babelmill.files import sha256
 from conftest import SMALL, Workspace
@@ -82,7 +81,7 @@ def test_interrupted_in_every_way(workspace, calm, cluster, start):
     workspace.configure(long_run())
     run = start(workspace, "results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
     eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
-    stories = [preempted_and_then_without_node(eng, cluster), stopped_by_its_time_limit(deu, cluster, 2)]
+    stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(2)]
 
     def all_told() -> bool:
         assert run.process.poll() is None, run.said

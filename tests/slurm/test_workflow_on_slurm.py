@@ -11,7 +11,6 @@ import sys
 import pytest
 import yaml
 from safetensors.torch import load_file
-from slurm_cluster import stopped_by_its_time_limit
 
 from babelmill.training import slurm
 from conftest import ROOT, SMALL, Workspace, write_texts
@@ -111,7 +110,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     (workspace.path / "profile.yaml").write_text(text)
     run = start(workspace, "results/models/eng/manifest.json", profile=workspace.path)
     training = cluster.training(workspace, "eng")
-    story = stopped_by_its_time_limit(training, cluster, times=1)
+    story = training.stopped_by_its_time_limit(1)
     cluster.wait("its time limit", lambda: next(story, "told") == "told" or run.process.poll() is not None)
     cluster.wait("the job to come back", lambda: training.job or run.process.poll() is not None)
     cluster.wait("training", lambda: training.devices or run.process.poll() is not None)

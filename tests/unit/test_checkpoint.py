@@ -4,7 +4,9 @@ import errno
 import json
 import logging
 import os
+import pty
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +21,8 @@ from babelmill.files import UserError, sha256, write_json
 from babelmill.training import lock
 from babelmill.training.checkpoint import Checkpoints, write_tensors
 from babelmill.training.lock import Lock
-from babelmill.training.metrics import Mirror, Progress, Record, summarize
+from babelmill.training.metrics import Progress, Record, summarize
+from babelmill.training.mirror import Mirror
 from babelmill.training.objectives import Objective
 from babelmill.training.stopping import Stop, seconds_left
 
@@ -234,24 +237,91 @@ def test_means_by_objective_and_language():
 
 def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):
     caplog.set_level(logging.INFO)
-    progress = Progress(0, 10)
+    progress = Progress(0, 10, 1000)
     for step in range(1, 11):
-        progress.show({"step": step, "loss": None if step == 1 else 2.5, "tokens_per_second": 1234.0})
+        loss = None if step == 1 else 2.5
+        progress.show({"step": step, "loss": loss, "tokens_per_second": 1234.0, "tokens": 100 * step})
     assert len(caplog.records) == 2  # the first, since nothing was said yet, and the last
     assert "step 10/10  loss 2.5000  1,234 tokens/s  0:00:00 left" in caplog.text
     assert "\r" not in caplog.text + "".join(capsys.readouterr())
 
 
-def test_where_the_server_does_not_answer_metrics_are_recorded_offline(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+def test_time_left_goes_by_tokens(caplog):
+    """Half of the steps of a run whose batches grow are far less than half of its time."""
+    caplog.set_level(logging.INFO)
+    progress = Progress(1000, 10, 11_000)
+    progress._begin -= 60.0
+    progress.show({"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "tokens": 2000})
+    assert "0:09:00 left" in caplog.text
+
+
+def test_a_bar_on_a_terminal():
+    """One line that is drawn over; messages have their own."""
+    code = (
+        "import logging, sys; from babelmill.training.metrics import Progress\n"
+        "logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+        "progress = Progress(0, 2, 200)\n"
+        "for step in (1, 2):\n"
+        "    progress.show({'step': step, 'loss': 2.5, 'tokens_per_second': 99.0, 'tokens': 100 * step})\n"
+        "    logging.info('message %d', step)\n"
+    )
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
+    os.close(theirs)
+    said = os.read(ours, 10_000).decode()
+    os.close(ours)
+    clear = "\r\033[K"
+    assert said == (
+        f"{clear}[############............] step 1/2  loss 2.5000  99 tokens/s  0:00:00 left{clear}message 1\r\n"
+        f"{clear}[########################] step 2/2  loss 2.5000  99 tokens/s  0:00:00 left\r\n{clear}message 2\r\n"
+    )
+
+
+def test_a_full_disk_while_the_record_is_written(tmp_path):
+    record = Record(tmp_path / "metrics.jsonl", 0)
+    record._file = open("/dev/full", "w")  # noqa: SIM115
+    with pytest.raises(UserError, match=r"no space left on the device while writing .*metrics.jsonl"):
+        record.append({"step": 1})
+
+
+def mirror(folder) -> Mirror:
+    """A mirror of an empty record."""
+    (folder / "metrics.jsonl").touch()
+    (folder / "identity.json").write_text(json.dumps({"settings": {"train": {"seed": 1}}}))
+    return Mirror("eng", folder)
+
+
+@pytest.fixture
+def silent_server():
+    """A server that takes connections and never answers; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("server", ["refuses", "is silent"])
+def test_where_the_server_does_not_answer_metrics_are_recorded_offline(tmp_path, monkeypatch, silent_server, server):
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9" if server == "refuses" else silent_server)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setattr(Mirror, "PATIENCE", 3.0)
-    mirror = Mirror("eng", "0123456789abcdef", tmp_path, {"train": {"seed": 1}})
-    mirror.log({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}})
-    mirror.close()
-    mirror._thread.join()
-    (recorded,) = tmp_path.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
-    assert recorded.stat().st_size > 0
-    files = [path for path in (tmp_path / "wandb").rglob("*") if path.is_file()]
+    folder = tmp_path / "0123456789abcdef"
+    folder.mkdir()
+    sender = mirror(folder)
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\n")
+    sender.PATIENCE = 120.0  # on a busy machine importing W&B alone may take long
+    sender.close()
+    (recorded,) = folder.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
+    assert b"train/languages/eng/loss" in recorded.read_bytes()
+    files = [path for path in (folder / "wandb").rglob("*") if path.is_file()]
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
+
+
+def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):
+    """A server that does not answer, at a time when the run is over at once."""
+    monkeypatch.setenv("WANDB_BASE_URL", silent_server)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    sender = mirror(tmp_path)
+    sender.PATIENCE = 0.1
+    sender.close()
+    assert "W&B did not finish" in caplog.text
+    assert sender._process.returncode == -signal.SIGKILL

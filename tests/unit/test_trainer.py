@@ -1,5 +1,6 @@
 """One process's trainer: the loss is the one that was promised, whatever the micro-batches."""
 
+import os
 import signal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -10,11 +11,12 @@ from torch.nn import functional as F
 
 from babelmill.files import UserError
 from babelmill.model.gpt_bert import GPTBertConfig, training_mask
+from babelmill.training import distributed
 from babelmill.training.distributed import Processes
 from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.stopping import Stop
-from babelmill.training.trainer import Trainer
+from babelmill.training.trainer import Pending, Trainer
 from training_data import VOCABULARY, documents, section, stream, write_documents
 
 STEP = 35
@@ -27,9 +29,11 @@ def make(tmp_path):
     shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
     tokens, counts = stream(shards)
 
-    def make(dropout: float = 0.0, **values) -> Trainer:
+    def make(dropout: float = 0.0, layers: int = 2, **values) -> Trainer:
         train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
-        model = section("model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        model = section(
+            "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
+        )
         shape = GPTBertConfig(vocab_size=VOCABULARY.size, **model.model_dump())
         settings = SimpleNamespace(train=train, languages=["eng", "deu"])
         return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE)
@@ -60,7 +64,9 @@ def test_the_gradient_is_that_of_the_weighted_means(make, ratio):
     parameters = list(trainer.model.parameters())
     expected = torch.autograd.grad(share * masked + (1 - share) * causal, parameters)
     got = gradient(trainer)
-    torch.testing.assert_close(got, torch.cat([g.flatten() for g in reversed(expected)]), atol=1e-6, rtol=1e-4)
+    assert len(got) == sum(gradient.numel() for gradient in expected)
+    for parameter, wanted in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(parameter.grad, wanted, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tokens", [32, 96, 320])
@@ -79,7 +85,38 @@ def test_dropout_is_the_same_at_each_repetition_and_another_at_the_next_step(mak
     second.run_step(3)  # draws random numbers before; the learning rate is not 0, so restore the weights
     second.model.load_state_dict(first.model.state_dict())
     assert torch.equal(gradient(first), gradient(second))
-    assert not torch.equal(gradient(make(dropout=0.1)), gradient(make(dropout=0.1, seed=8)))
+
+
+def test_dropout_is_another_at_each_step_and_micro_batch(make, monkeypatch):
+    """The random state in which each forward pass begins."""
+    trainer, states = make(dropout=0.1), []
+    learn = trainer._learn
+    monkeypatch.setattr(trainer, "_learn", lambda *rows: states.append(torch.initial_seed()) or learn(*rows))
+    for step in (3, 4):
+        trainer.run_step(step)
+    assert len(states) == len(set(states)) >= 4
+
+
+def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
+    """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end."""
+    monkeypatch.setattr(distributed, "BUCKET_ELEMENTS", 2000)
+    trainer = make(layers=6)
+    gradients = distributed.Gradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
+    sent, arrived = [], []
+    for parameter in trainer.model.parameters():
+        parameter.register_post_accumulate_grad_hook(arrived.append)
+
+    def all_reduce(bucket, async_op):
+        sent.append(len(arrived))
+        return SimpleNamespace(wait=lambda: None)
+
+    monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
+    gradients.last_backward()
+    step = trainer.plan.step(STEP)
+    trainer._learn(trainer.plan.micro_batches(step)[0], step.length, step.weights)
+    gradients.reduce()
+    assert len(sent) >= 6
+    assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.7 * len(arrived)
 
 
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
@@ -106,8 +143,10 @@ def stop():
         signal.signal(number, handler)
 
 
-def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, monkeypatch):
-    trainer = make(micro_batch_tokens=320)
+@pytest.mark.parametrize("compiled", [False, True])  # then short micro-batches are padded to a quarter
+def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, monkeypatch, compiled):
+    trainer = make(micro_batch_tokens=640, global_batch_tokens=640)
+    trainer._compiled = compiled
     embedding = F.embedding
 
     def small_device(ids, *args, **more):
@@ -118,6 +157,25 @@ def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, m
     monkeypatch.setattr(F, "embedding", small_device)
     run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
     with pytest.raises(
-        UserError, match=r"micro_batch_tokens = 320 does not fit into memory; 80 would fit .*2.00 GiB.$"
+        UserError, match=r"micro_batch_tokens = 640 does not fit into memory; 80 would fit .*2.00 GiB.$"
     ):
         Loop(trainer, run, None, 0, validated=True, stop=stop).run()
+
+
+def test_a_signal_ends_a_validation(make, stop):
+    """The run has done its last step; what remains is its validation."""
+    run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
+    trainer = make()
+    assert Loop(trainer, run, None, 40, validated=False, stop=stop).run()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert not Loop(trainer, run, None, 40, validated=False, stop=stop).run()
+    assert trainer.validate(lambda: True) is None
+
+
+def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
+    """NCCL waits for a process that is gone, and torchrun has asked this one to end."""
+    monkeypatch.setattr(Pending, "LOST", 0.0)
+    never = SimpleNamespace(query=lambda: False)
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(UserError, match="lost contact with another process"):
+        Pending(None, torch.zeros(9), never, []).read(stop)

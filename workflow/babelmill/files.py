@@ -37,7 +37,7 @@ def _fsync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _space_left(path: Path, written: Path):
+def space_left(path: Path, written: Path):
     """Turn a full disk, or a full quota, into one line with the path and how many bytes were already written."""
     try:
         yield
@@ -61,7 +61,7 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True):
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with _space_left(path, Path(name)):
+        with space_left(path, Path(name)):
             with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
                 yield file
                 file.flush()
@@ -86,7 +86,7 @@ def atomic_folder(path: str | Path):
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        with _space_left(path, folder):
+        with space_left(path, folder):
             yield folder
             os.chmod(folder, 0o777 & ~UMASK)
             _fsync_folder(folder)

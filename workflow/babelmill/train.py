@@ -31,7 +31,8 @@ from babelmill.training.distributed import Processes, launch, report_exit_code
 from babelmill.training.identity import SPLITS, fingerprint, identity
 from babelmill.training.lock import Lock
 from babelmill.training.loop import Folder, Loop
-from babelmill.training.metrics import Mirror, Record
+from babelmill.training.metrics import Record
+from babelmill.training.mirror import Mirror
 from babelmill.training.plan import Plan
 from babelmill.training.stopping import EXIT_CODE, Stop
 from babelmill.training.trainer import Trainer
@@ -131,8 +132,9 @@ def train(args: argparse.Namespace) -> int:
             if done < plan.steps:
                 begin_attempt(path, args.attempt, done, plan)
             record = Record(path / "metrics.jsonl", done)
-            mirror = Mirror(settings.name, name, path, settings.raw) if run.tracking == "wandb" else None
-            folder = Folder(lock, checkpoints, record, mirror)
+            if run.tracking == "wandb":
+                stack.callback(Mirror(settings.name, path).close)
+            folder = Folder(lock, checkpoints, record)
             return done, record.validated
 
         done, validated = processes.on_main(take_folder)
@@ -141,8 +143,12 @@ def train(args: argparse.Namespace) -> int:
         shape = GPTBertConfig(vocab_size=vocabulary.size, **settings.model.model_dump())
         validation = counts["validation"], streams["validation"]
         trainer = Trainer(settings, shape, plan, streams["train"], validation, processes)
+        state = None
         if done:
-            trainer.restore(*checkpoints.load(done))
+            tensors, state = checkpoints.load(done)
+            trainer.restore(tensors, state)
+            state = state["loop"]
+            del tensors
         if processes.main:
             log.info("%s: %s", path, describe(trainer, done))
             if args.gpus and device.type == "cpu":
@@ -154,7 +160,7 @@ def train(args: argparse.Namespace) -> int:
                     parts,
                     processes.size,
                 )
-        finished = Loop(trainer, run, folder, done, validated, stop).run()
+        finished = Loop(trainer, run, folder, done, validated, stop, state).run()
         if finished:
 
             def finish() -> None:
@@ -170,8 +176,6 @@ def train(args: argparse.Namespace) -> int:
                 manifest.write(args.out, settings, files, [args.tokenizer, *args.shards], figures)
 
             processes.on_main(finish)
-        if folder is not None and folder.mirror is not None:
-            folder.mirror.close()
     processes.stop()
     return 0 if finished else EXIT_CODE
 

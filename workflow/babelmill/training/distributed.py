@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -109,6 +110,12 @@ class Processes:
         return tensor
 
 
+LOST_PROCESS = (
+    "lost contact with another process of this run, see its own message; run the workflow again, it goes on from the"
+    " last checkpoint"
+)
+
+
 @contextlib.contextmanager
 def lost_process():
     """Around what the processes do together: when one of them is gone, the others end with a line that says so."""
@@ -116,10 +123,7 @@ def lost_process():
         yield
     except RuntimeError as error:
         first = (str(error).splitlines() or [""])[0]
-        raise UserError(
-            f"lost contact with another process of this run, see its own message ({first}); run the workflow again, it"
-            " goes on from the last checkpoint"
-        ) from error
+        raise UserError(f"{LOST_PROCESS} ({first})") from error
 
 
 def keep_freed_memory() -> None:
@@ -138,6 +142,21 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
+    """A GPTBert's parameters in the order in which a backward pass finishes their gradients: the classifier's, those of
+    the layers from the last to the first, and what all layers share.
+    """
+
+    def key(name: str) -> tuple[int, int, bool]:
+        layer = re.match(r"transformer\.(attention|mlp)_layers\.(\d+)\.", name)
+        if layer:
+            return 1, -int(layer[2]), layer[1] == "attention"
+        return (0 if name.startswith("classifier.") else 2), 0, False
+
+    named = [(name, parameter) for name, parameter in reversed(list(model.named_parameters()))]
+    return [parameter for _, parameter in sorted(named, key=lambda pair: key(pair[0]))]
+
+
 class Gradients:
     """All gradients of a model as one flat fp32 buffer, reduced in buckets while the backward pass still runs.
 
@@ -147,8 +166,7 @@ class Gradients:
 
     def __init__(self, model: nn.Module, processes: Processes):
         self._processes = processes
-        # Backward passes end with the parameters that come first, so buckets are filled from the end of the model.
-        parameters = [parameter for parameter in reversed(list(model.parameters())) if parameter.requires_grad]
+        parameters = in_order_of_arrival(model)
         self.flat = torch.zeros(sum(p.numel() for p in parameters), device=processes.device)
         self._parameters = parameters
         self._buckets: list[torch.Tensor] = []

@@ -18,7 +18,7 @@ from babelmill.files import UserError
 from babelmill.training.checkpoint import Checkpoints
 from babelmill.training.cost import flops
 from babelmill.training.lock import Lock
-from babelmill.training.metrics import Mirror, Progress, Record, peak_flops, peak_memory, shown, summarize
+from babelmill.training.metrics import Progress, Record, peak_flops, peak_memory, shown, summarize
 from babelmill.training.objectives import STATISTICS
 from babelmill.training.plan import Step
 from babelmill.training.stopping import Stop
@@ -35,17 +35,17 @@ class Folder:
         lock: kept while the run goes on.
         checkpoints: of the run.
         record: its metrics.
-        mirror: to W&B, or None.
     """
 
     lock: Lock
     checkpoints: Checkpoints
     record: Record
-    mirror: Mirror | None
 
 
 class Window:
     """Sums since the last line of the record."""
+
+    SAVED = ("tokens", "skipped", "flops", "data_seconds")
 
     def __init__(self, groups: int):
         self.sums = np.zeros((groups, len(STATISTICS)))
@@ -53,6 +53,18 @@ class Window:
         self.tokens = self.skipped = 0
         self.flops = self.data_seconds = 0.0
         self.began = time.monotonic()
+
+    def state(self) -> dict:
+        """For a checkpoint, as JSON has it: a resumed run's next line is about all steps since the last one, too."""
+        more = {"sums": self.sums.tolist(), "counts": self.counts.tolist(), "seconds": time.monotonic() - self.began}
+        return {name: getattr(self, name) for name in self.SAVED} | more
+
+    def restore(self, state: dict) -> None:
+        """Take up what `state` gave."""
+        for name in self.SAVED:
+            setattr(self, name, state[name])
+        self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])
+        self.began = time.monotonic() - state["seconds"]
 
 
 class Loop:
@@ -65,43 +77,53 @@ class Loop:
         first: steps done before.
         validated: whether the record has the validation of step `first`.
         stop: reasons to leave.
+        state: of the loop, from the checkpoint; None without one.
     """
 
-    def __init__(self, trainer: Trainer, run, folder: Folder | None, first: int, validated: bool, stop: Stop):
+    def __init__(
+        self,
+        trainer: Trainer,
+        run,
+        folder: Folder | None,
+        first: int,
+        validated: bool,
+        stop: Stop,
+        state: dict | None = None,
+    ):
         self._trainer, self._run, self._folder, self._first = trainer, run, folder, first
         self._validated = validated
         self._steps = trainer.plan.steps
         self._stop = stop
-        self._progress = Progress(first, self._steps)
+        self._progress = Progress(trainer.plan.tokens_until(first), self._steps, trainer.plan.tokens_until(self._steps))
         self._groups = 2 * len(trainer.settings.languages)
         self._window = Window(self._groups)
+        if state is not None:
+            self._window.restore(state)
         self._norms: deque[float] = deque(maxlen=5)
         self._pending: deque[Pending] = deque()
         self._leaving = self._saving = False
         self._saved, self._cost = time.monotonic(), 0.0  # the last checkpoint: when, and its seconds
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
+        self._lengths: set[int] = set()  # whose first step, which may compile, has been done
 
     def run(self) -> bool:
         """Train; False if there was a reason to leave before the end."""
-        if not self._validated and self._validates(self._first):
-            self._validate(self._first)
-        lag = 1 if self._trainer.device.type == "cuda" else 0
-        for number in range(self._first, self._steps):
-            self._step(number)
+        done, lag = self._first, 1 if self._trainer.device.type == "cuda" else 0
+        if not self._validated and self._validates(done):
+            self._validate(done)
+        while done < self._steps and not self._leaving:
+            self._step(done)
+            done += 1
             self._catch_up(lag)
-            done = number + 1
             if self._may_save(done) or self._leaving or self._validates(done):
                 self._catch_up(0)
             if self._validates(done) and not self._leaving:
                 self._validate(done)
             if self._saving or self._leaving or done == self._steps:
                 self._save(done)
-            if self._leaving and done < self._steps:
-                log.info("left after step %d; the same command goes on from there", done)
-                return False
-        if self._leaving:  # in the last step: its validation is still to be done
-            self._validate(self._steps)
-        return True
+        if self._leaving:
+            log.info("left after step %d; the same command goes on from there", done)
+        return not self._leaving
 
     def _may_save(self, done: int) -> bool:
         return done == self._steps or done % self._run.checkpoint_every == 0
@@ -117,20 +139,28 @@ class Loop:
 
     def _step(self, number: int) -> None:
         began = time.monotonic()
-        needed = 2 * self._longest["step"] + 2 * self._longest["checkpoint"]
-        if self._validates(number + 1):
-            needed += self._longest["validation"]
-        reason = self._stop.reason(needed)
-        if reason and not self._leaving:
-            log.info("%s: finishing step %d", reason, number + 1)
-        save, refused = self._may_save(number + 1) and self._wants_to_save(), None
+
+        def wishes() -> tuple[bool, bool]:
+            """Whether to leave and whether to save after this step, asked at its end."""
+            needed = 2 * self._longest["step"] + 2 * self._longest["checkpoint"]
+            if self._validates(number + 1):
+                needed += self._longest["validation"]
+            reason = self._stop.reason(needed)
+            if reason and not self._leaving:
+                log.info("%s: finishing step %d", reason, number + 1)
+            return reason is not None, self._may_save(number + 1) and self._wants_to_save()
+
+        refused = None
         try:
-            self._pending.append(self._trainer.run_step(number, reason is not None, save))
+            self._pending.append(self._trainer.run_step(number, wishes))
         except torch.OutOfMemoryError as error:
             refused = str(error).splitlines()[0]
         if refused is not None:  # outside of the handler, where the step's tensors are free again
             raise UserError(self._does_not_fit(refused))
-        self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
+        length = self._pending[-1].step.length
+        if length in self._lengths:
+            self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
+        self._lengths.add(length)
 
     def _does_not_fit(self, refused: str) -> str:
         fitting = self._trainer.fitting()
@@ -147,7 +177,7 @@ class Loop:
 
     def _account(self, pending: Pending) -> None:
         step, window, trainer = pending.step, self._window, self._trainer
-        sums, leave, self._saving, norm = pending.read()
+        sums, leave, self._saving, norm = pending.read(self._stop)
         self._leaving = self._leaving or leave
         counts = group_counts(step.rows, self._groups)
         if math.isfinite(norm) and np.isfinite(sums).all():
@@ -160,7 +190,7 @@ class Loop:
         positions = len(step.rows) * step.length
         window.tokens += positions
         window.flops += flops(trainer.config, trainer.config.vocab_size, step.length, positions, int(counts.sum()))
-        window.data_seconds += pending.data_seconds
+        window.data_seconds += pending.data_seconds()
         done = step.step + 1
         if done % self._run.log_every == 0 or done == self._steps:
             self._write(self._line(step, norm))
@@ -193,8 +223,6 @@ class Loop:
         if self._folder is None:
             return
         self._folder.record.append(line)
-        if self._folder.mirror is not None:
-            self._folder.mirror.log(line)
         if line["kind"] == "train":
             self._progress.show(line)
 
@@ -214,10 +242,16 @@ class Loop:
         log.warning("%s; the step is left out", report)
 
     def _validate(self, done: int) -> None:
+        """Validate; if there is a signal to leave meanwhile, the resumed run begins with it again."""
         began = time.monotonic()
-        line = {"step": done, "kind": "validation", **self._trainer.validate()}
-        self._write(line)
-        log.info("step %d: validation loss %s, averaged weights %s", done, shown(line["loss"]), shown(line["ema_loss"]))
+        result = self._trainer.validate(lambda: self._stop.signalled is not None)
+        if result is None:
+            self._leaving = True
+            return
+        self._write({"step": done, "kind": "validation", **result})
+        log.info(
+            "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
+        )
         self._pause("validation", began)
 
     def _save(self, done: int) -> None:
@@ -227,7 +261,8 @@ class Loop:
         def save():
             self._folder.lock.check()
             self._folder.record.sync()
-            self._folder.checkpoints.save(done, trainer.tensors(), trainer.state())
+            state = trainer.state() | {"loop": self._window.state()}
+            self._folder.checkpoints.save(done, trainer.tensors(), state)
 
         trainer.processes.on_main(save)
         self._pause("checkpoint", began)

@@ -1,4 +1,4 @@
-"""The record of a run: `metrics.jsonl`, one JSON object a line, mirrored to W&B where asked for.
+"""The record of a run: `metrics.jsonl`, one JSON object a line.
 
 The file lies in the checkpoint folder while training goes on, so that it outlives an attempt, and is a result of the
 stage at the end. A resumed run first drops the lines after its checkpoint, so each logged step is there once.
@@ -21,17 +21,14 @@ import json
 import logging
 import math
 import os
-import queue
-import re
 import sys
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from babelmill.files import atomic_write
+from babelmill.files import atomic_write, space_left
 from babelmill.training.cost import peak_of
 from babelmill.training.objectives import STATISTICS, Objective
 
@@ -108,17 +105,18 @@ class Record:
                     break  # the process died while it wrote its last line
         with atomic_write(path, "w") as file:
             file.writelines(kept)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  for as long as the run
+        self._path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  for as long as the run
 
     def append(self, line: dict) -> None:
         """Add a line; numbers that are not finite become null."""
-        self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
-        self._file.flush()
+        with space_left(self._path, self._path):
+            self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+            self._file.flush()
 
     def sync(self) -> None:
         """To disk: a checkpoint must not be older than what its run has recorded."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with space_left(self._path, self._path):
+            os.fsync(self._file.fileno())
 
 
 def finite(value):
@@ -138,8 +136,9 @@ class Progress:
 
     EVERY = 30.0  # seconds between plain lines
 
-    def __init__(self, start: int, steps: int):
-        self._start, self._steps = start, steps
+    def __init__(self, tokens: int, steps: int, all_tokens: int):
+        """`tokens` of the run are done, of `all_tokens` in `steps` steps. (Steps grow, so time left goes by tokens.)"""
+        self._start, self._steps, self._tokens = tokens, steps, all_tokens
         self._begin = time.monotonic()
         self._said = -math.inf
         self._terminal = sys.stderr.isatty()
@@ -151,7 +150,7 @@ class Progress:
     def show(self, line: dict) -> None:
         """Say how far the run is, given the newest training line."""
         now, step = time.monotonic(), line["step"]
-        left = (now - self._begin) / max(1, step - self._start) * (self._steps - step)
+        left = (now - self._begin) / (line["tokens"] - self._start) * (self._tokens - line["tokens"])
         clock = f"{int(left) // 3600}:{int(left) // 60 % 60:02}:{int(left) % 60:02}"
         text = (
             f"step {step:,}/{self._steps:,}  loss {shown(line['loss'])}  {line['tokens_per_second']:,.0f} tokens/s"
@@ -173,86 +172,3 @@ class Progress:
             return False
         sys.stderr.write("\r\033[K")
         return True
-
-
-class Mirror:
-    """W&B as a mirror of the record. It runs in a thread of its own and can neither stop nor delay the run.
-
-    Online with a key, offline without one or when the server does not answer. The run's id is made of the model's name
-    and the fingerprint, so that it is the same after a resume. Keys come from the environment alone.
-    """
-
-    PATIENCE = 10.0  # seconds for the server's first answer, and at the end for what is still to be sent
-
-    def __init__(self, name: str, fingerprint: str, folder: Path, settings: dict):
-        self._queue: queue.SimpleQueue = queue.SimpleQueue()
-        self._arguments = {
-            "id": f"{re.sub(r'[^A-Za-z0-9_-]', '-', name)}-{fingerprint}",
-            "name": name,
-            "project": os.environ.get("WANDB_PROJECT", "babelmill"),
-            "dir": str(folder),
-            "config": settings,
-            "resume": "allow",
-        }
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def log(self, line: dict) -> None:
-        """Send a line of the record."""
-        self._queue.put(line)
-
-    def close(self) -> None:
-        """Send what is left, for at most `PATIENCE` seconds."""
-        self._queue.put(None)
-        self._thread.join(self.PATIENCE + 2)
-        if self._thread.is_alive():
-            log.warning("W&B did not finish in %d s; metrics.jsonl is complete", self.PATIENCE + 2)
-
-    def _run(self) -> None:
-        try:
-            run = self._begin()
-            while (line := self._queue.get()) is not None:
-                values = {f"{line['kind']}/{key}": value for key, value in flat(line) if isinstance(value, int | float)}
-                run.log(values, step=line["step"])
-            run.finish()
-        except Exception as error:  # whatever happens here must not harm the training
-            log.warning("W&B is off for the rest of this run: %s", error)
-
-    def _begin(self):
-        import wandb
-
-        settings = wandb.Settings(
-            init_timeout=self.PATIENCE,
-            finish_timeout=self.PATIENCE,
-            console="off",
-            silent=True,
-            x_disable_stats=True,
-        )
-        mode = os.environ.get("WANDB_MODE")
-        if mode is None and not (os.environ.get("WANDB_API_KEY") or has_netrc_key()):
-            mode = "offline"
-        try:
-            return wandb.init(mode=mode, settings=settings, **self._arguments)
-        except Exception as error:
-            log.warning("W&B is not reachable (%s); recording offline in %s", error, self._arguments["dir"])
-            wandb.teardown()  # forgets that the run's id was used
-            return wandb.init(mode="offline", settings=settings, **self._arguments)
-
-
-def has_netrc_key() -> bool:
-    """Whether `wandb login` was done on this machine."""
-    import netrc
-
-    try:
-        return netrc.netrc().authenticators("api.wandb.ai") is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
-
-
-def flat(line: dict, prefix: str = ""):
-    """Nested entries as (`languages/deu/loss`, value)."""
-    for key, value in line.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value

@@ -30,6 +30,7 @@ class Stop:
     def __init__(self, ask_slurm: bool):
         """`ask_slurm`: one process asks for all when the allocation ends."""
         self._signal: int | None = None
+        self.signalled: float | None = None  # when a signal came (time.monotonic)
         self._end: float | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._received)
@@ -39,7 +40,7 @@ class Stop:
             threading.Thread(target=self._watch, args=(job,), daemon=True).start()
 
     def _received(self, number: int, _frame) -> None:
-        self._signal = number
+        self._signal, self.signalled = number, time.monotonic()
 
     def _ask(self, job: str) -> None:
         left = seconds_left(slurm.ask(job, "%L") or "")

@@ -7,19 +7,23 @@ the device: the numbers of a step are read while the next one is running.
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
+from babelmill.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
 from babelmill.training import objectives, randomness
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
-from babelmill.training.distributed import Gradients, Processes
+from babelmill.training.distributed import LOST_PROCESS, Gradients, Processes
 from babelmill.training.metrics import summarize
 from babelmill.training.optim import MovingAverage, Optimizers, clip
 from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, INITIALIZATION, VALIDATION
+from babelmill.training.stopping import Stop
 
+LEAVE_EVERY = 8  # validation micro-batches of each process
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
 
 
@@ -32,20 +36,34 @@ class Pending:
         numbers: sums by group of targets [groups x 3], how many processes want to leave, and how many to save,
             gradient norm; float64.
         ready: when the numbers are there; None if they are.
-        data_seconds: this process's time for making micro-batches.
+        data: beginning and end of each time that making micro-batches took on this process's device.
     """
+
+    LOST = 300.0  # seconds for a step after SIGTERM; torchrun sends it when another process has died
 
     step: Step
     numbers: torch.Tensor
     ready: torch.cuda.Event | None
-    data_seconds: float
+    data: list[tuple]
 
-    def read(self) -> tuple[np.ndarray, bool, bool, float]:
-        """The numbers: sums [groups, 3], whether a process wants to leave, whether one wants to save, gradient norm."""
-        if self.ready is not None:
-            self.ready.synchronize()
+    def read(self, stop: Stop | None = None) -> tuple[np.ndarray, bool, bool, float]:
+        """The numbers: sums [groups, 3], whether a process wants to leave, whether one wants to save, gradient norm.
+
+        Raises:
+            UserError: they do not come, since another process is gone and NCCL waits for it.
+        """
+        while self.ready is not None and not self.ready.query():
+            if stop is not None and stop.signalled is not None and time.monotonic() - stop.signalled > self.LOST:
+                raise UserError(LOST_PROCESS)
+            time.sleep(0.0005)
         *sums, leave, save, norm = self.numbers.tolist()
         return np.array(sums).reshape(-1, len(objectives.STATISTICS)), leave > 0, save > 0, norm
+
+    def data_seconds(self) -> float:
+        """Seconds that making micro-batches took, once the step has been read."""
+        if self.ready is not None:
+            return sum(begin.elapsed_time(end) for begin, end in self.data) / 1000
+        return sum(end - begin for begin, end in self.data)
 
 
 class Trainer:
@@ -75,6 +93,7 @@ class Trainer:
         self._stream = stream
         self._validation_counts, self._validation_stream = validation
         self._groups = 2 * len(settings.languages)
+        self._micro_batch_tokens = train.micro_batch_tokens
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
@@ -94,11 +113,12 @@ class Trainer:
 
     # One step.
 
-    def run_step(self, number: int, leave: bool = False, save: bool = False) -> Pending:
-        """Do step `number`, counted from 0; `leave` and `save` tell all what this process wants to do after it."""
-        data_seconds = 0.0
+    def run_step(self, number: int, wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)) -> Pending:
+        """Do step `number`, counted from 0; `wishes`: does this process want to leave after it, and to save?"""
+        began = self._clock()
         step = self.plan.step(number)
         micro_batches = self.plan.micro_batches(step)
+        data = [(began, self._clock())]
         mine = range(self.processes.rank, len(micro_batches), self.processes.size)
         sums = torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
         self._gradients.zero()
@@ -107,12 +127,12 @@ class Trainer:
             torch.manual_seed(randomness.key(self.train.seed, DROPOUT, number, j))
             if j == mine[-1]:
                 self._gradients.last_backward()
-            part, seconds = self._learn(micro_batches[j], step.length, step.weights)
+            part, times = self._learn(micro_batches[j], step.length, step.weights)
             sums += part
-            data_seconds += seconds
+            data.append(times)
         self._gradients.reduce()
-        wishes = [torch.full((1,), float(wish), dtype=torch.float64, device=self.device) for wish in (leave, save)]
-        shared = torch.cat([sums.flatten(), *wishes])
+        wanted = [torch.full((1,), float(wish), dtype=torch.float64, device=self.device) for wish in wishes()]
+        shared = torch.cat([sums.flatten(), *wanted])
         self.processes.sum_(shared)
         norm, finite = clip(self._gradients.flat, self.train.clip_norm)
         self._optimizers.step(step.learning_rate, finite)
@@ -122,19 +142,27 @@ class Trainer:
             numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True).copy_(numbers, non_blocking=True)
             ready = torch.cuda.Event()
             ready.record()
-        return Pending(step, numbers, ready, data_seconds)
+        return Pending(step, numbers, ready, data)
 
-    def _learn(self, rows: Rows, length: int, weights: tuple[float, float]) -> tuple[torch.Tensor, float]:
-        """Add a micro-batch's gradient; its sums by group of targets, and the seconds that building it took."""
-        began = time.perf_counter()
+    def _clock(self):
+        """Now: on CUDA as an event, since the host is ahead of the device."""
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _learn(self, rows: Rows, length: int, weights: tuple[float, float]) -> tuple[torch.Tensor, tuple]:
+        """Add a micro-batch's gradient; its sums by group of targets, and when building it began and ended."""
+        began = self._clock()
         batch = self._build(self._stream, rows, length, weights)
-        seconds = time.perf_counter() - began
+        ended = self._clock()
         loss, sums = self._loss(self.model, batch)
         loss.backward()
-        return sums, seconds
+        return sums, (began, ended)
 
     def _build(self, stream: TokenStream, rows: Rows, length: int, weights, use: int = 0) -> MicroBatch:
-        full = max(1, self.train.micro_batch_tokens // length)
+        full = max(1, self._micro_batch_tokens // length)
         return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
 
     def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,6 +179,7 @@ class Trainer:
         rows = every_row(self.plan.counts, length, 0.0, masked=False)
         size = self.train.micro_batch_tokens // 2
         while size >= length:
+            self._micro_batch_tokens = size
             try:
                 state = torch.zeros(2 * len(self._gradients.flat), device=self.device)  # an optimizer's, made later
                 for _ in range(2):
@@ -164,11 +193,11 @@ class Trainer:
     # Validation.
 
     @torch.no_grad()
-    def validate(self) -> dict:
+    def validate(self, leave: Callable[[], bool] = lambda: False) -> dict | None:
         """The whole validation split, each token masked or causal once in each kind of rows that training has.
 
         The length is that of the first phase and the mask rate that of the last step, so that numbers compare along
-        the run.
+        the run. None if a process had to `leave` meanwhile.
         """
         length, result = self.train.sequence_lengths[0], {}
         for prefix, model in (("", self.model), ("ema_", self.average)):
@@ -179,14 +208,22 @@ class Trainer:
                 rows = every_row(self._validation_counts, length, self.train.mask_rate_end, kind == "masked")
                 counts += group_counts(rows, self._groups)
                 micro_batches = split(rows, max(1, self.train.micro_batch_tokens // length))
-                for rows in micro_batches[self.processes.rank :: self.processes.size]:
-                    batch = self._build(self._validation_stream, rows, length, (0.0, 0.0), VALIDATION)
-                    sums += self._loss(model, batch)[1]
+                for first in range(0, len(micro_batches), self.processes.size):
+                    if first % (LEAVE_EVERY * self.processes.size) == 0 and self._anyone(leave()):
+                        return None
+                    if first + self.processes.rank < len(micro_batches):
+                        rows = micro_batches[first + self.processes.rank]
+                        batch = self._build(self._validation_stream, rows, length, (0.0, 0.0), VALIDATION)
+                        sums += self._loss(model, batch)[1]
             self.processes.sum_(sums)
             summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, self.plan.objective)
             del summary["z_loss"]
             result |= {prefix + key: value for key, value in summary.items()}
         return result
+
+    def _anyone(self, wish: bool) -> bool:
+        """Whether a process wishes something."""
+        return bool(self.processes.sum_(torch.tensor(float(wish), device=self.device)))
 
     # State.
 
