@@ -300,13 +300,25 @@ class GPTBert(nn.Module):
         self.classifier = Classifier(config)
         self.apply(lambda module: init_weights(module, config.hidden_size))
 
-    def encode(self, input_ids: torch.Tensor, allowed: torch.Tensor, implementation: str = "auto") -> torch.Tensor:
-        """Hidden states [B, T, H] of input_ids [B, T]; `allowed` is as for `attention`, e.g. [B, 1, T, T]."""
+    def buckets(self, length: int, device: torch.device) -> torch.Tensor:
+        """The rows of the position tables for whole sequences, see `position_buckets`."""
+        config = self.config
+        return position_buckets(length, length, config.position_bucket_size, config.max_position_embeddings, device)
+
+    def encode(
+        self,
+        input_ids: torch.Tensor,
+        allowed: torch.Tensor,
+        implementation: str = "auto",
+        buckets: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Hidden states [B, T, H] of input_ids [B, T].
+
+        `allowed` is as for `visible`, e.g. [B, 1, T, T]; `buckets` those of this length, where they are known.
+        """
         hidden, relative = self.embedding(input_ids)
-        length, config = input_ids.size(1), self.config
-        buckets = position_buckets(
-            length, length, config.position_bucket_size, config.max_position_embeddings, input_ids.device
-        )
+        if buckets is None:
+            buckets = self.buckets(input_ids.size(1), input_ids.device)
         seen = visible(allowed, compute_dtype(hidden))
         outputs, _ = self.transformer(hidden, relative, buckets, seen, implementation)
         return outputs[-1]

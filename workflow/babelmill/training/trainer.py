@@ -6,6 +6,7 @@ the device: the numbers of a step are read while the next one is running.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 
@@ -98,6 +99,7 @@ class Trainer:
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())
+        self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels
         self._gradients = Gradients(self.model, processes)
         self._optimizers = Optimizers(self.model, train)
         self._moving_average = MovingAverage(self.model, self.average, train.ema_decay)
@@ -167,7 +169,8 @@ class Trainer:
 
     def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.precision == "bf16"):
-            hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
+            seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
+            hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self.device))
             features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
             return objectives.loss(features, matrix, bias, batch, self.train.z_loss_weight, self._groups)
