@@ -185,7 +185,7 @@ def test_weights_and_biases(data, monkeypatch):
     shutil.rmtree(data.folder / "checkpoints")
     data.run_settings(tracking="none")
     data.train()
-    assert not list(data.folder.rglob("wandb"))
+    assert not list(data.runs[0].rglob("wandb"))
 
 
 def test_killed_while_a_checkpoint_is_written(data):

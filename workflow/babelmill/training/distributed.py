@@ -35,6 +35,7 @@ SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills wha
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
+LAUNCHER = "BABELMILL_LAUNCHER"  # its process id
 TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
 
 
@@ -62,7 +63,7 @@ class Processes:
         local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         torch.set_num_threads(max(1, threads // local_size))
         if "RANK" in os.environ:
-            end_with_parent()
+            end_with_launcher()
         keep_freed_memory()
         device = torch.device("cpu")
         if torch.cuda.is_available():
@@ -133,13 +134,16 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, -1)
 
 
-def end_with_parent() -> None:
+def end_with_launcher() -> None:
     """Let the system kill this process when its launcher dies: an orphan would go on training and hold the run's lock.
 
-    Linux only; elsewhere orphans notice when a process of theirs is gone.
+    On Linux; elsewhere orphans notice when a process of theirs is gone. The launcher may have died while this process
+    started: torchrun forgets its processes if a signal comes while it starts them.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid()):
+        raise SystemExit(EXIT_CODE)
 
 
 def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
@@ -238,6 +242,7 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
         UserError: the machines did not meet.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
+    os.environ[LAUNCHER] = str(os.getpid())
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
     meeting = slurm.rendezvous() if nodes > 1 else {"run_id": str(uuid.uuid4()), "rdzv_endpoint": "localhost:0"}
     with tempfile.TemporaryDirectory(prefix="babelmill-") as folder:
