@@ -3,6 +3,7 @@
 There is one cluster a machine, so the tests of this folder run one after another, in one process.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -214,7 +215,11 @@ class Training:
     @property
     def devices(self) -> list[str]:
         """The GPUs that each of its processes sees."""
-        return [process.environ().get("CUDA_VISIBLE_DEVICES", "") for process in self.processes()]
+        seen = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                seen.append(process.environ().get("CUDA_VISIBLE_DEVICES", ""))
+        return seen
 
     @property
     def said(self) -> str:

@@ -113,8 +113,8 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     story = training.stopped_by_its_time_limit(1)
     cluster.wait("its time limit", lambda: next(story, "told") == "told" or run.process.poll() is not None)
     cluster.wait("the job to come back", lambda: training.job or run.process.poll() is not None)
-    cluster.wait("training", lambda: training.devices or run.process.poll() is not None)
-    assert [len(seen.split(",")) for seen in training.devices] == [2] * len(training.devices)
+    cluster.wait("training", lambda: len(training.devices) == 4 or run.process.poll() is not None)
+    assert [len(seen.split(",")) for seen in training.devices] == [2, 2, 2, 2]
     assert run.finish() == 0, run.said
     assert "4 x cpu; going on after step" in training.said
     jobs = re.findall(r"submitted with SLURM jobid (\d+)", run.said)

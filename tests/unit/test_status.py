@@ -98,6 +98,9 @@ def test_a_job_in_the_queue_whose_model_has_older_logs(workspace):
     lines, _ = status(workspace)
     assert re.search(r"tokenizer +running +76$", lines["eng"])
     assert re.search(r"train +queued .* 77$", lines["deu"]), "it has left and waits: nobody holds its lock"
+    mark_as_submitted(workspace, "results/models/deu/manifest.json", None)  # without SLURM, there is no queue
+    os.utime(workspace.path / "logs/train/deu.log")
+    assert re.search(r"train +running", status(workspace)[0]["deu"])
 
 
 def test_it_is_readable_for_45_models(workspace):

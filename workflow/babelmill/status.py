@@ -114,10 +114,11 @@ def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
     status = Status(model, state="waiting", log=find_log(stage, model, language))
     under_way = submitted(folder)
     if under_way is not None:
-        # An older log is of an earlier job. Training, whose job may be back in the queue, holds a lock while it runs.
+        # An older log is of an earlier job. A job of SLURM's that trains may be back in the queue: while it runs, it
+        # holds a lock.
         job, since = under_way
         log = status.log if status.log is not None and status.log.parts[0] == "logs" else None
-        begun = log is not None and log.stat().st_mtime >= since and stage != "train"
+        begun = log is not None and log.stat().st_mtime >= since and (stage != "train" or not job)
         status.state, status.job = "running" if begun else "queued", job or None
     elif (folder / "manifest.json").is_file():
         status.state = "outdated"

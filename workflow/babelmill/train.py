@@ -110,6 +110,7 @@ def train(args: argparse.Namespace) -> int:
     run = config.read_settings(args.run, "run").run
     processes = Processes.start(args.threads)
     stop = Stop(ask_slurm=processes.main)
+    report_exit_code(1)  # what is said of a process that is killed; from now on a signal ends in EXIT_CODE
     processes.on_main(lambda: verify(settings, args.tokenizer, args.shards))
 
     shards = {split: [ShardFile.open(folder / f"{split}.safetensors") for folder in args.shards] for split in SPLITS}

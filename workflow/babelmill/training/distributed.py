@@ -258,12 +258,12 @@ def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> in
             logs_specs=DefaultLogsSpecs(log_dir=os.path.join(folder, "logs")),
             **meeting,
         )
-        unheard = 1  # the exit code if the first process was killed before it could leave one
+        unheard = 1  # the exit code if the first process ended before it could leave one
         with contextlib.suppress(ChildFailedError):  # the workers have said what happened
             try:
                 elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
             except SignalException:
-                unheard = EXIT_CODE  # asked to leave while they were starting: nothing is lost
+                unheard = EXIT_CODE  # asked to leave while they were starting
             except RendezvousError as error:
                 raise UserError(
                     f"the {nodes} nodes did not meet at {meeting['rdzv_endpoint']} ({error.__cause__ or error}); a"

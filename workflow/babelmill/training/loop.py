@@ -245,6 +245,7 @@ class Loop:
         """Validate; if there is a signal to leave meanwhile, the resumed run begins with it again."""
         began = time.monotonic()
         result = self._trainer.validate(lambda: self._stop.signalled is not None)
+        self._pause("validation", began)
         if result is None:
             self._leaving = True
             return
@@ -252,7 +253,6 @@ class Loop:
         log.info(
             "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
         )
-        self._pause("validation", began)
 
     def _save(self, done: int) -> None:
         began = time.monotonic()

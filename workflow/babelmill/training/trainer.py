@@ -40,7 +40,7 @@ class Pending:
         data: beginning and end of each time that making micro-batches took on this process's device.
     """
 
-    LOST = 300.0  # seconds for a step after SIGTERM; torchrun sends it when another process has died
+    LOST = 300.0  # seconds to wait for a step after SIGTERM, which torchrun sends when another process has died
 
     step: Step
     numbers: torch.Tensor
@@ -53,8 +53,10 @@ class Pending:
         Raises:
             UserError: they do not come, since another process is gone and NCCL waits for it.
         """
+        began = time.monotonic()
         while self.ready is not None and not self.ready.query():
-            if stop is not None and stop.signalled is not None and time.monotonic() - stop.signalled > self.LOST:
+            signalled = None if stop is None else stop.signalled
+            if signalled is not None and time.monotonic() - max(began, signalled) > self.LOST:
                 raise UserError(LOST_PROCESS)
             time.sleep(0.0005)
         *sums, leave, save, norm = self.numbers.tolist()
