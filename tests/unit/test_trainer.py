@@ -175,11 +175,10 @@ def test_a_signal_ends_a_validation(make, stop):
 
 def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     """NCCL waits for a process that is gone, and torchrun has asked this one to end."""
-    monkeypatch.setattr(Pending, "LOST", 0.005)
-    never = SimpleNamespace(query=lambda: False)
+    monkeypatch.setattr(Pending, "LOST", 0.5)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.01)  # so long ago that the time would be over
-    soon = SimpleNamespace(query=lambda answers=[True, False]: answers.pop())  # noqa: B006
-    Pending(None, torch.zeros(9), soon, []).read(stop)
+    time.sleep(0.6)  # a signal of long ago does not count, the waiting since does
+    answers = iter([False, True])
+    Pending(None, torch.zeros(9), SimpleNamespace(query=lambda: next(answers)), []).read(stop)
     with pytest.raises(UserError, match="lost contact with another process"):
-        Pending(None, torch.zeros(9), never, []).read(stop)
+        Pending(None, torch.zeros(9), SimpleNamespace(query=lambda: False), []).read(stop)
