@@ -120,6 +120,19 @@ def test_a_signal_while_the_processes_start(data, finished):
     assert not list(data.folder.glob("checkpoints/*/step-*")), "it was too late"
 
 
+def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
+    """Not a clean leave with 75: a job that always dies so must not go back into its queue for ever."""
+    data.run_settings(checkpoint_every=1000, validate_every=0)
+    process = data.start("model", 2)
+    wait_for_step(data, 12, process)
+    (first,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "0")
+    first.suspend()
+    process.send_signal(signal.SIGTERM)
+    first.kill()
+    said = process.communicate()[1]
+    assert process.returncode == 1, said
+
+
 def test_kill_9_loses_nothing_but_steps(data, finished):
     for step in (3, 17, 31):
         process = data.start()

@@ -173,6 +173,17 @@ def test_a_signal_ends_a_validation(make, stop):
     assert trainer.validate(lambda: True) is None
 
 
+def test_a_validation_that_is_given_up_is_no_training_time(make, stop, monkeypatch):
+    """It must not count in the throughput of the line that the resumed run goes on with."""
+    trainer = make()
+    monkeypatch.setattr(trainer, "validate", lambda leave: time.sleep(1.0))
+    run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
+    loop = Loop(trainer, run, None, 40, validated=False, stop=stop)
+    before = loop._window.state()["seconds"]
+    assert not loop.run()
+    assert loop._window.state()["seconds"] - before < 1.0
+
+
 def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     """NCCL waits for a process that is gone, and torchrun has asked this one to end."""
     monkeypatch.setattr(Pending, "LOST", 0.5)
