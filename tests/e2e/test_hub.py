@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from babelmill import manifest
-from babelmill.files import UMASK, sha256
+from babelmill.files import UMASK, UserError, sha256
+from babelmill.prove import check_differences
 from environments import TRANSFORMERS_4, installed
 from hub_server import HubServer
 
@@ -132,3 +133,12 @@ def test_damaged_weights_are_refused(trained):
     done = trained.export("new")
     assert done.returncode == 1 and "error: model/model.safetensors: damaged" in done.stderr
     assert not (trained.folder / "new").exists()
+
+
+def test_the_proof_allows_rounding_and_nothing_else():
+    """Two code paths differ in last bits, by how much depends on the processor; a wrong model differs in float64."""
+    check_differences("eng", {"float64": 1e-10, "float32": 7e-6, "rounding": 1e-6})
+    with pytest.raises(UserError, match="eng: logits differ by up to 1e-08 in float64"):
+        check_differences("eng", {"float64": 1e-8, "float32": 0.0, "rounding": 1e-6})
+    with pytest.raises(UserError, match="eng: logits differ by up to 9e-06 in float32, more than 8 times"):
+        check_differences("eng", {"float64": 0.0, "float32": 9e-6, "rounding": 1e-6})
