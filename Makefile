@@ -10,9 +10,9 @@ help:  ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
 demo: $(SETUP)  ## train a tiny English model in front of you, from text that comes with Python
-	@$(BIN)/python -m babelmill.unlock --profile profiles/demo
+	@$(BIN)/babelmill unlock --profile profiles/demo
 	$(BIN)/snakemake --profile profiles/demo converted/eng
-	@$(BIN)/python -m babelmill.show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
+	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)

@@ -10,15 +10,11 @@ include: "workflow/rules/common.smk"
 configfile: "config/config.yaml"
 
 
-include: "workflow/rules/download.smk"
-include: "workflow/rules/corpus.smk"
-include: "workflow/rules/tokenizer.smk"
-include: "workflow/rules/shards.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/export.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/convert.smk"
-include: "workflow/rules/publish.smk"
+for stage in STAGES:
+
+    include: f"workflow/rules/{stage}.smk"
+
+
 include: "workflow/rules/no_such_target.smk"
 include: "workflow/rules/ending.smk"
 

@@ -24,8 +24,8 @@ RATIOS, PRECISIONS, ROWS, PROCESSES = ("1/2", "2/5", "15/16"), ("fp32", "bf16"),
 
 def gradients() -> dict:
     """The gradients of each case, on the processes that torchrun started."""
-    from babelmill.model.gpt_bert import GPTBertConfig
-    from babelmill.training.distributed import Processes
+    from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.runtime.launch import Processes
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, section, stream, write_documents
@@ -34,7 +34,7 @@ def gradients() -> dict:
     with tempfile.TemporaryDirectory() as folder:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
         tokens, counts = stream(shards)
-    shape = GPTBertConfig(vocab_size=VOCABULARY.size, **section("model").model_dump())
+    shape = GPTBertShape(vocab_size=VOCABULARY.size, **section("model").model_dump())
     for ratio in RATIOS:
         for precision in PRECISIONS:
             for rows in ROWS:

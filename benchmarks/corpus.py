@@ -30,7 +30,7 @@ BARE = {
 }
 SETTINGS = """
 import json, sys
-from babelmill.configuration import Configuration
+from babelmill.config.resolve import Configuration
 values = {"languages": {"eng": {"corpus": json.loads(sys.argv[1])}}}
 print(json.dumps(Configuration([("benchmark", values)]).settings("eng", "corpus")))
 """

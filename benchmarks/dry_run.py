@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from babelmill.languages import read_table  # noqa: E402
+from babelmill.config.languages import read_table  # noqa: E402
 
 GOALS = {45: 3.0, 500: 10.0}  # seconds
 

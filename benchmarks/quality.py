@@ -28,7 +28,7 @@ from real_text import PYTHON, fetch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from babelmill.shard_file import ShardFile  # noqa: E402
+from babelmill.tokens.shard_file import ShardFile  # noqa: E402
 
 OBJECTIVES = {"hybrid": "C0", "masked": "C1", "causal": "C2"}
 SHORT = 200

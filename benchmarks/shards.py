@@ -35,12 +35,12 @@ from real_text import documents, enlarge
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from babelmill import manifest  # noqa: E402
-from babelmill.config import read_settings  # noqa: E402
-from babelmill.configuration import Configuration  # noqa: E402
-from babelmill.documents import Documents  # noqa: E402
-from babelmill.files import write_json  # noqa: E402
-from babelmill.tokenizer_file import load_tokenizer, use_threads  # noqa: E402
+from babelmill.config.resolve import Configuration  # noqa: E402
+from babelmill.core import manifest  # noqa: E402
+from babelmill.core.files import write_json  # noqa: E402
+from babelmill.settings import read_settings  # noqa: E402
+from babelmill.tokens.documents import Documents  # noqa: E402
+from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads  # noqa: E402
 
 VOCAB_SIZE = 16384
 RECIPE_WORKERS, RECIPE_BATCH = 8, 1000

@@ -26,10 +26,10 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from babelmill.configuration import Configuration  # noqa: E402
-from babelmill.devices import DRIVER  # noqa: E402
-from babelmill.files import UserError  # noqa: E402
-from babelmill.shard_file import ShardFile, write_shard  # noqa: E402
+from babelmill.config.resolve import Configuration  # noqa: E402
+from babelmill.core.files import UserError  # noqa: E402
+from babelmill.runtime.gpu_claims import DRIVER  # noqa: E402
+from babelmill.tokens.shard_file import ShardFile, write_shard  # noqa: E402
 
 TOKENS = 2_000_000
 SECONDS = 4.0  # about, of a turn
@@ -37,11 +37,12 @@ SECONDS = 4.0  # about, of a turn
 
 def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
     """A function that does a step of the engine and returns (positions, share of time for data); and a description."""
-    from babelmill.model.gpt_bert import GPTBertConfig
-    from babelmill.schema import SECTIONS
-    from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
-    from babelmill.training.cost import flops
-    from babelmill.training.distributed import Processes
+    from babelmill.config.schema import SECTIONS
+    from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.runtime.cost import flops
+    from babelmill.runtime.launch import Processes
+    from babelmill.tokens.vocabulary import Vocabulary
+    from babelmill.training.batches import TokenCounts, TokenStream
     from babelmill.training.metrics import peak_flops, peak_memory
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
@@ -64,7 +65,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
         vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
         stream = TokenStream([shard], vocabulary, 0, processes.device)
         counts = [TokenCounts(shard.offsets)]
-    shape = GPTBertConfig(vocab_size=vocab_size, **model.model_dump())
+    shape = GPTBertShape(vocab_size=vocab_size, **model.model_dump())
     settings = type("Settings", (), {"train": train, "model": model, "languages": ["eng"]})
     trainer = Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes)
     number = 0

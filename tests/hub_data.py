@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from babelmill import manifest, tokenizer
-from babelmill.files import sha256, write_json
-from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
-from babelmill.shard_file import write_shard
-from babelmill.tokenizer_file import encode, load_tokenizer
+from babelmill import tokenizer
+from babelmill.core import manifest
+from babelmill.core.files import sha256, write_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.tokens.shard_file import write_shard
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 
 SENTENCES = [
     "The black cat sat on the mat near the old door.",
@@ -92,7 +93,7 @@ class Trained:
     def _write_model(self, shape: dict) -> None:
         torch.manual_seed(0)
         defaults = {"hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
-        config = GPTBertConfig(vocab_size=self.tokenizer.get_vocab_size(), **defaults | shape)
+        config = GPTBertShape(vocab_size=self.tokenizer.get_vocab_size(), **defaults | shape)
         model = GPTBert(dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
         learn(model, self.rows)
         (self.folder / "model").mkdir()

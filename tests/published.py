@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from babelmill.tokenizer_file import SPECIAL_TOKENS
+from babelmill.tokens.vocabulary import SPECIAL_TOKENS
 
 GOLDEN = Path(__file__).parent / "data" / "gpt_bert_tiny.safetensors"
 

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import yaml
 
-from babelmill import manifest
-from babelmill.files import sha256, write_json
-from babelmill.schema import SECTIONS
-from babelmill.shard_file import ShardFile, write_shard
-from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
+from babelmill.config.schema import SECTIONS
+from babelmill.core import manifest
+from babelmill.core.files import sha256, write_json
+from babelmill.tokens.shard_file import ShardFile, write_shard
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches import TokenCounts, TokenStream
 
 ROOT = Path(__file__).parents[1]
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]

@@ -48,15 +48,15 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub, work):
     work.snakemake(*TARGET, "--forcerun", "download")
     assert commit_of(work) == first
 
-    done = work.python("-m", "babelmill.lock", "two")
+    done = work.python("-m", "babelmill", "lock", "two")
     assert done.returncode == 0, done.stderr
     lock = yaml.safe_load((work.path / "config/lock.yaml").read_text())
     assert lock["eng"] == {"repository": "BabyLM-community/babylm-eng", "revision": "main", "commit": first}
     assert set(lock) == {"eng", "deu"}
     assert work.would_run(targets=TARGET) == set(), "locking what was downloaded repeats nothing"
 
-    assert f"eng: BabyLM-community/babylm-eng at {second}" in work.python("-m", "babelmill.lock", "--update").stdout
-    assert f"download         source.commit None -> {second}" in work.python("-m", "babelmill.why", "eng").stdout
+    assert f"eng: BabyLM-community/babylm-eng at {second}" in work.python("-m", "babelmill", "lock", "--update").stdout
+    assert f"download         source.commit None -> {second}" in work.python("-m", "babelmill", "why", "eng").stdout
     work.snakemake(*TARGET)
     assert commit_of(work) == second
     assert work.would_run(targets=TARGET) == set()
@@ -66,7 +66,7 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub, work):
 
 def test_another_person_gets_the_bytes_of_the_lock(hub, work, tmp_path):
     pinned = hub.repositories["datasets/BabyLM-community/babylm-eng"].branches["main"]
-    assert work.python("-m", "babelmill.lock", "eng").returncode == 0
+    assert work.python("-m", "babelmill", "lock", "eng").returncode == 0
     hub.commit("datasets/BabyLM-community/babylm-eng", dataset([{"text": "something else"}]))
     work.snakemake(*TARGET)
     assert commit_of(work) == pinned
@@ -82,5 +82,5 @@ def test_a_corpus_key_does_not_download_again(hub, work):
 def test_local_text_needs_no_download(hub, work):
     work.configure({"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}})
     assert work.would_run(targets=TARGET) == {("corpus", "eng")}
-    done = work.python("-m", "babelmill.lock")
+    done = work.python("-m", "babelmill", "lock")
     assert "no text of eng comes from the Hub" in done.stderr

@@ -7,8 +7,8 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from babelmill.configuration import Configuration
-from babelmill.schema import SECTIONS
+from babelmill.config.resolve import Configuration
+from babelmill.config.schema import SECTIONS
 from conftest import SMALL
 
 ORDER = ["download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
@@ -112,7 +112,7 @@ def with_value(section, name, value):
 def test_a_changed_key_reruns_exactly_what_reads_it(workspace, section, name):
     present = Configuration([("config/config.yaml", SMALL)])
     resolved = present.corpus("eng") if section == "corpus" else present.model("eng")
-    value = getattr(resolved.sections[section], name)
+    value = getattr(getattr(resolved, section), name)
     changed = other_value(section, name, value)
     assert changed != value
     workspace.configure(with_value(section, name, changed))
@@ -166,7 +166,7 @@ def test_a_replaced_source_file_is_seen_even_if_it_is_older(workspace):
     path.write_bytes(other.read_bytes()[: path.stat().st_size].ljust(path.stat().st_size))
     os.utime(path, ns=(10**18, 10**18))
     assert workspace.would_run() == {(stage, "eng") for stage in downstream(["corpus"])}
-    why = workspace.python("-m", "babelmill.why", "eng").stdout
+    why = workspace.python("-m", "babelmill", "why", "eng").stdout
     assert "corpus file texts/eng/007.txt replaced" in why
 
 
@@ -174,18 +174,22 @@ def test_why_names_the_value_and_what_follows(workspace):
     values = copy.deepcopy(SMALL)
     values["models"] = {"eng": {"train": {"learning_rate": 0.5}}}
     workspace.configure(values)
-    lines = dict(line.split(None, 1) for line in workspace.python("-m", "babelmill.why", "eng").stdout.splitlines()[1:])
+    lines = dict(
+        line.split(None, 1) for line in workspace.python("-m", "babelmill", "why", "eng").stdout.splitlines()[1:]
+    )
     assert lines["shards"] == "up to date"
     assert lines["train"] == "train.learning_rate 0.01 -> 0.5"
     assert lines["export"] == "runs because train does"
-    lines = workspace.python("-m", "babelmill.why", "deu").stdout.splitlines()[1:]
+    lines = workspace.python("-m", "babelmill", "why", "deu").stdout.splitlines()[1:]
     assert all(line.split(None, 1)[1] == "up to date" for line in lines), lines
 
 
 def test_why_agrees_with_the_dry_run_on_a_fresh_folder(workspace):
     shutil.rmtree(workspace.path / "results")
     shutil.rmtree(workspace.path / "converted")
-    lines = dict(line.split(None, 1) for line in workspace.python("-m", "babelmill.why", "eng").stdout.splitlines()[1:])
+    lines = dict(
+        line.split(None, 1) for line in workspace.python("-m", "babelmill", "why", "eng").stdout.splitlines()[1:]
+    )
     assert lines["corpus"] == "has not run yet"
     assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == set(lines)
 
@@ -205,6 +209,8 @@ def test_a_missing_intermediate_is_made_again_only_where_it_is_needed(workspace,
     workspace.configure(values)
     jobs = workspace.would_run(targets=["converted/eng"])
     assert {stage for stage, _ in jobs} == (downstream(["tokenizer"]) if change else set())
-    lines = dict(line.split(None, 1) for line in workspace.python("-m", "babelmill.why", "eng").stdout.splitlines()[1:])
+    lines = dict(
+        line.split(None, 1) for line in workspace.python("-m", "babelmill", "why", "eng").stdout.splitlines()[1:]
+    )
     assert {stage for stage, found in lines.items() if found != "up to date"} == {stage for stage, _ in jobs}
     assert lines["tokenizer"].endswith("tokenizer.json is missing" if change else "up to date")

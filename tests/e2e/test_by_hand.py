@@ -13,8 +13,8 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors import safe_open
 
-from babelmill import manifest
-from babelmill.files import read_json, sha256
+from babelmill.core import manifest
+from babelmill.core.files import read_json, sha256
 from published import GOLDEN, model, write_tokenizer
 
 

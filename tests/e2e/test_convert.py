@@ -9,9 +9,9 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from babelmill import manifest
-from babelmill.config import read_settings
-from babelmill.files import read_json, sha256
+from babelmill.core import manifest
+from babelmill.core.files import read_json, sha256
+from babelmill.settings import read_settings
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from babelmill.shard_file import ShardFile
+from babelmill.tokens.shard_file import ShardFile
 
 LENGTH, MASKS = 512, 7
 BOS, MASK = 1, 4

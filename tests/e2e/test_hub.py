@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from babelmill import manifest
-from babelmill.files import UMASK, UserError, sha256
-from babelmill.prove import check_differences
+from babelmill.core import manifest
+from babelmill.core.files import UMASK, UserError, sha256
+from babelmill.release.prove import check_differences
 from environments import TRANSFORMERS_4, installed
 from hub_server import HubServer
 
@@ -100,7 +100,7 @@ def test_the_proof_sees(trained, what):
     command = [
         sys.executable,
         "-m",
-        "babelmill.prove",
+        "babelmill.release.prove",
         *pairs,
         "--variants",
         "main",

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from babelmill.files import sha256
+from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
 
 WEIGHTS = ("model.safetensors", "ema.safetensors")
@@ -100,7 +100,7 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, tmp_path):
     assert orphans, "the trainer outlives its Snakemake"
     for pid in orphans:
         os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
-    workspace.python("-m", "babelmill.unlock", "--snakefile", ROOT / "Snakefile", "--cores", "1")
+    workspace.python("-m", "babelmill", "unlock", "--snakefile", ROOT / "Snakefile", "--cores", "1")
     second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
     assert second.returncode != 0
     assert "another training run is writing here" in second.stdout + second.stderr

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from babelmill.config import read_settings
-from babelmill.shard_file import ShardFile
+from babelmill.settings import read_settings
+from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches import TokenCounts
 from babelmill.training.plan import Plan
 from conftest import SMALL

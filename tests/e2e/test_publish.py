@@ -7,8 +7,8 @@ import yaml
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from babelmill import manifest
-from babelmill.files import read_json, sha256
+from babelmill.core import manifest
+from babelmill.core.files import read_json, sha256
 from conftest import Workspace
 from hub_server import Fault, HubServer
 from hub_uploads import ATTRIBUTES

@@ -10,8 +10,9 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from babelmill import export, manifest
-from babelmill.files import UserError
+from babelmill import export
+from babelmill.core import manifest
+from babelmill.core.files import UserError
 
 
 def test_the_checkpoint_is_delivered_and_taken_up_elsewhere(workspace):

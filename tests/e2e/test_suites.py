@@ -11,8 +11,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from babelmill.files import read_json
-from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
+from babelmill.core.files import read_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from environments import SUITES, TRANSFORMERS_4, installed
 from hub_data import BOS, SENTENCES
 
@@ -74,7 +74,7 @@ def likelihood(folder: Path, text: str) -> float:
     from tokenizers import Tokenizer
 
     shape = read_json(folder / "model/config.json")
-    model = GPTBert(GPTBertConfig(**{name: shape[name] for name in GPTBertConfig.__dataclass_fields__})).eval()
+    model = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
     model.load_state_dict(load_file(folder / "model/model.safetensors"))
     ids = torch.tensor(Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json")).encode(text).ids)
     assert ids[0] == BOS

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.training.slurm import OWN_STEP
+from babelmill.runtime.slurm import OWN_STEP
 from training_data import ROOT, Data, read_metrics
 
 STEPS = 60

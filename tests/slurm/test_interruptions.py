@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from babelmill.files import sha256
+from babelmill.core.files import sha256
 from conftest import SMALL, Workspace
 
 pytest_plugins = ["slurm_cluster"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from babelmill.training import slurm
+from babelmill.runtime import slurm
 from conftest import ROOT, SMALL, Workspace, write_texts
 
 pytest_plugins = ["slurm_cluster"]
@@ -47,7 +47,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
     cancelled = cluster.training(workspace, "deu")
     cluster.wait("training", lambda: cancelled.step > 0)
     assert [len(seen.split(",")) for seen in cancelled.devices] == [2, 2]
-    status = workspace.python("-m", "babelmill.status", "deu").stdout.splitlines()[1]
+    status = workspace.python("-m", "babelmill", "status", "deu").stdout.splitlines()[1]
     assert re.search(rf"train +running +[\d,]+/1,000,000 .* 1 +{cancelled.job.number} on n\d$", status)
     job = cancelled.job.number
     cluster.ask("scancel", job)

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import training_data
-from babelmill.files import UserError, write_json
-from babelmill.training.batches import Rows, TokenCounts, Vocabulary
+from babelmill.core.files import UserError, write_json
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches import Rows, TokenCounts
 from babelmill.training.plan import every_row
 from training_data import VOCABULARY, documents, stream, write_documents
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from babelmill import card
+from babelmill.release import card
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},

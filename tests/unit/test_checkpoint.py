@@ -17,14 +17,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from babelmill.files import UserError, sha256, write_json
-from babelmill.training import lock
-from babelmill.training.checkpoint import Checkpoints, write_tensors
-from babelmill.training.lock import Lock
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.runtime import run_lock
+from babelmill.runtime.checkpoint import Checkpoints, write_tensors
+from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.stopping import Stop, seconds_left
+from babelmill.runtime.wandb_mirror import Mirror
 from babelmill.training.metrics import Progress, Record, summarize
-from babelmill.training.mirror import Mirror
 from babelmill.training.objectives import Objective
-from babelmill.training.stopping import Stop, seconds_left
 
 TENSORS = {
     "model.a": torch.arange(6.0).view(2, 3),
@@ -122,14 +122,14 @@ def test_an_owner_on_another_machine_lives_while_its_heart_beats(tmp_path):
     (tmp_path / "lock.guard").touch()
     with pytest.raises(UserError, match="process 1 on elsewhere, job 77"):
         Lock(tmp_path).__enter__()
-    past = time.time() - lock.DEAD_AFTER - 5
+    past = time.time() - run_lock.DEAD_AFTER - 5
     os.utime(tmp_path / "lock.json", (past, past))
     with Lock(tmp_path) as taken:
         taken.check()
 
 
 def test_a_dead_owner_is_replaced(tmp_path):
-    code = f"from babelmill.training.lock import Lock; from pathlib import Path; import os\nLock(Path({str(tmp_path)!r})).__enter__(); os._exit(9)"
+    code = f"from babelmill.runtime.run_lock import Lock; from pathlib import Path; import os\nLock(Path({str(tmp_path)!r})).__enter__(); os._exit(9)"
     subprocess.run([sys.executable, "-c", code])
     dead = json.loads((tmp_path / "lock.json").read_text())
     assert dead["pid"] != os.getpid()

@@ -1,4 +1,4 @@
-"""`python -m babelmill.clean` in a folder with checkpoints of present and former settings."""
+"""`babelmill clean` in a folder with checkpoints of present and former settings."""
 
 import os
 import subprocess
@@ -7,10 +7,10 @@ import sys
 import pytest
 import yaml
 
-from babelmill import config
-from babelmill.files import write_json
-from babelmill.training.identity import fingerprint, identity
-from babelmill.training.lock import Lock
+from babelmill.config.loading import load
+from babelmill.core.files import write_json
+from babelmill.runtime.identity import fingerprint, identity
+from babelmill.runtime.run_lock import Lock
 from training_data import Data
 
 
@@ -29,7 +29,7 @@ def project(tmp_path, monkeypatch):
 
 def make_run(project, overrides=None, model="eng"):
     """A run's folder, as the trainer names it for these settings."""
-    settings = config.load(overrides=overrides or {}).settings("eng", "train")
+    settings = load(overrides=overrides or {}).settings("eng", "train")
     results = project / "results"
     run_identity = identity(settings, results / "tokenizers/eng", [results / "shards/eng/eng"])
     folder = results / "checkpoints" / model / fingerprint(run_identity)
@@ -41,7 +41,7 @@ def make_run(project, overrides=None, model="eng"):
 
 def clean(*arguments) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "babelmill.clean", *arguments], capture_output=True, text=True, env=os.environ
+        [sys.executable, "-m", "babelmill", "clean", *arguments], capture_output=True, text=True, env=os.environ
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

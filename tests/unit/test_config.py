@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import yaml
+from babelmill.core.globs import snapshot
 
-from babelmill.configuration import ROOT, Configuration
-from babelmill.files import UserError
-from babelmill.globs import snapshot
-from babelmill.schema import SECTIONS, User
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.schema import SECTIONS, User
+from babelmill.core.files import UserError
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
@@ -44,7 +44,7 @@ def test_defaults_hold_every_key_and_document_it():
 
 @pytest.mark.parametrize("preset", ["tiny", "small", "base", "multilingual"])
 def test_presets_are_valid_and_carry_the_published_sizes(preset):
-    model = configuration({"preset": preset}).model("eng").sections["model"]
+    model = configuration({"preset": preset}).model("eng").model
     sizes = {"tiny": (128, 384, 4, 4), "small": (384, 1280, 6, 12), "base": (768, 2560, 12, 12)}
     sizes["multilingual"] = (768, 3072, 12, 12)
     found = (model.hidden_size, model.intermediate_size, model.num_attention_heads, model.num_hidden_layers)
@@ -76,9 +76,9 @@ def test_later_layers_beat_earlier_ones():
         {"train": {"learning_rate": 0.5}},
         {"train": {"learning_rate": 0.25}, "models": {"deu": {"train": {"learning_rate": 0.125}}}},
     )
-    rates = {name: made.model(name).sections["train"].learning_rate for name in ("eng", "deu")}
+    rates = {name: made.model(name).train.learning_rate for name in ("eng", "deu")}
     assert rates == {"eng": 0.25, "deu": 0.125}
-    assert made.model("eng").sections["train"].global_batch_tokens == 4096  # the preset's
+    assert made.model("eng").train.global_batch_tokens == 4096  # the preset's
     assert made.model("deu").origins["train.learning_rate"] == "layer2.yaml, models.deu"
     assert made.model("eng").origins["train.learning_rate"] == "layer2.yaml"
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
@@ -232,14 +232,14 @@ def test_single_language_models_ignore_the_mixture():
 
 def test_weights_of_a_mixture_are_exponents():
     def weights(value):
-        return configuration({"mixture": {"weights": value}}).model("multilingual_small").sections["mixture"].weights
+        return configuration({"mixture": {"weights": value}}).model("multilingual_small").mixture.weights
 
     assert [weights(value) for value in ("size", 1, "uniform", "0", 0.3)] == [1, 1, 0, 0, 0.3]
 
 
 def test_config_command_prints_values_and_their_layers(tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "babelmill.config", *arguments]
+        command = [sys.executable, "-m", "babelmill.settings", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     done = run("eng", "--profile", "profiles/demo", "--config", "train={epochs: 3}")

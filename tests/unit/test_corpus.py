@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill import config, manifest
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.digests import DigestSet, digests
 from babelmill.corpus.sampling import Budget, Sampler
-from babelmill.files import UserError, write_json
 
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
 
@@ -31,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 def build(out="out", **corpus) -> dict:
     """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
-    values = config.Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
+    values = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
     write_json("settings.json", values)
     corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path(out), download=[]))
     return manifest.verify(out)["figures"]
@@ -106,7 +107,7 @@ def test_a_glob_without_a_file(folder):
 
 def test_the_command_ends_with_one_line(folder):
     Path("a.csv").write_text("body\nx\n")
-    values = config.Configuration([("test", {"languages": {"eng": {"corpus": {"files": ["a.csv"]}}}})])
+    values = Configuration([("test", {"languages": {"eng": {"corpus": {"files": ["a.csv"]}}}})])
     write_json("settings.json", values.settings("eng", "corpus"))
     command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out/manifest.json"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -266,7 +267,7 @@ def test_a_budget_does_not_depend_on_order_or_repetition(folder):
 def test_a_budget_counts_what_says_the_same_in_the_language(folder, budget, size):
     write_jsonl("a.jsonl", DOCUMENTS)
     corpus = {"files": ["a.jsonl"], "budget": budget, "validation_share": 0}
-    values = config.Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]).settings("ukr", "corpus")
+    values = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]).settings("ukr", "corpus")
     write_json("settings.json", values)
     corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[]))
     assert manifest.read("out")["figures"]["budget"]["asked"] == round(size * 1.751)
@@ -295,13 +296,13 @@ def test_a_corpus_smaller_than_its_budget_is_reported(folder, caplog):
 )
 def test_budgets_are_written_in_many_ways(written, meant):
     corpus = {"files": ["x"], "budget": written}
-    assert config.Configuration([("test", {"corpus": corpus})]).corpus("eng").sections["corpus"].budget == meant
+    assert Configuration([("test", {"corpus": corpus})]).corpus("eng").corpus.budget == meant
 
 
 @pytest.mark.parametrize("written", [0, -1, "many", "5 tokens", "5M MB", "0 words", "nan"])
 def test_other_budgets_are_refused(written):
     with pytest.raises(UserError, match=r"corpus\.budget"):
-        config.Configuration([("test", {"corpus": {"budget": written}})]).corpus("eng")
+        Configuration([("test", {"corpus": {"budget": written}})]).corpus("eng")
 
 
 def test_row_groups_are_bounded(folder):

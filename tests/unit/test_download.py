@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill import config, download, manifest
-from babelmill.files import write_json
+from babelmill import download
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import write_json
 from hub_server import Fault, HubServer
 
 REPOSITORY = "BabyLM-community/babylm-eng"
@@ -270,8 +272,8 @@ def test_many_files_of_other_formats(hub):
 def test_the_corpus_reads_what_was_downloaded(hub):
     commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
     succeed(hub)
-    corpus = {"files": ["settings.json"], "validation_share": 0.1}
-    values = config.Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
+    corpus = {"files": ["config.json"], "validation_share": 0.1}
+    values = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
     values["corpus"]["files"] = []
     write_json("settings.json", values)
     command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json"]

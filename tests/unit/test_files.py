@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from babelmill import manifest
-from babelmill.files import UserError, atomic_folder, atomic_write, read_json, write_json
+from babelmill.core import manifest
+from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
 
 SETTINGS = SimpleNamespace(stage="corpus", name="eng", raw={"stage": "corpus"})
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from babelmill.model.attention import position_buckets, visible
 from babelmill.model.dropout import Dropout
-from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 
 GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
 SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT
@@ -23,7 +23,7 @@ SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and o
 @pytest.fixture(scope="module")
 def golden():
     with safe_open(GOLDEN, "pt") as file:
-        config = GPTBertConfig(**json.loads(file.metadata()["config"]))
+        config = GPTBertShape(**json.loads(file.metadata()["config"]))
         return config, {name: file.get_tensor(name) for name in file.keys()}
 
 
@@ -42,7 +42,7 @@ def model(golden):
 def tiny(**changes):
     torch.manual_seed(0)
     shape = dict(vocab_size=50, hidden_size=24, intermediate_size=40, num_attention_heads=3, num_hidden_layers=3)
-    return GPTBert(GPTBertConfig(**shape | changes))
+    return GPTBert(GPTBertShape(**shape | changes))
 
 
 @pytest.mark.parametrize("implementation", ["auto", "sdpa", "plain"])
@@ -88,14 +88,14 @@ def test_parameter_counts(size):
     vocabulary, width, inner, heads, gpt_bert, ltg_bert = SIZES[size]
     for switches, count in [({}, gpt_bert), ({"gate": False, "layer_mixing": False}, ltg_bert)]:
         with torch.device("meta"):
-            model = GPTBert(GPTBertConfig(vocabulary, width, inner, heads, 12, **switches))
+            model = GPTBert(GPTBertShape(vocabulary, width, inner, heads, 12, **switches))
         assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
 def test_initial_weights():
     """Truncated normal of sqrt(2 / 5H), feed-forward scaled down with depth, and layer mixing that changes nothing."""
     torch.manual_seed(0)
-    model = GPTBert(GPTBertConfig(1000, 384, 1280, 6, 3))
+    model = GPTBert(GPTBertShape(1000, 384, 1280, 6, 3))
     std = (2 / (5 * 384)) ** 0.5
     weights = dict(model.named_parameters())
     for name, weight in weights.items():

@@ -7,10 +7,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import training_data
-from babelmill.files import UserError
+from babelmill.core.files import UserError
 from babelmill.training.batches import TokenCounts
 from babelmill.training.objectives import Objective
-from babelmill.training.plan import PERIOD, Mixture, Plan, interleave, proportions
+from babelmill.training.plan import PERIOD, LanguageSchedule, Plan, interleave, proportions
 from babelmill.training.schedule import learning_rate_factor, phase_starts, rows_by_step, steps_for
 
 
@@ -114,7 +114,7 @@ def test_mixture_weights():
 
 
 def test_rows_of_a_language_are_counted_across_any_cut():
-    mixture = Mixture(proportions([5, 3, 1], 1.0))
+    mixture = LanguageSchedule(proportions([5, 3, 1], 1.0))
     language, index = mixture.languages(PERIOD - 100, 300)
     for i in range(3):
         assert (index[language == i] == mixture.counts(PERIOD - 100)[i] + np.arange((language == i).sum())).all()

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from babelmill.model.gpt_bert import GPTBert, GPTBertConfig
-from babelmill.training.cost import parameters, peak_of
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.runtime.cost import parameters, peak_of
 from conftest import SMALL, Workspace
 
 
@@ -21,14 +21,14 @@ def fresh(tmp_path):
 
 def plan(workspace, *arguments):
     """Rows of the plan by model, as text."""
-    done = workspace.python("-m", "babelmill.plan", *arguments, "--tsv")
+    done = workspace.python("-m", "babelmill", "plan", *arguments, "--tsv")
     assert done.returncode == 0, done.stderr
     return {row["model"]: row for row in csv.DictReader(io.StringIO(done.stdout), delimiter="\t")}
 
 
 @pytest.mark.parametrize(("gate", "mixing", "layers"), list(itertools.product([False, True], [False, True], [1, 3])))
 def test_the_number_of_parameters_is_the_models(gate, mixing, layers):
-    config = GPTBertConfig(400, 32, 48, 2, layers, gate=gate, layer_mixing=mixing)
+    config = GPTBertShape(400, 32, 48, 2, layers, gate=gate, layer_mixing=mixing)
     assert parameters(config, 400) == sum(parameter.numel() for parameter in GPTBert(config).parameters())
 
 
@@ -50,7 +50,7 @@ def test_without_shards_it_estimates_and_says_from_what(fresh, tmp_path):
     # The same English-equivalent words are about the same number of tokens in every language.
     assert int(rows["deu"]["tokens"]) == pytest.approx(5e6 * 5.43 / 4.2, rel=1e-3)
     assert int(rows["nld"]["tokens"]) == pytest.approx(10 * int(rows["swe"]["tokens"]), rel=1e-3)
-    table = fresh.python("-m", "babelmill.plan", "nld").stdout
+    table = fresh.python("-m", "babelmill", "plan", "nld").stdout
     assert "estimated until the shards exist" in table
 
 
@@ -65,7 +65,7 @@ def test_a_budget_is_at_most_what_there_is(fresh):
 def test_a_batch_has_a_total(fresh):
     rows = plan(fresh, "tier1", "eng")
     assert len(rows) == 9
-    lines = fresh.python("-m", "babelmill.plan", "tier1").stdout.splitlines()
+    lines = fresh.python("-m", "babelmill", "plan", "tier1").stdout.splitlines()
     total = next(line for line in lines if line.startswith("9 models")).split()
     assert float(total[-1]) == pytest.approx(sum(float(row["gpu_hours"]) for row in rows.values()), abs=0.06)
 
@@ -133,7 +133,7 @@ def test_a_mistake_is_one_line(fresh, arguments, words):
     for name, values in odd.items():
         (fresh.path / name).mkdir()
         (fresh.path / name / "profile.yaml").write_text(json.dumps(values))
-    done = fresh.python("-m", "babelmill.plan", *arguments)
+    done = fresh.python("-m", "babelmill", "plan", *arguments)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ") and words in done.stderr and done.stderr.count("\n") == 1
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.tally import Tally
-from babelmill.files import UserError
 
 TEXTS = ["one\u2028still one\x85and\x0chere", "NA", "007", "null", 'x<s>y "quoted", or not', "zwei\nZeilen", "ひとつ🎈"]
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from babelmill.evaluate import entry, pooled, unigram_nats
-from babelmill.scoring import Vocabulary, batches, causal_rows, masked_rows, parts
+from babelmill.evaluation.scoring import batches, causal_rows, masked_rows, parts
+from babelmill.tokens.vocabulary import Vocabulary
 
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
-VOCABULARY = Vocabulary(BOS, PAD, MASK, np.arange(40) < 16)
+VOCABULARY = Vocabulary(size=40, bos=BOS, eos=EOS, pad=PAD, mask=MASK, special=tuple(range(16)))
 DOCUMENTS = [[16, 17, 18], [], [19], list(range(20, 40)), [16] * 9]
 STREAM = np.array([token for document in DOCUMENTS for token in (BOS, *document, EOS)], np.uint16)
 TEXT = [token for document in DOCUMENTS for token in document]

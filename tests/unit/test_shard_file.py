@@ -5,8 +5,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from babelmill.files import UserError
-from babelmill.shard_file import ShardFile, write_shard
+from babelmill.core.files import UserError
+from babelmill.tokens.shard_file import ShardFile, write_shard
 
 DOCUMENTS = [[1, 20, 21, 2], [1, 2], [1, 65535, 300, 301, 2]]
 

@@ -7,10 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill import config, manifest, shards, tokenizer
-from babelmill.files import UserError, sha256, write_json
-from babelmill.shard_file import ShardFile
-from babelmill.tokenizer_file import load_tokenizer
+from babelmill import shards, tokenizer
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.settings import read_settings
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
 
 SPECIAL_TEXT = "a <s>name</s> <mask>"
 DOCUMENTS = [
@@ -25,7 +28,7 @@ HELD_OUT = ["Held out.", "Wir halten das zurück: 漢字"]
 
 def settings(folder, stage):
     path = folder / f"{stage}.json"
-    write_json(path, config.Configuration([("test", {"tokenizer": {"vocab_size": 320}})]).settings("eng", stage))
+    write_json(path, Configuration([("test", {"tokenizer": {"vocab_size": 320}})]).settings("eng", stage))
     return path
 
 
@@ -34,7 +37,7 @@ def write_corpus(folder, validation=HELD_OUT):
     for split, texts in (("train", DOCUMENTS), ("validation", validation)):
         table = pa.table({"text": pa.array(texts, pa.string())})
         pq.write_table(table, folder / f"corpus/{split}.parquet", row_group_size=100)
-    read = config.read_settings(settings(folder, "shards"), "shards")
+    read = read_settings(settings(folder, "shards"), "shards")
     manifest.write(folder / "corpus", read, ["train.parquet", "validation.parquet"])
 
 
@@ -80,11 +83,11 @@ def test_the_stream_is_the_documents(inputs):
 
 
 def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(inputs, monkeypatch):
-    monkeypatch.setattr("babelmill.documents.BATCH_BYTES", 3000)  # many batches under way at once
+    monkeypatch.setattr("babelmill.tokens.documents.BATCH_BYTES", 3000)  # many batches under way at once
     folders = [build(inputs, out=str(threads), threads=threads) for threads in (1, 2, 7, 2)]
     for name in ("train.safetensors", "validation.safetensors", "manifest.json"):
         assert len({(folder / name).read_bytes() for folder in folders}) == 1
-    monkeypatch.setattr("babelmill.documents.BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr("babelmill.tokens.documents.BATCH_BYTES", 1 << 20)
     whole = build(inputs, out="whole", threads=2)
     assert (whole / "train.safetensors").read_bytes() == (folders[0] / "train.safetensors").read_bytes()
 
@@ -94,9 +97,7 @@ def test_large_vocabularies_take_four_bytes(inputs):
     grown = load_tokenizer(path)
     grown.add_tokens([f"rare{i}" for i in range(70_000)])
     grown.save(str(path))
-    manifest.write(
-        inputs / "tokenizer", config.read_settings(inputs / "tokenizer.json", "tokenizer"), ["tokenizer.json"]
-    )
+    manifest.write(inputs / "tokenizer", read_settings(inputs / "tokenizer.json", "tokenizer"), ["tokenizer.json"])
     shard = ShardFile.open(build(inputs) / "validation.safetensors")
     assert shard.tokens.dtype == np.uint32 and shard.vocab_size == 70_320
 
@@ -113,7 +114,7 @@ def test_one_flipped_bit_is_refused_and_leaves_nothing(inputs, name):
 
 def test_validation_without_documents_is_refused(inputs):
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), inputs / "corpus/validation.parquet")
-    read = config.read_settings(inputs / "shards.json", "shards")
+    read = read_settings(inputs / "shards.json", "shards")
     manifest.write(inputs / "corpus", read, ["train.parquet", "validation.parquet"])
     with pytest.raises(UserError, match=r"corpus of eng has no validation documents.*corpus\.validation_share"):
         build(inputs)

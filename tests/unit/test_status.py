@@ -13,7 +13,7 @@ from conftest import SMALL
 
 def status(workspace, *names):
     """Lines of the view by model, and its last lines."""
-    done = workspace.python("-m", "babelmill.status", *names)
+    done = workspace.python("-m", "babelmill", "status", *names)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     end = next(i for i, line in enumerate(lines) if re.match(r"\d+ models: ", line))

@@ -16,13 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from babelmill import config, manifest
 from babelmill import tokenizer as stage_tokenizer
-from babelmill.documents import Documents
-from babelmill.files import UserError, write_json
-from babelmill.pieces import parts
-from babelmill.tokenizer_file import SPECIAL_TOKENS, encode, load_tokenizer, special_ids, vocab_size
-from babelmill.tokenizer_report import measure, vocabulary_used
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.settings import read_settings
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.quality import measure, vocabulary_used
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, special_ids, vocab_size
+from babelmill.tokens.vocabulary import SPECIAL_TOKENS
 
 # Article 1 of the Universal Declaration of Human Rights.
 ARTICLE = {
@@ -46,9 +49,9 @@ def write_corpus(folder: Path, training: list[str], validation: list[str] = ("He
     folder.mkdir(parents=True)
     for split, texts in (("train", training), ("validation", validation)):
         pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / f"{split}.parquet", row_group_size=7)
-    values = config.Configuration([("test", {})]).settings("eng", "shards")  # any stage's will do
+    values = Configuration([("test", {})]).settings("eng", "shards")  # any stage's will do
     write_json(folder / "settings.json", values)
-    settings = config.read_settings(folder / "settings.json", "shards")
+    settings = read_settings(folder / "settings.json", "shards")
     manifest.write(folder, settings, ["train.parquet", "validation.parquet"])
     return folder
 
@@ -59,7 +62,7 @@ def run(tmp_path, corpora: dict[str, Path], out="out", threads=1, **sections) ->
         "languages": {code: {"name": code} for code in corpora},
         "models": {"model": {"languages": list(corpora), **sections}},
     }
-    write_json(tmp_path / "s.json", config.Configuration([("test", values)]).settings("model", "tokenizer"))
+    write_json(tmp_path / "s.json", Configuration([("test", values)]).settings("model", "tokenizer"))
     arguments = {"corpora": list(corpora.values()), "out": tmp_path / out, "threads": threads, "log": None}
     stage_tokenizer.run(argparse.Namespace(settings=tmp_path / "s.json", **arguments))
     return load_tokenizer(tmp_path / out / "tokenizer.json"), manifest.verify(tmp_path / out)["figures"]
@@ -153,8 +156,8 @@ def test_long_documents_have_the_tokens_of_their_parts(monkeypatch):
 
 
 def test_other_tokenizers_are_given_whole_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr("babelmill.pieces.PART", 4)
-    monkeypatch.setattr("babelmill.tokenizer_file.LONG", 10)
+    monkeypatch.setattr("babelmill.tokens.pretokenizer.PART", 4)
+    monkeypatch.setattr("babelmill.tokens.tokenizer_file.LONG", 10)
     tokenizer = load_tokenizer(own(tmp_path / "own.json", add_prefix_space=True))
     text = "one\ntwo\nthree\nfour\nfive\nsix\nseven"
     assert encode(tokenizer, [text])[0].tolist() == tokenizer.encode(text, add_special_tokens=False).ids
@@ -185,7 +188,7 @@ def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(tmp_path):
     corpus = write_corpus(tmp_path / "eng", [text[i : i + 300] + text[:i] for i in range(0, 900, 7)])
     write_json(
         tmp_path / "s.json",
-        config.Configuration([("test", {"tokenizer": {"vocab_size": 700}})]).settings("eng", "tokenizer"),
+        Configuration([("test", {"tokenizer": {"vocab_size": 700}})]).settings("eng", "tokenizer"),
     )
     for out, threads, parallel in (("1", "1", "true"), ("2", "2", "false"), ("3", "3", "true")):
         command = [sys.executable, "-m", "babelmill.tokenizer", "--settings", tmp_path / "s.json", "--corpora", corpus]

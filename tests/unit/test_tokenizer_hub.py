@@ -13,8 +13,12 @@ import pytest
 import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from babelmill import config, manifest, revisions
-from babelmill.files import read_json, write_json
+from babelmill.config.loading import load
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import read_json, write_json
+from babelmill.hub import revisions
+from babelmill.settings import read_settings
 from hub_server import Fault, HubServer
 
 REPOSITORY = "someone/tokenizer"
@@ -49,9 +53,9 @@ def hub(tmp_path, monkeypatch):
     Path("corpus").mkdir()
     for split in ("train", "validation"):
         pq.write_table(pa.table({"text": ["the tokens of the text"]}), f"corpus/{split}.parquet")
-    write_json("corpus.json", config.load().settings("eng", "shards"))  # any stage's will do
+    write_json("corpus.json", load().settings("eng", "shards"))  # any stage's will do
     files = ["train.parquet", "validation.parquet"]
-    manifest.write("corpus", config.read_settings("corpus.json", "shards"), files)
+    manifest.write("corpus", read_settings("corpus.json", "shards"), files)
     with HubServer() as server:
         yield server
 
@@ -65,7 +69,7 @@ def start(hub, *arguments, **environment) -> subprocess.CompletedProcess:
 def run(hub, **environment) -> subprocess.CompletedProcess:
     """Write the settings as the workflow does, and run the stage as its rule does."""
     revisions.read_lock.cache_clear()
-    config.load().write_settings("eng")
+    load().write_settings("eng")
     arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "corpus", "--out", "out"]
     return start(hub, "-c", PROGRAM, *arguments, **environment)
 
@@ -85,11 +89,12 @@ def test_a_moved_branch_changes_nothing_until_it_is_asked_for(hub):
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (first, 270)
 
     assert (
-        start(hub, "-m", "babelmill.lock", "eng").stdout == f"tokenizers/{REPOSITORY}@main: {REPOSITORY} at {first}\n"
+        start(hub, "-m", "babelmill", "lock", "eng").stdout
+        == f"tokenizers/{REPOSITORY}@main: {REPOSITORY} at {first}\n"
     )
     succeed(hub)
     assert read_json("results/settings/eng/tokenizer.json") == asked, "locking what was fetched repeats nothing"
-    assert f"at {second}" in start(hub, "-m", "babelmill.lock", "--update", "eng").stdout
+    assert f"at {second}" in start(hub, "-m", "babelmill", "lock", "--update", "eng").stdout
     figures = succeed(hub)
     assert (figures["hub"]["commit"], figures["vocab_size"]) == (second, 275)
     assert read_json("results/settings/eng/tokenizer.json")["source"]["commit"] == second
@@ -143,7 +148,7 @@ def test_it_is_a_change_of_settings_only_where_it_is_read(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
 
     def settings(**tokenizer) -> str:
-        return json.dumps(config.Configuration([("test", {"tokenizer": tokenizer})]).settings("eng", "tokenizer"))
+        return json.dumps(Configuration([("test", {"tokenizer": tokenizer})]).settings("eng", "tokenizer"))
 
     assert settings() == settings(revision="v2")
     assert settings(source=REPOSITORY) != settings(source=REPOSITORY, revision="v2")

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from babelmill.files import UserError
-from babelmill.model.gpt_bert import GPTBertConfig, training_mask
-from babelmill.training import distributed
-from babelmill.training.distributed import Processes
+from babelmill.core.files import UserError
+from babelmill.model.gpt_bert import GPTBertShape, training_mask
+from babelmill.runtime import launch
+from babelmill.runtime.launch import Processes
+from babelmill.runtime.stopping import Stop
 from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan, every_row
-from babelmill.training.stopping import Stop
 from babelmill.training.trainer import Pending, Trainer
 from training_data import VOCABULARY, documents, section, stream, write_documents
 
@@ -35,7 +35,7 @@ def make(tmp_path):
         model = section(
             "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
         )
-        shape = GPTBertConfig(vocab_size=VOCABULARY.size, **model.model_dump())
+        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
         settings = SimpleNamespace(train=train, languages=["eng", "deu"])
         return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE)
 
@@ -100,9 +100,9 @@ def test_dropout_is_another_at_each_step_and_micro_batch(make, monkeypatch):
 
 def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end."""
-    monkeypatch.setattr(distributed, "BUCKET_ELEMENTS", 2000)
+    monkeypatch.setattr(launch, "BUCKET_ELEMENTS", 2000)
     trainer = make(layers=6)
-    gradients = distributed.Gradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
+    gradients = launch.Gradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
     sent, arrived = [], []
     for parameter in trainer.model.parameters():
         parameter.register_post_accumulate_grad_hook(arrived.append)
@@ -111,7 +111,7 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
         sent.append(len(arrived))
         return SimpleNamespace(wait=lambda: None)
 
-    monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
+    monkeypatch.setattr(launch.dist, "all_reduce", all_reduce)
     gradients.last_backward()
     step = trainer.plan.step(STEP)
     trainer._learn(trainer.plan.micro_batches(step)[0], step.length, step.weights)

@@ -25,11 +25,14 @@ from pathlib import Path, PurePosixPath
 import huggingface_hub
 from huggingface_hub.utils import disable_progress_bars
 
-from babelmill import config, manifest, revisions, stage
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, atomic_folder, sha256
 from babelmill.corpus.formats import FORMATS, split_name
-from babelmill.files import UserError, atomic_folder, sha256
-from babelmill.hub_client import explained, git_oid, patiently
-from babelmill.hub_source import COMMIT, DATASET, explanation, resolve
+from babelmill.hub import revisions
+from babelmill.hub.client import explained, git_oid, patiently
+from babelmill.hub.sources import COMMIT, DATASET, explanation, resolve
+from babelmill.settings import read_settings
+from babelmill.stages import DownloadSettings
 
 log = logging.getLogger("babelmill.download")
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.
@@ -104,7 +107,7 @@ def link(source: Path, target: Path) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Download the dataset of a language."""
-    settings = config.read_settings(args.settings, "download")
+    settings = read_settings(args.settings, DownloadSettings)
     language, source = settings.name, settings.source
     repository, revision = source["repository"], source["revision"]
     if not sys.stderr.isatty():
@@ -139,9 +142,11 @@ def run(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Entry point."""
-    parser = stage.arguments(__doc__)
-    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/downloads/{language}")
-    sys.exit(stage.run(run, parser.parse_args()))
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/downloads/{language}"
+    )
+    sys.exit(stage_entry.run(run, parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -31,14 +31,18 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
-from babelmill import config, devices, manifest, stage
-from babelmill.documents import Documents
-from babelmill.exported import load
-from babelmill.files import UserError, sha256, write_json
-from babelmill.scoring import Vocabulary, causal_rows, masked_rows, nats
-from babelmill.shard_file import ShardFile
-from babelmill.tokenizer_file import load_tokenizer, use_threads
-from babelmill.tokenizer_report import measure, vocabulary_used
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.evaluation.scoring import causal_rows, masked_rows, nats
+from babelmill.release.loading import load
+from babelmill.runtime import gpu_claims
+from babelmill.settings import read_settings
+from babelmill.stages import EvaluateSettings
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.quality import measure, vocabulary_used
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.vocabulary import Vocabulary
 
 log = logging.getLogger("babelmill.evaluate")
 
@@ -46,7 +50,7 @@ PROGRESS_SECONDS = 10
 CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
 
 
-class Progress:
+class ScoringProgress:
     """Logs how far one score is, every so often."""
 
     def __init__(self, name: str, tokens: int):
@@ -88,7 +92,7 @@ class Text:
         text = occurrences(self.tokens, vocabulary)
         self.count = int(text.sum())
         self.vocabulary_used = vocabulary_used(tokenizer, training)
-        ordinary = ~vocabulary.special
+        ordinary = ~vocabulary.is_special
         self.unigram = unigram_nats(training[ordinary], text[ordinary])
 
     def score(self, total: float) -> dict[str, float]:
@@ -116,10 +120,10 @@ def pooled(entries: list[dict[str, float]]) -> dict[str, float]:
 
 def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
     """How often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
-    counts = np.zeros(len(vocabulary.special), np.int64)
+    counts = np.zeros(vocabulary.size, np.int64)
     for start in range(0, len(tokens), 1 << 24):  # bincount makes 8 bytes of each token
         counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
-    counts[vocabulary.special] = 0
+    counts[vocabulary.is_special] = 0
     return counts
 
 
@@ -144,7 +148,7 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
                     passes = [causal_rows(text.tokens, length, vocabulary)]
                 else:
                     passes = masked_rows(text.tokens, length, masks, vocabulary)
-                progress = Progress(f"{variant} {mode} {language}", text.count)
+                progress = ScoringProgress(f"{variant} {mode} {language}", text.count)
                 total = sum(nats(model, rows, vocabulary, progress) for rows in passes)
                 score = text.score(total)
                 scores[language].setdefault(variant, {})[mode] = score
@@ -165,15 +169,15 @@ def tokenizer_figures(tokenizer, language: str, text: Text) -> dict[str, float]:
 
 def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
-    settings = config.read_settings(args.settings, "evaluate")
-    devices.claim(args.gpus)
+    settings = read_settings(args.settings, EvaluateSettings)
+    gpu_claims.claim(args.gpus)
     use_threads(args.threads)
     disable_progress_bar()
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
     path = args.export / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
-    vocabulary = Vocabulary.of(tokenizer)
+    vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     texts = {
         language: Text(corpus, shards, tokenizer, digest, vocabulary)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
@@ -190,7 +194,7 @@ def run(args: argparse.Namespace) -> None:
             for variant in variants
         },
         "unigram": pooled([languages[language]["unigram"] for language in texts]),
-        "vocab_size": len(vocabulary.special),
+        "vocab_size": vocabulary.size,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": languages,
         "tokenizer": {language: tokenizer_figures(tokenizer, language, text) for language, text in texts.items()},
@@ -201,14 +205,20 @@ def run(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Entry point."""
-    parser = stage.arguments(__doc__)
-    parser.add_argument("--export", required=True, type=stage.folder, help="results/exports/{model}")
-    parser.add_argument("--corpora", required=True, nargs="+", type=stage.folder, help="corpora, in order of languages")
-    parser.add_argument("--shards", required=True, nargs="+", type=stage.folder, help="shards, in order of languages")
-    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/evaluations/{model}")
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
+    parser.add_argument(
+        "--corpora", required=True, nargs="+", type=stage_entry.folder, help="corpora, in order of languages"
+    )
+    parser.add_argument(
+        "--shards", required=True, nargs="+", type=stage_entry.folder, help="shards, in order of languages"
+    )
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/evaluations/{model}"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
-    sys.exit(stage.run(run, parser.parse_args()))
+    sys.exit(stage_entry.run(run, parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -23,10 +23,13 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import disable_progress_bars, httpx
 from huggingface_hub.utils._runtime import is_xet_available
 
-from babelmill import __version__, config, manifest, stage
-from babelmill.credentials import hub_token
-from babelmill.files import UserError, sha256, write_json
-from babelmill.hub_client import cause, explained, git_oid, may_pass, one_line, patiently
+from babelmill import __version__
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.hub.client import cause, explained, git_oid, may_pass, one_line, patiently
+from babelmill.hub.credentials import hub_token
+from babelmill.settings import read_settings
+from babelmill.stages import PublishSettings
 
 log = logging.getLogger("babelmill.publish")
 
@@ -161,7 +164,7 @@ def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], setti
 
 def publish(args: argparse.Namespace) -> None:
     """Verify the folder, push it, and write the receipt."""
-    settings = config.read_settings(args.settings, "publish")
+    settings = read_settings(args.settings, PublishSettings)
     token = hub_token()
     verified = manifest.verify(args.folder)
     if not sys.stderr.isatty():
@@ -192,10 +195,10 @@ def publish(args: argparse.Namespace) -> None:
 
 def main() -> int:
     """The command."""
-    parser = stage.arguments(__doc__)
-    parser.add_argument("--folder", required=True, type=stage.folder, help="converted/{model}")
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--folder", required=True, type=stage_entry.folder, help="converted/{model}")
     parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")
-    return stage.run(publish, parser.parse_args())
+    return stage_entry.run(publish, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -24,11 +24,14 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from babelmill import config, manifest, stage
-from babelmill.documents import Documents
-from babelmill.files import UserError, sha256
-from babelmill.shard_file import write_shard
-from babelmill.tokenizer_file import BOS, EOS, encode, load_tokenizer, use_threads, vocab_size
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, sha256
+from babelmill.settings import read_settings
+from babelmill.stages import ShardsSettings
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.shard_file import write_shard
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.vocabulary import BOS, EOS
 
 log = logging.getLogger("babelmill.shards")
 
@@ -83,7 +86,7 @@ def build(tokenizer: Tokenizer, digest: str, corpus: Documents, path: Path, thre
 
 def run(args: argparse.Namespace) -> None:
     """Build the shards of a language."""
-    settings = config.read_settings(args.settings, "shards")
+    settings = read_settings(args.settings, ShardsSettings)
     use_threads(args.threads)
     manifest.verify(args.tokenizer, "tokenizer.json")
     manifest.verify(args.corpus, "train.parquet", "validation.parquet")
@@ -110,13 +113,13 @@ def run(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Entry point."""
-    parser = stage.arguments(__doc__)
+    parser = stage_entry.arguments(__doc__)
     parser.add_argument("--language", required=True, help="the language's code")
-    parser.add_argument("--tokenizer", required=True, type=stage.folder, help="results/tokenizers/{model}")
-    parser.add_argument("--corpus", required=True, type=stage.folder, help="results/corpora/{language}")
-    parser.add_argument("--out", required=True, type=stage.folder, help="output folder")
+    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
+    parser.add_argument("--corpus", required=True, type=stage_entry.folder, help="results/corpora/{language}")
+    parser.add_argument("--out", required=True, type=stage_entry.folder, help="output folder")
     parser.add_argument("--threads", type=int, default=1)
-    sys.exit(stage.run(run, parser.parse_args()))
+    sys.exit(stage_entry.run(run, parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -21,27 +21,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from babelmill import config, manifest, revisions, stage
-from babelmill.documents import Documents
-from babelmill.files import UserError, atomic_write
-from babelmill.hub_client import explained, patiently
-from babelmill.hub_source import TOKENIZER, explanation, resolve
-from babelmill.pieces import parts, pre_tokenizer
-from babelmill.tokenizer_file import (
-    BOS,
-    EOS,
-    MASK,
-    PAD,
-    SPECIAL_TOKENS,
-    UNK,
-    load_tokenizer,
-    special_ids,
-    use_threads,
-    vocab_size,
-)
-from babelmill.tokenizer_report import count_tokens, measure, vocabulary_used
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, atomic_write
+from babelmill.hub import revisions
+from babelmill.hub.client import explained, patiently
+from babelmill.hub.sources import TOKENIZER, explanation, resolve
+from babelmill.settings import read_settings
+from babelmill.stages import TokenizerSettings
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.pretokenizer import parts, pre_tokenizer
+from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
+from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, special_ids, use_threads, vocab_size
+from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
 
@@ -67,13 +60,6 @@ def untrained() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
-
-
-def begin_with_bos(tokenizer: Tokenizer) -> None:
-    """Make a text `<s> A` and a pair `<s> A <s> B`: the form in which the models see text in training."""
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
-    )
 
 
 def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokenizer:
@@ -220,7 +206,7 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path]) -> dict[str, dict[str
 
 def run(args: argparse.Namespace) -> None:
     """Train or adopt the tokenizer of a model."""
-    settings = config.read_settings(args.settings, "tokenizer")
+    settings = read_settings(args.settings, TokenizerSettings)
     use_threads(args.threads)
     for folder in args.corpora:
         manifest.verify(folder, "train.parquet", "validation.parquet")
@@ -259,11 +245,15 @@ def run(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Entry point."""
-    parser = stage.arguments(__doc__)
-    parser.add_argument("--corpora", required=True, nargs="+", type=stage.folder, help="corpora, in order of languages")
-    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/tokenizers/{model}")
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument(
+        "--corpora", required=True, nargs="+", type=stage_entry.folder, help="corpora, in order of languages"
+    )
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/tokenizers/{model}"
+    )
     parser.add_argument("--threads", type=int, default=1)
-    sys.exit(stage.run(run, parser.parse_args()))
+    sys.exit(stage_entry.run(run, parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -20,21 +20,25 @@ import sys
 import time
 from pathlib import Path
 
-from babelmill import config, devices, manifest, stage
-from babelmill.files import UserError, atomic_write, read_json, sha256, write_json
-from babelmill.model.gpt_bert import GPTBertConfig
-from babelmill.shard_file import ShardFile
-from babelmill.training import checkpoint, slurm
-from babelmill.training.batches import TokenCounts, TokenStream, Vocabulary
-from babelmill.training.checkpoint import Checkpoints
-from babelmill.training.distributed import Processes, launch, report_exit_code
-from babelmill.training.identity import SPLITS, fingerprint, identity
-from babelmill.training.lock import Lock
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.runtime import checkpoint, gpu_claims, slurm
+from babelmill.runtime.attempts import begin_attempt
+from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.identity import SPLITS, fingerprint, identity
+from babelmill.runtime.launch import Processes, launch, report_exit_code
+from babelmill.runtime.record import Record
+from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.stopping import EXIT_CODE, Stop
+from babelmill.runtime.wandb_mirror import Mirror
+from babelmill.settings import read_settings
+from babelmill.stages import RunSettings, TrainSettings
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches import TokenCounts, TokenStream
 from babelmill.training.loop import Folder, Loop
-from babelmill.training.metrics import Record
-from babelmill.training.mirror import Mirror
 from babelmill.training.plan import Plan
-from babelmill.training.stopping import EXIT_CODE, Stop
 from babelmill.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -56,42 +60,6 @@ def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
                 raise UserError(f"{shard.path}: has no documents; the corpus is too small, add text")
 
 
-def begin_attempt(path: Path, attempt: int, done: int, plan: Plan) -> None:
-    """Note that an attempt begins here; refuse the third in a row that begins after the same step, and any after a
-    SLURM job that was cancelled: who cancels a job does not want it back.
-
-    One repetition is made without progress, since it may have more memory or another machine. A job that SLURM put
-    back into its queue has made no attempt of its own. `python -m babelmill.status` reads the note.
-    """
-    record, job = path / "attempt.json", slurm.job_id()
-    before = read_json(record) if attempt > 1 and record.exists() else None
-    last = before is not None and before["attempt"] == attempt - 1 and before["job"] not in (None, job)
-    if last and slurm.was_cancelled(before["job"]):
-        raise UserError(
-            f"attempt {attempt} is not made: job {before['job']}, the one before it, was cancelled; run the workflow"
-            f" again to go on after step {done}"
-        )
-    fruitless = 0
-    if before is not None and before["began_after_step"] == done:
-        fruitless = before["fruitless"] + (job is None or before["job"] != job)
-    if fruitless > 1:
-        raise UserError(
-            f"attempt {attempt} is not made: the two before it failed without progress after step {done};"
-            " mend the cause and run the workflow again"
-        )
-    write_json(
-        record,
-        {
-            "attempt": attempt,
-            "job": job,
-            "began_after_step": done,
-            "fruitless": fruitless,
-            "steps": plan.steps,
-            "tokens": plan.tokens_until(plan.steps),
-        },
-    )
-
-
 def write_results(out: Path, trainer: Trainer, vocabulary: Vocabulary, record: Path) -> list[str]:
     """Write the trained weights, the shape of the model and the record; their names."""
     for name, model in (("model", trainer.model), ("ema", trainer.average)):
@@ -106,8 +74,8 @@ def write_results(out: Path, trainer: Trainer, vocabulary: Vocabulary, record: P
 def train(args: argparse.Namespace) -> int:
     """Train, or take up what was trained before, and write the results; the exit code."""
     began = time.monotonic()
-    settings = config.read_settings(args.settings, "train")
-    run = config.read_settings(args.run, "run").run
+    settings = read_settings(args.settings, TrainSettings)
+    run = read_settings(args.run, RunSettings).run
     processes = Processes.start(args.threads)
     stop = Stop(ask_slurm=processes.main)
     report_exit_code(1)  # what is said of a process that is killed; from now on a signal ends in EXIT_CODE
@@ -131,7 +99,7 @@ def train(args: argparse.Namespace) -> int:
             write_json(path / "identity.json", run_identity)
             done = checkpoints.newest()
             if done < plan.steps:
-                begin_attempt(path, args.attempt, done, plan)
+                begin_attempt(path, args.attempt, done, plan.steps, plan.tokens_until(plan.steps))
             record = Record(path / "metrics.jsonl", done)
             if run.tracking == "wandb":
                 stack.callback(Mirror(settings.name, path).close)
@@ -141,7 +109,7 @@ def train(args: argparse.Namespace) -> int:
         done, validated = processes.on_main(take_folder)
         seed, device = settings.train.seed, processes.device
         streams = {split: TokenStream(shards[split], vocabulary, seed, device) for split in SPLITS}
-        shape = GPTBertConfig(vocab_size=vocabulary.size, **settings.model.model_dump())
+        shape = GPTBertShape(vocab_size=vocabulary.size, **settings.model.model_dump())
         validation = counts["validation"], streams["validation"]
         trainer = Trainer(settings, shape, plan, streams["train"], validation, processes)
         state = None
@@ -196,14 +164,14 @@ def describe(trainer: Trainer, done: int) -> str:
 
 def main() -> int:
     """The command; with `--processes` above 1, its launcher."""
-    parser = stage.arguments(__doc__)
+    parser = stage_entry.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
-    parser.add_argument("--tokenizer", required=True, type=stage.folder, help="the tokenizer's folder")
+    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
     parser.add_argument(
-        "--shards", required=True, type=stage.folder, nargs="+", help="a folder for each language, in order"
+        "--shards", required=True, type=stage_entry.folder, nargs="+", help="a folder for each language, in order"
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
-    parser.add_argument("--out", required=True, type=stage.folder, help="folder for the trained model")
+    parser.add_argument("--out", required=True, type=stage_entry.folder, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
     parser.add_argument("--processes", type=int, default=1, help="one for each GPU, on all machines together")
     parser.add_argument("--gpus", type=int, default=0, help="to take of this machine; 0: the CPU")
@@ -218,7 +186,7 @@ def main() -> int:
     if args.processes % args.nodes or (args.nodes > 1 and slurm.job_id() is None):
         parser.error(f"--nodes {args.nodes}: this is not a SLURM job, or it cannot share --processes {args.processes}")
     try:
-        devices.claim(args.gpus)
+        gpu_claims.claim(args.gpus)
         here = args.processes // args.nodes
         code = launch(here, args.nodes, args.threads, sys.argv[1:]) if args.processes > 1 else work(args)
     except UserError as error:
@@ -236,7 +204,7 @@ def work(args: argparse.Namespace) -> int:
     if int(os.environ.get("RANK", 0)) > 0:
         args.log = None  # the main process writes it
         logging.disable(logging.INFO)
-    code = stage.run(train, args)
+    code = stage_entry.run(train, args)
     report_exit_code(code)
     return code
 

@@ -26,11 +26,14 @@ shell.prefix(
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
 )
 
-from babelmill.configuration import LANGUAGE_STAGES, MODEL_STAGES, SETTINGS, STAGES, Configuration
-from babelmill.credentials import hub_token
-from babelmill.files import UserError
-from babelmill.layers import nearest, read_yaml
-from babelmill.why import missing
+from babelmill.config.resolve import Configuration
+from babelmill.config.sources import SETTINGS, hub_source
+from babelmill.hub.credentials import hub_token
+from babelmill.settings import write_settings
+from babelmill.stages import STAGES, TO_CONVERTED
+from babelmill.core.files import UserError
+from babelmill.config.layers import nearest, read_yaml
+from babelmill.commands.why import missing
 
 
 def one_line(function):
@@ -73,17 +76,17 @@ def settings(stage):
 
     @one_line
     def of(wildcards):
-        if stage in LANGUAGE_STAGES:
+        if stage in STAGES and STAGES[stage].of == "language":
             name = CONFIG.language(wildcards.language).code
-            if stage == "download" and not CONFIG.hub_source(name):
+            if not STAGES[stage].applies(CONFIG, name):
                 raise UserError(
-                    f"the text of {name} does not come from the Hub: there is nothing to download;"
+                    f"the text of {name} does not come from the Hub: there is nothing to {stage};"
                     f" its corpus is results/corpora/{name}/manifest.json"
                 )
         else:
             name = wildcards.model
         if name not in WRITTEN and workflow.is_main_process:
-            CONFIG.write_settings(name)
+            write_settings(CONFIG, name)
             WRITTEN.add(name)
         return str(SETTINGS / name / f"{stage}.json")
 
@@ -105,7 +108,8 @@ def made_with(wildcards):
     folder = Path("converted", wildcards.model)
     if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := missing(folder)):
         raise UserError(f"{lost}; delete the folder {folder}, and it is made again")
-    model = [settings(stage)(wildcards) for stage in MODEL_STAGES if stage not in ("convert", "publish")]
+    before = [stage for name, stage in TO_CONVERTED.items() if name != "convert"]
+    model = [settings(stage.name)(wildcards) for stage in before if stage.of == "model"]
     codes = CONFIG.languages_of(wildcards.model)
     return model + [settings("corpus")(SimpleNamespace(language=code)) for code in codes]
 
@@ -125,7 +129,7 @@ def languages(pattern):
 def download_of_language(wildcards):
     """The downloaded dataset of a language, if its text comes from the Hub."""
     code = CONFIG.language(wildcards.language).code
-    return f"results/downloads/{code}" if CONFIG.hub_source(code) else []
+    return f"results/downloads/{code}" if hub_source(CONFIG, code) else []
 
 
 @one_line
@@ -158,7 +162,7 @@ def meant(wildcards):
 
 def gpus(wildcards):
     """GPUs of a training job: a function of the model's preset, or what the user said."""
-    return CONFIG.model(wildcards.model).sections["resources"].gpus
+    return CONFIG.model(wildcards.model).resources.gpus
 
 
 def one_gpu(wildcards):

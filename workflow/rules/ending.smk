@@ -2,7 +2,7 @@
 
 import re
 
-from babelmill import ending
+from babelmill.commands import run_summary
 
 
 def asked_for():
@@ -14,8 +14,8 @@ def asked_for():
 
 
 onstart:
-    ending.cancel_leftovers()
+    run_summary.cancel_leftovers()
 
 
 onerror:
-    print(ending.summary(log, CONFIG, asked_for()), file=sys.stderr)
+    print(run_summary.summary(log, CONFIG, asked_for()), file=sys.stderr)

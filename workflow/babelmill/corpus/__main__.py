@@ -21,11 +21,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from babelmill import config, manifest, stage
+from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core.files import UserError, atomic_write
 from babelmill.corpus import builtin, readers
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests
@@ -33,8 +35,8 @@ from babelmill.corpus.formats import format_of
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.writer import Writer
-from babelmill.files import UserError, atomic_write, sha256
-from babelmill.globs import expand_glob
+from babelmill.settings import read_settings
+from babelmill.stages import CorpusSettings
 
 log = logging.getLogger("babelmill.corpus")
 QUIET = 10  # seconds between messages of progress
@@ -44,7 +46,7 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
     """The files that globs name, sorted, each once. UserError: a glob without a file, a file of no known format."""
     found: set[str] = set()
     for pattern in patterns:
-        files = expand_glob(pattern)
+        files = local_sources.expand_glob(pattern)
         if not files:
             hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
             raise UserError(f"corpus.{key}: {pattern}: no such file{hint}")
@@ -117,11 +119,12 @@ def inputs(corpus, download: Path | None) -> Inputs:
 
 def run(args: argparse.Namespace) -> None:
     """Build the corpus of a language."""
-    settings = config.read_settings(args.settings, "corpus")
+    settings = read_settings(args.settings, CorpusSettings)
     corpus = settings.corpus
     tally = Tally(corpus.on_error)
     sampler = corpus.budget and Sampler(Budget.parse(corpus.budget, settings.byte_premium))
     sources = inputs(corpus, next(iter(args.download), None))
+    identities = {path.as_posix(): local_sources.identity(path) for path in sources.local}
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
@@ -145,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
         if sampler and not tally.dropped["over_budget"]:
             log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     found = figures(tally, train, validation) | {
-        "sources": listing(sources.local),
+        "sources": listing(identities, args.out),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
     }
@@ -202,27 +205,34 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict:
     }
 
 
-def listing(paths: list[Path]) -> list[dict]:
-    """The local files that were read: path, bytes, modification time, sha256."""
-    statuses = [path.stat() for path in paths]
-    return [
-        {"path": path.as_posix(), "bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256(path)}
-        for path, status in zip(paths, statuses, strict=True)
-    ]
+def listing(identities: dict[str, list[int]], folder: Path) -> list[dict[str, Any]]:
+    """The local files that were read: path, bytes, sha256. A UserError names one that was changed meanwhile.
+
+    Args:
+        identities: {path: `local_sources.identity`} from before they were read.
+        folder: of the corpus, where their hashes are kept for the next run.
+    """
+    content = local_sources.hashes(sorted(identities), folder)
+    for path, before in identities.items():
+        if local_sources.identity(path) != before:
+            raise UserError(f"{path}: was changed while it was read; run the workflow again")
+    return [{"path": path, "bytes": identities[path][0], "sha256": digest} for path, digest in content.items()]
 
 
 def main() -> None:
     """Entry point."""
-    parser = stage.arguments(__doc__)
-    parser.add_argument("--out", required=True, type=stage.folder, help="output folder, results/corpora/{language}")
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/corpora/{language}"
+    )
     parser.add_argument(
         "--download",
-        type=stage.folder,
+        type=stage_entry.folder,
         nargs="*",
         default=[],
         help="the dataset, results/downloads/{language}, if it is one",
     )
-    sys.exit(stage.run(run, parser.parse_args()))
+    sys.exit(stage_entry.run(run, parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from pathlib import PurePath
 
-from babelmill.files import UserError
+from babelmill.core.files import UserError
 
 FORMATS = (".parquet", ".jsonl", ".csv", ".txt")  # where a dataset comes in several, the first is taken
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}

@@ -21,9 +21,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.core.files import UserError
 from babelmill.corpus.formats import format_of
 from babelmill.corpus.tally import Tally
-from babelmill.files import UserError
 
 METADATA = ("category", "license", "script", "data-source", "doc-id")
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("text", *METADATA)])

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal
 
-from babelmill.files import UserError
+from babelmill.core.files import UserError
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # warnings of one kind and file that reach the log

@@ -1,1 +1,1 @@
-"""The transformers classes that exported models are loaded with. The files are shipped inside every exported folder."""
+"""The network: a client of the Hugging Face Hub with patience, sources, revisions, credentials."""

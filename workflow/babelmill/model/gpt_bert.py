@@ -22,7 +22,7 @@ from .mixing import LayerMixing
 
 
 @dataclass(frozen=True)
-class GPTBertConfig:
+class GPTBertShape:
     """Shape of the model; the names are those of the published configuration files."""
 
     vocab_size: int
@@ -292,7 +292,7 @@ class GPTBert(nn.Module):
         activation_checkpointing: recompute each block's activations in the backward pass instead of keeping them.
     """
 
-    def __init__(self, config: GPTBertConfig, activation_checkpointing: bool = False):
+    def __init__(self, config: GPTBertShape, activation_checkpointing: bool = False):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config)

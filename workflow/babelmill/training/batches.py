@@ -10,33 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from babelmill.files import UserError, read_json
-from babelmill.shard_file import ShardFile
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import masking, randomness
 from babelmill.training.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
 
 SIGNED = {np.dtype("<u2"): np.int16, np.dtype("<u4"): np.int32}  # torch indexes signed integers only
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """What batches need to know of the tokenizer."""
-
-    size: int
-    bos: int
-    eos: int
-    pad: int
-    mask: int
-    special: tuple[int, ...]
-
-    @classmethod
-    def read(cls, path, size: int) -> "Vocabulary":
-        """From a tokenizer.json; `size` as the shards have it. A UserError if a special token is missing."""
-        added = {token["content"]: token["id"] for token in read_json(path)["added_tokens"] if token["special"]}
-        ids = [added.get(token) for token in ("<s>", "</s>", "<pad>", "<mask>")]
-        if None in ids:
-            raise UserError(f"{path}: <s>, </s>, <pad> and <mask> must be special tokens; one of them is missing")
-        return cls(size, *ids, tuple(sorted(added.values())))
 
 
 class TokenCounts:

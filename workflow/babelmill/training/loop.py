@@ -14,14 +14,16 @@ from collections import deque
 import numpy as np
 import torch
 
-from babelmill.files import UserError
-from babelmill.training.checkpoint import Checkpoints
-from babelmill.training.cost import flops
-from babelmill.training.lock import Lock
-from babelmill.training.metrics import Progress, Record, peak_flops, peak_memory, shown, summarize
+from babelmill.core.files import UserError
+from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.cost import flops
+from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
+from babelmill.runtime.record import Record
+from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.stopping import Stop
+from babelmill.training.metrics import summarize
 from babelmill.training.objectives import STATISTICS
 from babelmill.training.plan import Step
-from babelmill.training.stopping import Stop
 from babelmill.training.trainer import Pending, Trainer, group_counts
 
 log = logging.getLogger(__name__)

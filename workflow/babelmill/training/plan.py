@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from babelmill.files import UserError
+from babelmill.core.files import UserError
 from babelmill.training import randomness
 from babelmill.training.batches import Rows, TokenCounts
 from babelmill.training.objectives import Objective
@@ -91,7 +91,7 @@ def interleave(shares: np.ndarray) -> np.ndarray:
     return schedule
 
 
-class Mixture:
+class LanguageSchedule:
     """Which language each row of the run belongs to."""
 
     def __init__(self, shares: np.ndarray):
@@ -133,7 +133,7 @@ class Plan:
         self.counts = counts
         self.tokens = sum(count.tokens for count in counts)
         self.steps = steps_for(train, self.tokens)
-        self.mixture = Mixture(proportions([count.tokens for count in counts], weights))
+        self.mixture = LanguageSchedule(proportions([count.tokens for count in counts], weights))
         self._lengths, rows = rows_by_step(train, self.steps)
         self._first_rows = np.concatenate([[0], rows.cumsum()])
         self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])

@@ -13,16 +13,17 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from babelmill.files import UserError
-from babelmill.model.gpt_bert import GPTBert, GPTBertConfig, training_mask
+from babelmill.core.files import UserError
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.runtime.launch import LOST_PROCESS, Processes
+from babelmill.runtime.stopping import Stop
 from babelmill.training import objectives, randomness
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
-from babelmill.training.distributed import LOST_PROCESS, Gradients, Processes
+from babelmill.training.gradients import Gradients
 from babelmill.training.metrics import summarize
 from babelmill.training.optim import MovingAverage, Optimizers, clip
 from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, INITIALIZATION, VALIDATION
-from babelmill.training.stopping import Stop
 
 LEAVE_EVERY = 8  # validation micro-batches of each process
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
@@ -84,7 +85,7 @@ class Trainer:
     def __init__(
         self,
         settings,
-        config: GPTBertConfig,
+        config: GPTBertShape,
         plan: Plan,
         stream: TokenStream,
         validation: tuple[list[TokenCounts], TokenStream],

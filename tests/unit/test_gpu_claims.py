@@ -1,0 +1,68 @@
+"""GPUs are shared out between the jobs of a machine."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from babelmill.core.files import UserError
+from babelmill.runtime import gpu_claims
+
+CLAIM = """
+import os, sys
+from babelmill.runtime import gpu_claims
+from babelmill.core.files import UserError
+try:
+    gpu_claims.claim(int(sys.argv[1]))
+    print(os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+except UserError as error:
+    print("error:", error, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Start a job that claims GPUs; what it sees, and the process, which keeps them until it ends."""
+    running = []
+
+    def start(count, devices="0,1,2", **more):
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": devices, "TMPDIR": str(tmp_path)} | more
+        command = [sys.executable, "-c", CLAIM, str(count)]
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        return process.stdout.readline().strip(), process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def test_two_jobs_never_share_a_gpu(job):
+    assert job(1)[0] == "0"
+    assert job(2)[0] == "1,2"
+    assert "only 0 are free" in job(1)[0]
+
+
+def test_a_job_that_ends_or_is_killed_leaves_its_gpus(job):
+    seen, process = job(3)
+    assert seen == "0,1,2"
+    process.kill()
+    process.wait()
+    assert job(1)[0] == "0"
+
+
+def test_no_gpu_asked_for_is_none_seen(job):
+    assert job(0)[0] == ""
+
+
+def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_claims, "DRIVER", str(tmp_path))
+    with pytest.raises(UserError, match=r"2 GPUs are asked for, .* sees no GPU"):
+        gpu_claims.claim(2)
+
+
+def test_slurm_has_chosen_already(job):
+    assert job(1, SLURM_JOB_ID="7")[0] == "0,1,2"

@@ -1,0 +1,95 @@
+"""`babelmill COMMAND`: the one place for the arguments, the logging and the errors of all commands.
+
+Each command is a module of `commands/` with `add_arguments(parser)` and `run(args)`. Only the module of the command
+that was asked for is imported, so that none waits for the libraries of another.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from babelmill import __version__
+from babelmill.core.files import UserError
+from babelmill.core.stage_entry import configure_logging
+
+COMMANDS = {
+    "status": "how far each model is: stage, step, loss, speed, time left",
+    "why": "what would run for a model, and which value, file or code is the reason",
+    "plan": "what training will cost: steps, FLOPs, memory, GPU-hours",
+    "config": "every setting of a model, and the file it comes from",
+    "show": "what a converted model is, how good it is, and what it says",
+    "clean": "list the checkpoints that no setting uses; --remove deletes them",
+    "lock": "pin the texts and tokenizers of the Hub, for the same bytes elsewhere",
+    "unlock": "remove the lock that a killed Snakemake left",
+    "accept": "say that edited code gives the same results as before, or new ones",
+    "convert-training": "a Hugging Face folder from what training left, without the workflow",
+    "convert-gpt-bert": "a Hugging Face folder from a checkpoint of the published GPT-BERT code",
+}
+PACKAGE = Path(__file__).resolve().parent
+
+
+def command_module(command: str) -> ModuleType:
+    """Import the module of a command."""
+    return importlib.import_module(f"babelmill.commands.{command.replace('-', '_')}")
+
+
+def parser_for(commands: list[str]) -> argparse.ArgumentParser:
+    """Return the parser; it knows the arguments of `commands`, and of the others the name and a line of help."""
+    parser = argparse.ArgumentParser(
+        prog="babelmill",
+        description="From raw text to published language models. The workflow itself runs with"
+        " `snakemake --profile profiles/local converted/eng`; these commands look at it and look after it.",
+        epilog="`babelmill COMMAND --help` says more. Run them where you run Snakemake.",
+    )
+    parser.add_argument("--version", action="version", version=f"babelmill {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, line in COMMANDS.items():
+        if name not in commands:
+            subparsers.add_parser(name, help=line, add_help=False)
+            continue
+        module = command_module(name)
+        formatter = argparse.RawDescriptionHelpFormatter
+        subparser = subparsers.add_parser(name, help=line, description=module.__doc__, formatter_class=formatter)
+        module.add_arguments(subparser)
+    return parser
+
+
+def complete_in_the_shell() -> None:
+    """Answer the shell's question how a command line goes on, if that is what this process was started for."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser_for(list(COMMANDS)))
+
+
+def refuse_another_checkout() -> None:
+    """Raise a UserError if the working folder is a checkout with a package of its own."""
+    here = Path("workflow/babelmill")
+    if (here / "__init__.py").is_file() and not here.samefile(PACKAGE):
+        raise UserError(
+            f"this is the babelmill of {PACKAGE.parents[1]}, and this folder has its own: call"
+            " .venv/bin/babelmill here (`make setup` installs it)"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code: 1 after an error, which is one line if the user can fix it."""
+    complete_in_the_shell()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    args = parser_for(arguments[:1]).parse_args(arguments)
+    configure_logging(None)
+    try:
+        refuse_another_checkout()
+        code = command_module(args.command).run(args) or 0
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `babelmill status | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1

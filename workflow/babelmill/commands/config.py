@@ -1,0 +1,36 @@
+"""`babelmill config eng`: the resolved configuration of models, with the layer that each value came from."""
+
+import argparse
+
+from babelmill.config import loading
+from babelmill.config.resolve import Configuration
+
+
+def describe(configuration: Configuration, name: str) -> str:
+    """Every value that applies to a model, and the layer it came from."""
+    resolved = configuration.model(name)
+    lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
+    parts = [("", resolved)]
+    if len(resolved.languages) > 1:
+        parts += [(f"{code}: ", configuration.corpus(code)) for code in resolved.languages]
+    else:
+        parts.insert(0, ("", configuration.corpus(resolved.languages[0])))
+    for prefix, part in parts:
+        for section, values in part.sections.items():
+            for key, value in values.model_dump().items():
+                dotted = f"{section}.{key}"
+                lines.append(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}")
+    return "\n".join(lines)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
+    loading.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the resolved configuration of models, with the layer that each value came from."""
+    configuration = loading.from_arguments(args)
+    for name in args.models or configuration.targets():
+        print(describe(configuration, name))

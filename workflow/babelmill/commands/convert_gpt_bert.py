@@ -1,0 +1,37 @@
+"""Make a Hugging Face folder of a checkpoint of the published GPT-BERT implementation.
+
+    babelmill convert-gpt-bert model.bin --config base.json --tokenizer tokenizer.json --out FOLDER
+
+The folder is built and proven as in the workflow. Its card says what the files say; nothing is measured.
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("weights", type=Path, help="model.bin, or model_state_dict.bin, which has the average too")
+    parser.add_argument("--ema", type=Path, help="model_ema.bin, the average of the weights (optional)")
+    parser.add_argument(
+        "--config", required=True, type=Path, help="the JSON file with the model's shape that was trained with"
+    )
+    parser.add_argument("--tokenizer", required=True, type=Path, help="its tokenizer.json")
+    parser.add_argument(
+        "--masked-target",
+        choices=["next", "same"],
+        default="next",
+        help="what masked positions predicted: the next token (GPT-BERT), or the same one (BabyBabelLM's code)",
+    )
+    parser.add_argument("--out", required=True, type=Path, help="the folder to make; it must not exist")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Convert."""
+    from babelmill.release import manual_conversion  # and with it PyTorch
+
+    with manual_conversion.scratch_beside(args.out) as scratch:
+        tokenizer = manual_conversion.tokenizer_path(args.tokenizer)
+        same = args.masked_target == "same"
+        found = manual_conversion.from_gpt_bert(args.weights, args.ema, args.config, tokenizer, same, scratch)
+        manual_conversion.convert(found, args.weights, scratch, args.out)

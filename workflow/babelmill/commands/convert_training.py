@@ -1,0 +1,29 @@
+"""Make a Hugging Face folder of what training left, without the workflow, wherever the files were copied to.
+
+    babelmill convert-training results/models/eng --tokenizer results/tokenizers/eng --out FOLDER
+
+The folder is built and proven as in the workflow. Its card says what the files say; nothing is measured.
+"""
+
+import argparse
+from pathlib import Path
+
+from babelmill.core.stage_entry import folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "source", type=folder, help="a folder like results/models/eng, or a step-*.safetensors of a run"
+    )
+    parser.add_argument("--tokenizer", required=True, type=Path, help="its tokenizer.json, or the folder of it")
+    parser.add_argument("--out", required=True, type=Path, help="the folder to make; it must not exist")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Convert."""
+    from babelmill.release import manual_conversion  # and with it PyTorch
+
+    with manual_conversion.scratch_beside(args.out) as scratch:
+        found = manual_conversion.from_training(args.source, manual_conversion.tokenizer_path(args.tokenizer))
+        manual_conversion.convert(found, args.source, scratch, args.out)

@@ -1,0 +1,56 @@
+"""`babelmill lock`: pin texts and tokenizers on the Hub, so that another person gets the same bytes.
+
+    babelmill lock                  # the languages of the configuration's targets
+    babelmill lock eng tier1        # those of these models and batches
+    babelmill lock --update eng     # move on to what the branches are at now
+
+writes `config/lock.yaml`, which belongs into version control beside `config/config.yaml`. What was downloaded before
+is pinned to what was downloaded, so that locking repeats no run. Other entries stay.
+"""
+
+import argparse
+
+from babelmill.config import loading
+from babelmill.config.resolve import Configuration
+from babelmill.config.sources import hub_source, hub_tokenizer
+from babelmill.core.files import UserError
+from babelmill.hub import revisions
+from babelmill.hub.sources import DATASET, TOKENIZER, resolve
+
+
+def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict]:
+    """Pin the texts and tokenizers of models; returns their entries. `update` resolves branches anew."""
+    codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
+    wanted = [(DATASET, code, hub_source(configuration, code)) for code in codes]
+    tokenizers = (hub_tokenizer(configuration, model) for model in models)
+    wanted += [
+        (TOKENIZER, revisions.tokenizer_key(source["repository"], source["revision"]), source)
+        for source in tokenizers
+        if source
+    ]
+    entries = {}
+    for use, key, source in wanted:
+        if source is None:
+            continue
+        asked = source["repository"], source["revision"]
+        known = None if update else revisions.in_lock(key, *asked) or revisions.recorded(key, *asked)
+        entries[key] = source | {"commit": known or resolve(use, *asked)}
+    if not entries:
+        raise UserError(f"no text of {', '.join(codes)} comes from the Hub, and no tokenizer: there is nothing to lock")
+    revisions.write_lock(entries)
+    return entries
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("models", nargs="*", help="models and batches (default: the configuration's targets)")
+    parser.add_argument("--update", action="store_true", help="resolve branches anew, even if they were before")
+    loading.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Pin texts and tokenizers of the Hub in `config/lock.yaml`."""
+    configuration = loading.from_arguments(args)
+    models = configuration.models_of(args.models or ["all"])
+    for key, entry in lock(configuration, models, args.update).items():
+        print(f"{key}: {entry['repository']} at {entry['commit']}")

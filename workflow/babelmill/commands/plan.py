@@ -1,0 +1,323 @@
+"""`babelmill plan tier1`: what training will cost, before anything is asked of a cluster.
+
+Steps come from the same arithmetic as in training, on the tokens of the shards where they exist. Before that, tokens
+are estimated from the corpus or what is known of it, and the table says so. Hours are floating-point operations over
+what the GPUs do: their peak times the utilisation (MFU) that finished or running trainings of the same shape
+measured, or an assumed one. A step takes as long as the GPU with the most micro-batches, so GPUs that would stand
+idle show up as hours. Nothing here imports torch.
+"""
+
+import argparse
+import csv
+import functools
+import json
+import statistics
+import sys
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from babelmill.commands.status import tail
+from babelmill.config import loading
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+from babelmill.core.local_sources import expand_glob
+from babelmill.corpus.sampling import WORD, Budget
+from babelmill.runtime.cost import flops, parameters, peak_of
+from babelmill.training.schedule import rows_by_step, steps_for
+
+TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
+BYTES_PER_TOKEN = 4.2  # of English, vocabularies of 8,192 to 32,768; other languages: times the byte premium
+BUILTIN_BYTES = 2.26e6  # of Python 3.11
+PACKED = 3  # how much text a byte of a compressed file or of Parquet holds
+ASSUMED_GPU = "H100"
+GIB = 2**30
+
+
+@dataclass
+class Cost:
+    """What the training of a model takes.
+
+    Attributes:
+        tokens: of the training text; source: what they were counted on, `shards`, or estimated from.
+        epochs: passes over them.
+        flops: of all steps.
+        gpus: that the job asks for; busy: share of them that has work, over the run.
+        memory_gib: of a GPU; measured: whether this and the utilisation come from a training of this shape.
+        mfu: share of the GPUs' peak.
+        hours, gpu_hours: of the training job; None without GPUs.
+    """
+
+    model: str
+    parameters: int
+    tokens: int
+    source: str
+    epochs: float
+    steps: int
+    flops: float
+    gpus: int
+    busy: float
+    memory_gib: float
+    mfu: float
+    measured: bool
+    hours: float | None
+    gpu_hours: float | None
+
+
+# Tokens.
+
+
+def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
+    """Bytes of a language's text, and what they are estimated from."""
+    language, corpus = configuration.language(code), configuration.corpus(code).corpus
+    built = Path("results/corpora", code, "manifest.json")
+    if built.is_file():
+        return read_json(built)["figures"]["bytes"]["train"], "corpus"
+    size, source = TIER_WORDS[language.tier] * WORD * language.byte_premium, f"tier {language.tier}"
+    paths = [path for pattern in corpus.files for path in expand_glob(pattern)]
+    if paths:
+        plain = (".txt", ".jsonl", ".csv")
+        size = sum(Path(path).stat().st_size * (1 if path.endswith(plain) else PACKED) for path in paths)
+        source = "files"
+    elif corpus.builtin:
+        size, source = BUILTIN_BYTES, "files"
+    if corpus.budget:
+        budget = Budget.parse(corpus.budget, language.byte_premium)
+        elsewhere = source.startswith("tier") and corpus.hub != configuration.defaults["corpus"]["hub"]
+        if budget.unit == "bytes" and (budget.limit < size or elsewhere):  # a tier tells the size of its own text alone
+            return budget.limit, "budget"
+    return size, source
+
+
+def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]:
+    """Tokens of a model's training text, and what they are counted on or estimated from."""
+    total, sources = 0.0, []
+    for code in configuration.languages_of(model):
+        shards = Path("results/shards", model, code, "manifest.json")
+        if shards.is_file():
+            total += read_json(shards)["figures"]["tokens"]["train"]
+            sources.append("shards")
+        else:
+            size, source = text_bytes(configuration, code)
+            total += size / (BYTES_PER_TOKEN * configuration.language(code).byte_premium)
+            sources.append(source)
+    return int(total), "+".join(sorted(set(sources)))
+
+
+# The machine.
+
+
+@functools.cache
+def profile_resources(profile: str | None) -> dict:
+    """What a profile says of training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), and `limit`, the GPUs there are."""
+    if profile is None:
+        return {}
+    values = loading.read_profile(profile)
+    for key in ("default-resources", "set-resources", "resources"):
+        if not isinstance(values.get(key) or {}, dict):
+            raise UserError(f"{profile}: {key} is expected to be a mapping of names to values")
+    resources = {**(values.get("default-resources") or {}), **((values.get("set-resources") or {}).get("train") or {})}
+    return {**resources, "limit": (values.get("resources") or {}).get("gpu")}
+
+
+def gpus_of(configuration: Configuration, model: str, resources: dict) -> int:
+    """GPUs of the training job of a model, on all its nodes."""
+    gres = str(resources.get("gres", "")).split(":")
+    if gres[0] == "gpu":
+        return int(resources.get("nodes", 1)) * int(gres[-1])
+    gpus = resources.get("gpu", configuration.model(model).resources.gpus)
+    return min(int(gpus), resources["limit"] if resources.get("limit") is not None else int(gpus))
+
+
+@functools.cache
+def measured() -> dict[tuple, tuple[float, float]]:
+    """Median utilisation and peak memory in MiB that trainings in this folder measured, by shape of the model."""
+    found: dict[tuple, list[tuple[float, float]]] = {}
+    for identity in Path("results/checkpoints").glob("*/*/identity.json"):
+        settings = read_json(identity)["settings"]
+        for line in tail(identity.parent / "metrics.jsonl")[1:]:
+            entry = json.loads(line) if line.endswith("}") else {}
+            if entry.get("mfu"):
+                found.setdefault(shape(settings["model"], settings["train"]), []).append(
+                    (entry["mfu"], entry["memory"])
+                )
+    return {
+        key: (statistics.median(mfu for mfu, _ in values), max(memory for _, memory in values))
+        for key, values in found.items()
+    }
+
+
+def shape(model: dict, train: dict) -> tuple:
+    """What utilisation and memory depend on."""
+    keys = ("micro_batch_tokens", "precision", "activation_checkpointing")
+    return tuple(sorted(model.items())), *(train[key] for key in keys)
+
+
+def assumed_mfu(hidden_size: int) -> float:
+    """Utilisation before anything is measured: narrow models are bound by memory, not by arithmetic."""
+    return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03
+
+
+SCORES = 2**26  # that exist at once (objectives.CHUNK)
+
+
+def assumed_memory(model, train, vocab_size: int, count: int) -> float:
+    """Bytes of a GPU's memory, roughly: weights, gradients, average and two moments in fp32, and what is kept for the
+    backward pass, in bf16 but for layer norms (34 H + 14 I + 4 heads T bytes a token and layer) and logits in fp32."""
+    size, inner, length = model.hidden_size, model.intermediate_size, max(train.sequence_lengths)
+    layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
+    kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
+    body = train.micro_batch_tokens * model.num_hidden_layers * kept
+    scores = vocab_size * train.micro_batch_tokens * target_share(train, train.mask_rate_start)
+    logits = 12 * min(SCORES, scores) + 4 * vocab_size * size  # and the gradient of the output layer
+    return 22 * count + (body + logits) * (1 if train.precision == "bf16" else 2)
+
+
+# Costs.
+
+
+def target_share(train, mask_rate):
+    """Targets a position, at a mask rate."""
+    if train.objective == "causal":
+        return 1.0 + 0 * mask_rate
+    if train.objective == "masked":
+        return mask_rate
+    numerator, denominator = map(int, train.hybrid_ratio.split("/"))
+    return numerator / denominator * mask_rate + 1 - numerator / denominator
+
+
+def cost_of(configuration: Configuration, model: str, resources: dict, gpu: str, mfu: float | None) -> Cost:
+    """What a model costs. `gpu`: its name; `mfu`: the user's own assumption."""
+    sections = configuration.model(model).sections
+    shape_of, train, vocab_size = sections["model"], sections["train"], sections["tokenizer"].vocab_size
+    tokens, source = training_tokens(configuration, model)
+    steps = steps_for(train, tokens)
+    lengths, rows = rows_by_step(train, steps)
+    mask_rates = train.mask_rate_start + (train.mask_rate_end - train.mask_rate_start) * np.arange(steps) / steps
+    positions = lengths * rows
+    share = target_share(train, mask_rates)
+    work = np.array([flops(shape_of, vocab_size, length, 1.0, 0.0) for length in train.sequence_lengths])
+    of_step = positions * work[np.searchsorted(train.sequence_lengths, lengths)] + flops(
+        shape_of, vocab_size, 0, 0.0, positions * share
+    )
+    gpus = gpus_of(configuration, model, resources)
+    per_gpu = np.maximum(1, train.micro_batch_tokens // lengths)
+    micro_batches = rows / per_gpu
+    # The GPU with the most micro-batches decides; of the last round, its full micro-batches.
+    longest = np.minimum(np.ceil(np.ceil(micro_batches) / max(1, gpus)), micro_batches)
+    busy = float((micro_batches / max(1, gpus)).sum() / longest.sum())
+    count = parameters(shape_of, vocab_size)
+    known = measured().get(shape(shape_of.model_dump(), train.model_dump()))
+    rate = mfu or (known[0] if known else assumed_mfu(shape_of.hidden_size))
+    memory = known[1] / 1024 if known else assumed_memory(shape_of, train, vocab_size, count) / GIB
+    hours = None
+    if gpus:
+        hours = float((of_step * longest / micro_batches).sum()) / (peak_of(gpu) * rate) / 3600
+    return Cost(
+        model=model,
+        parameters=count,
+        tokens=tokens,
+        source=source,
+        epochs=float(positions.sum()) / tokens,
+        steps=steps,
+        flops=float(of_step.sum()),
+        gpus=gpus,
+        busy=busy,
+        memory_gib=memory,
+        mfu=rate,
+        measured=known is not None and mfu is None,
+        hours=hours,
+        gpu_hours=None if hours is None else hours * gpus,
+    )
+
+
+def short(number: float) -> str:
+    """12345678 as 12.3 M."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:.0f}"
+
+
+def hours_text(hours: float | None) -> str:
+    """Two digits at least."""
+    return "" if hours is None else f"{hours:,.1f}" if hours >= 1 else f"{hours:.1g}"
+
+
+def table(costs: list[Cost], gpu: str) -> str:
+    """One line a model under a heading, the total, and what is estimated."""
+    heading = ("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB/GPU", "MFU")
+    rows = [(*heading, "hours", "GPU-hours")]
+    for cost in costs:
+        rows.append(
+            (
+                cost.model,
+                short(cost.parameters),
+                short(cost.tokens),
+                cost.source,
+                f"{cost.epochs:.1f}",
+                f"{cost.steps:,}",
+                f"{cost.flops:.1e}",
+                f"{cost.gpus}",
+                f"{cost.busy:.0%}" if cost.gpus else "",
+                f"{cost.memory_gib:.0f}",
+                f"{cost.mfu:.0%}{'' if cost.measured else ' ?'}" if cost.gpus else "",
+                hours_text(cost.hours),
+                hours_text(cost.gpu_hours),
+            )
+        )
+    total = [""] * len(rows[0])
+    total[0] = f"{len(costs)} models"
+    total[2] = short(sum(cost.tokens for cost in costs))
+    total[6] = f"{sum(cost.flops for cost in costs):.1e}"
+    total[12] = hours_text(sum(cost.gpu_hours or 0 for cost in costs))
+    rows.append(tuple(total))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(c.ljust(w) if i in (0, 3) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    notes = [
+        f"GPU: {gpu} (--gpu names another), {peak_of(gpu) / 1e12:,.0f} TFLOP/s in bf16. Training alone, no validation."
+    ]
+    if any(cost.source != "shards" for cost in costs):
+        notes.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
+    if any(not cost.measured for cost in costs):
+        notes.append(
+            "MFU with a ? is assumed (--mfu sets it) and GiB/GPU a rough formula, until a training measures both."
+        )
+    if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
+        notes.append(
+            "busy: GPUs wait for each other where micro-batches are few: lower train.micro_batch_tokens, or GPUs."
+        )
+    return "\n".join([line.rstrip() for line in lines] + notes)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("names", nargs="*", help="models and batches (default: the configuration's targets)")
+    loading.add_arguments(parser)
+    parser.add_argument("--gpu", help=f"the GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
+    parser.add_argument("--mfu", type=float, help="share of the GPU's peak that is reached, such as 0.3")
+    parser.add_argument("--tsv", action="store_true", help="tab-separated values, numbers unrounded")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, GPU-hours."""
+    configuration = loading.from_arguments(args)
+    resources = profile_resources(args.profile)
+    gpu = args.gpu or resources.get("gpu_model") or ASSUMED_GPU
+    if peak_of(gpu) is None:
+        origin = "--gpu" if args.gpu else f"gpu_model in {args.profile}:"
+        raise UserError(f"{origin} {gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
+    if args.mfu is not None and not 0 < args.mfu <= 1:
+        raise UserError(f"--mfu {args.mfu}: a share of the peak above 0 and up to 1 is expected")
+    models = configuration.models_of(args.names or ["all"])
+    costs = [cost_of(configuration, model, resources, gpu, args.mfu) for model in models]
+    if args.tsv:
+        writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
+        writer.writerow(field.name for field in fields(Cost))
+        writer.writerows(astuple(cost) for cost in costs)
+    else:
+        print(table(costs, gpu))

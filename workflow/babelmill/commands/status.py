@@ -1,0 +1,250 @@
+"""`babelmill status tier1`: how far each model is, one line a model, from the files alone.
+
+It asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, while the workflow runs and after
+it has ended. A stage's manifest says that it is done (and `why` that it is still what the settings ask for), its log
+what went wrong, Snakemake's marker of unfinished outputs that a job is under way and which one, and the folder of the
+training run, with its lock and its metrics, how far training is.
+"""
+
+import argparse
+import base64
+import json
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from babelmill.commands import why
+from babelmill.config import loading
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError
+from babelmill.runtime.run_lock import DEAD_AFTER
+from babelmill.stages import STAGES, TO_CONVERTED
+
+CHECKPOINTS = Path("results/checkpoints")
+SNAKEMAKE = Path(".snakemake")
+STATES = ("failed", "running", "queued", "stopped", "waiting", "outdated")  # of several jobs, the first is shown
+TAIL = 2**16  # bytes read from the end of a file; a line of metrics has less than 2,000
+
+
+@dataclass
+class Status:
+    """How far a model is; None is unknown or does not apply.
+
+    Attributes:
+        stage: the stage it is at, with how many of its languages are through where there are several.
+        state: converted, or one of STATES: stopped is a job that ended without a word, waiting one that has not been
+            tried, outdated one whose result stands though settings or files have changed.
+        step, steps: optimizer steps done, of the run.
+        loss: of the last logged training step.
+        left: seconds of training that remain, at the present speed.
+        attempt: of the training job, counted from 1.
+        job: number of the SLURM job, and its machine where that is known.
+        note: what a failed job said last, why a stage is outdated.
+        log: where to read more.
+    """
+
+    model: str
+    stage: str = ""
+    state: str = "waiting"
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    left: float | None = None
+    attempt: int | None = None
+    job: str | None = None
+    note: str = ""
+    log: Path | None = None
+
+
+def tail(path: Path) -> list[str]:
+    """The last whole lines of a file; none if there is no file."""
+    try:
+        with open(path, "rb") as file:
+            start = max(0, path.stat().st_size - TAIL)
+            file.seek(start)
+            return file.read().decode("utf-8", errors="replace").splitlines()[start > 0 :]
+    except OSError:
+        return []
+
+
+def submitted(folder: Path) -> tuple[str, float] | None:
+    """The SLURM job that Snakemake has under way for a stage's folder ("" without SLURM) and when it was submitted, in
+    seconds since the epoch; None if there is none.
+
+    Snakemake marks outputs whose job has not ended, by a file named after the output. The marks of a job that was
+    interrupted stay; the lock of the folder, which a run holds, does not.
+    """
+    if not any((SNAKEMAKE / "locks").glob("*")):
+        return None
+    for output in (folder, folder / "manifest.json"):
+        name = base64.urlsafe_b64encode(output.as_posix().encode()).decode()
+        marker = SNAKEMAKE / "incomplete" / name
+        if marker.is_file():
+            try:
+                job = str(json.loads(marker.read_text())["external_jobid"] or "")
+            except (ValueError, KeyError):
+                job = ""
+            return job, marker.stat().st_mtime
+    return None
+
+
+def find_log(stage: str, model: str, language: str) -> Path | None:
+    """The log of a stage's last job: its own or, if it did not come to write one, SLURM's; None if there is none."""
+    name = {"corpus": language, "shards": f"{model}/{language}"}.get(stage, model)
+    log = Path("logs", stage, f"{name}.log")
+    if log.is_file():
+        return log
+    slurm = (SNAKEMAKE / "slurm_logs" / f"rule_{stage}" / name.replace("/", "_")).glob("*.log")
+    return max(slurm, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def last_words(log: Path) -> tuple[bool, str]:
+    """Whether a log tells of an error, and its last line without the time."""
+    lines = [line for line in tail(log) if line.strip()]
+    failed = [line for line in lines if "error: " in line]
+    if not failed:
+        return False, lines[-1] if lines else ""
+    line = lines[-1] if "error: unexpected" in failed[-1] else failed[-1].partition("error: ")[2]
+    return True, line.strip()
+
+
+def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
+    """State, job, note and log of a stage that is not done."""
+    status = Status(model, state="waiting", log=find_log(stage, model, language))
+    under_way = submitted(folder)
+    if under_way is not None:
+        # An older log is of an earlier job. A job of SLURM's that trains may be back in the queue: while it runs, it
+        # holds a lock.
+        job, since = under_way
+        log = status.log if status.log is not None and status.log.parts[0] == "logs" else None
+        begun = log is not None and log.stat().st_mtime >= since and (stage != "train" or not job)
+        status.state, status.job = "running" if begun else "queued", job or None
+    elif (folder / "manifest.json").is_file():
+        status.state = "outdated"
+    elif status.log is not None:
+        failed, status.note = last_words(status.log)
+        status.state = "failed" if failed else "stopped"
+    return status
+
+
+def add_training(status: Status, running: bool) -> None:
+    """Fill in how far the newest training run of the model is. `running`: training is the stage it is at."""
+    notes = (CHECKPOINTS / status.model).glob("*/attempt.json")
+    note = max(notes, key=lambda path: path.stat().st_mtime, default=None)
+    if note is None:
+        return
+    attempt = json.loads(note.read_text())
+    status.attempt, status.steps = attempt["attempt"], attempt["steps"]
+    lines = [json.loads(line) for line in tail(note.parent / "metrics.jsonl") if line.endswith("}")]
+    trained = [line for line in lines if line["kind"] == "train"]
+    saved = [int(path.stem.removeprefix("step-")) for path in note.parent.glob("step-*.safetensors")]
+    status.step = max([attempt["began_after_step"], *saved, *(line["step"] for line in trained[-1:])])
+    if trained:
+        status.loss, status.tokens_per_second = trained[-1]["loss"], trained[-1]["tokens_per_second"]
+    lock = note.parent / "lock.json"
+    if not running or not lock.is_file():
+        return
+    owner = json.loads(lock.read_text())
+    if time.time() - lock.stat().st_mtime < DEAD_AFTER:
+        status.state = "running"
+        status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
+        if trained:
+            status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
+
+
+def status_of_stage(stage: str, model: str, languages: tuple[str, ...], reasons: dict[str, list[str]]) -> Status:
+    """State of a stage that is not done; `reasons` as from `why`, by language where the stage has several jobs."""
+    jobs = []
+    for language, because in reasons.items():
+        job = state_of_job(stage, model, language, STAGES[stage].path(model, language))
+        if job.state == "outdated":
+            job.note = because[0]
+        jobs.append(job)
+    status = min(jobs, key=lambda job: STATES.index(job.state))
+    status.stage = f"{stage} {len(languages) - len(jobs)}/{len(languages)}" if len(languages) > 1 else stage
+    return status
+
+
+def status_of(configuration: Configuration, model: str) -> Status:
+    """How far a model is: at the stage that has a job under way or, if none has, at the first that is not done."""
+    try:
+        explained = why.explain(configuration, model)
+        languages = configuration.languages_of(model)
+    except UserError as error:
+        return Status(model, state="failed", note=str(error))
+    statuses = {}
+    for stage in TO_CONVERTED:
+        reasons = {job.language: job.reasons for job in explained if job.stage.name == stage and job.reasons}
+        mine = languages if STAGES[stage].by_language else ("",)
+        if reasons:
+            statuses[stage] = status_of_stage(stage, model, mine, reasons)
+    under_way = [stage for stage, status in statuses.items() if status.state in ("running", "queued")]
+    stage = next(iter([*under_way, *statuses]), None)
+    status = statuses[stage] if stage else Status(model, "convert", "converted")
+    if stage not in ("corpus", "tokenizer", "shards"):
+        add_training(status, running=stage == "train")
+    return status
+
+
+def begun(configuration: Configuration) -> list[str]:
+    """The targets, and all models that have a tokenizer or tried to get one."""
+    found = {path.name for path in Path("results/tokenizers").glob("*")}
+    found |= {path.stem for path in Path("logs/tokenizer").glob("*.log")}
+    targets = configuration.targets()
+    return targets + sorted(model for model in found - set(targets) if configuration.is_model(model))
+
+
+def clock(seconds: float) -> str:
+    """12345 as 3:25:45."""
+    seconds = int(seconds)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def table(statuses: list[Status], width: int) -> str:
+    """One line a model under a heading, cut at `width` characters, and the sums."""
+    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "")]
+    for s in statuses:
+        rows.append(
+            (
+                s.model,
+                s.stage,
+                s.state,
+                "" if s.steps is None else f"{s.step:,}/{s.steps:,}",
+                "" if s.loss is None else f"{s.loss:.3f}",
+                "" if s.tokens_per_second is None else f"{s.tokens_per_second:,.0f}",
+                "" if s.left is None else clock(s.left),
+                "" if s.attempt is None else str(s.attempt),
+                s.job or "",
+                s.note,
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    right = {3, 4, 5, 6, 7}
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(size) if i in right else cell.ljust(size)
+            for i, (cell, size) in enumerate(zip(row, widths, strict=False))
+        ]
+        lines.append("  ".join([*cells, row[-1]]).rstrip()[:width])
+    counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
+    lines.append(f"{len(statuses)} models: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    lines += [f"{s.model}: {s.log}" for s in statuses if s.state in ("failed", "stopped") and s.log]
+    return "\n".join(lines)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("names", nargs="*", help="models and batches (default: the targets and all that have begun)")
+    loading.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print how far models are: stage, step, loss, speed, time left, attempt and SLURM job."""
+    configuration = loading.from_arguments(args)
+    names = configuration.models_of(args.names) if args.names else begun(configuration)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    print(table([status_of(configuration, model) for model in names], width))

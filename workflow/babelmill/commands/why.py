@@ -1,0 +1,202 @@
+"""Say what would run for a model, stage by stage, and why, in a person's words.
+
+It compares the manifests that stand in the results with the settings, code and files of now, so it needs nothing that
+Snakemake remembers. `snakemake -n` decides by the same files; this says which value in them is the reason.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from babelmill.config import loading
+from babelmill.config.layers import flatten
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.sources import CORPORA, SETTINGS
+from babelmill.core import manifest
+from babelmill.core.code_versions import quoted_results
+from babelmill.core.files import canonical_json, sha256
+from babelmill.core.local_sources import expand_glob, hashes
+from babelmill.settings import settings_of
+from babelmill.stages import TO_CONVERTED, Stage
+
+OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """A stage of one model, or of one of its languages.
+
+    Attributes:
+        stage: its entry in the table.
+        name: the language or model that its settings are of.
+        language: if the stage has a job for each language, else "".
+        folder: of its results.
+        reasons: why it runs; empty if it does not.
+        reads, readers: the jobs whose results it reads, and those that read its results.
+        runs: whether it runs.
+    """
+
+    stage: Stage
+    name: str
+    language: str
+    folder: Path
+    reasons: list[str]
+    reads: list["Job"] = dataclasses.field(default_factory=list)
+    readers: list["Job"] = dataclasses.field(default_factory=list)
+    runs: bool = False
+
+    def start(self) -> None:
+        """Note that the job runs, and with it all that reads its results, and what is missing of what it reads."""
+        if self.runs:
+            return
+        self.runs = True
+        for reader in self.readers:
+            reader.start()
+        for source in self.reads:
+            if missing(source.folder):
+                source.start()
+
+    def explain(self) -> None:
+        """Give a job that runs a reason if it has none of its own."""
+        if not self.runs or self.reasons:
+            return
+        absent = missing(self.folder)
+        because = list(dict.fromkeys(source.stage.name for source in self.reads if source.runs))
+        self.reasons = [absent or f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
+
+
+def missing(folder: Path) -> str | None:
+    """Say which result file of a stage is missing; None if all are there."""
+    if not (folder / manifest.NAME).is_file():
+        return "has not run yet"
+    absent = (folder / name for name in manifest.read(folder)["files"] if not (folder / name).is_file())
+    path = next(absent, None)
+    return f"{path} is missing" if path else None
+
+
+def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Name the settings that differ, as `tokenizer.vocab_size 8192 -> 4096`.
+
+    A key that a settings file leaves out, since it cannot matter or stands at its neutral value, is `unset`.
+    """
+    before, now = (flatten({k: v for k, v in part.items() if k not in OWN_WORDS}) for part in (before, now))
+    keys = sorted(key for key in before | now if before.get(key) != now.get(key))
+    return [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
+
+
+def changed_code(stage: Stage, recorded: dict[str, Any], now: str) -> list[str]:
+    """Name the modules that were edited, or quote what the CHANGELOG says of a new version."""
+    before = recorded["settings"].get("code", "")
+    if before == now:
+        return []
+    if results := quoted_results(now, ROOT / "CHANGELOG.md"):
+        return [f"{now} in place of {before}: {results}"]
+    known = recorded.get("code") or {}
+    edited = [part for part in sorted(known | stage.modules) if known.get(part) != stage.modules.get(part)]
+    where = f" in {', '.join(edited)}" if known and edited else ""
+    return [f"source code of babelmill.{stage.name} changed{where}"]
+
+
+def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
+    """Name the local files that differ from those that a manifest lists."""
+    if recorded["settings"].get("sources") == now.get("sources"):
+        return []
+    if now["stage"] != "corpus":
+        return [f"{path} replaced" for path in now["sources"]]
+    listed = {entry["path"]: entry["sha256"] for entry in recorded["figures"].get("sources", [])}
+    present = hashes(sorted({path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}), folder)
+    found = []
+    for path in sorted(listed.keys() | present.keys()):
+        if path not in present:
+            found.append(f"corpus file {path} removed")
+        elif path not in listed:
+            found.append(f"corpus file {path} added")
+        elif present[path] != listed[path]:
+            found.append(f"corpus file {path} replaced")
+    return found or ["source files changed"]
+
+
+def own_reasons(configuration: Configuration, stage: Stage, name: str, folder: Path) -> list[str]:
+    """Say how a stage that has run differs from now: its settings, its code, its files, what it was made from."""
+    if not (folder / manifest.NAME).is_file():
+        return []
+    recorded = manifest.read(folder)
+    now = settings_of(configuration, name, stage.name)
+    found = changed_values(recorded["settings"], now)
+    found += changed_code(stage, recorded, now["code"])
+    found += changed_sources(recorded, now, CORPORA / name)
+    for file, entry in recorded["files"].items():
+        path = folder / file
+        if path.is_file() and path.stat().st_size != entry["bytes"]:
+            found.append(f"{path} was changed by something else")
+    for source, digest in recorded["upstream"].items():
+        path = Path(source, manifest.NAME)
+        if path.is_file() and sha256(path) != digest:
+            found.append(f"{source} is not the one it was made from")
+    return found
+
+
+def made_with_others(configuration: Configuration, job: Job, model: str) -> bool:
+    """Whether the converted model was made with other settings of a stage than those of now."""
+    converted = Path("converted", model)
+    if not (converted / manifest.NAME).is_file():
+        return False
+    path = (SETTINGS / job.name / f"{job.stage.name}.json").as_posix()
+    digest = manifest.read(converted)["figures"].get("made_with", {}).get(path)
+    now = canonical_json(settings_of(configuration, job.name, job.stage.name))
+    return digest is not None and digest != hashlib.sha256(now.encode()).hexdigest()
+
+
+def jobs_of(configuration: Configuration, model: str) -> list[Job]:
+    """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run."""
+    jobs: list[Job] = []
+    for stage in TO_CONVERTED.values():
+        for language in configuration.languages_of(model) if stage.by_language else [""]:
+            name = language if stage.of == "language" else model
+            if not stage.applies(configuration, name):
+                continue
+            folder = stage.path(model, language)
+            job = Job(stage, name, language, folder, own_reasons(configuration, stage, name, folder))
+            # A job of one language reads what is of this language, or of the whole model.
+            job.reads = [
+                other
+                for other in jobs
+                if other.stage.name in stage.reads and (not language or other.language in ("", language))
+            ]
+            for source in job.reads:
+                source.readers.append(job)
+            jobs.append(job)
+    return jobs
+
+
+def explain(configuration: Configuration, model: str) -> list[Job]:
+    """The jobs of a model, in the order of the stages; those that would run have reasons."""
+    jobs = jobs_of(configuration, model)
+    for job in jobs:
+        if missing(job.folder) and not job.reasons and made_with_others(configuration, job, model):
+            job.reasons.append("has no result since its settings changed")
+    for job in jobs:
+        if job.reasons or (job is jobs[-1] and missing(job.folder)):
+            job.start()
+    for job in jobs:
+        job.explain()
+    return jobs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
+    loading.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print, stage by stage, what would run for a model and why."""
+    configuration = loading.from_arguments(args)
+    for model in args.models or configuration.targets():
+        print(model)
+        several = len(configuration.languages_of(model)) > 1
+        for job in explain(configuration, model):
+            title = f"{job.stage.name} {job.language}" if several and job.language else job.stage.name
+            print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")

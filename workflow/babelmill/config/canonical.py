@@ -1,0 +1,62 @@
+"""Sections of the configuration as they stand in settings files, fingerprints and manifests, and back.
+
+A settings file decides what runs again, so it holds what matters and nothing else. Left out is a key that stands at
+its neutral value, the behaviour from before the key existed, and a key that cannot matter, such as the mask rate of a
+causal run. A key that has moved to another section keeps its place. So a new key invalidates nothing until it is used,
+and no old file has to be migrated. `schema.py` declares all this where the type of a key stands.
+"""
+
+from typing import Any
+
+from babelmill.config.layers import ABSENT, lookup
+from babelmill.config.schema import Neutral, OnlyIf, Section, Was
+
+
+def _marks(section: type[Section], key: str, mark: type) -> Any:
+    """The mark of a type that a key has; None if it has none."""
+    return next((entry for entry in section.model_fields[key].metadata if isinstance(entry, mark)), None)
+
+
+def _matters(section: type[Section], key: str, values: dict[str, Any]) -> bool:
+    """Whether a key can matter beside the other `values` of its section."""
+    only_if = _marks(section, key, OnlyIf)
+    return only_if is None or values[only_if.key] in only_if.values
+
+
+def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
+    """Sections as a settings file holds them."""
+    written: dict[str, dict[str, Any]] = {name: {} for name in sections}
+    for name, section in sections.items():
+        values = section.model_dump()
+        for key, value in values.items():
+            neutral = _marks(type(section), key, Neutral)
+            if (neutral is not None and value == neutral.value) or not _matters(type(section), key, values):
+                continue
+            was = _marks(type(section), key, Was)
+            place, place_key = was.key.split(".") if was else (name, key)
+            written.setdefault(place, {})[place_key] = value
+    return written
+
+
+def from_file(written: dict[str, Any], schemas: dict[str, type[Section]]) -> dict[str, dict[str, Any]]:
+    """The values of the sections in `schemas`, from what `to_file` wrote; what was left out is filled in."""
+    sections: dict[str, dict[str, Any]] = {}
+    moved_away: set[tuple[str, str]] = set()
+    for name, schema in schemas.items():
+        values = sections[name] = dict(written.get(name, {}))
+        for key in schema.model_fields:
+            was = _marks(schema, key, Was)
+            if was is not None:
+                place, place_key = was.key.split(".")
+                moved_away.add((place, place_key))
+                value = lookup(written, (place, place_key))
+                if value is not ABSENT:
+                    values[key] = value
+            if key not in values:
+                mark = _marks(schema, key, Neutral) or _marks(schema, key, OnlyIf)
+                if mark is not None:
+                    values[key] = mark.value
+    for place, key in moved_away:
+        if place in schemas and key not in schemas[place].model_fields:
+            sections[place].pop(key, None)
+    return sections

@@ -1,0 +1,68 @@
+"""Nested mappings, of which a configuration is made: reading, laying one over another, looking up, near misses."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from babelmill.core.files import UserError
+
+
+def nearest(word: str, known) -> str:
+    """A hint such as `; did you mean eng?`, or what is allowed where nothing is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; known are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+
+
+def read_yaml(path: str | Path) -> dict:
+    """Read a configuration file; an empty one is an empty mapping."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such configuration file") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if values is not None and not isinstance(values, dict):
+        raise UserError(f"{path}: a mapping of keys to values is expected")
+    return values or {}
+
+
+def merge(base: dict, over: dict) -> dict:
+    """A new mapping: `over` laid over `base`, nested mappings merged, everything else replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        merged[key] = (
+            merge(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
+        )
+    return merged
+
+
+ABSENT = object()  # None is a value that users give
+
+
+def lookup(values: dict, keys) -> Any:
+    """The value under nested keys, or ABSENT."""
+    for key in keys:
+        if not isinstance(values, dict) or key not in values:
+            return ABSENT
+        values = values[key]
+    return values
+
+
+def flatten(values: dict, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys."""
+    flat = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def flatten_keys(values) -> set:
+    """Every key of nested mappings, to tell a key from the tag of a union in a pydantic location."""
+    if not isinstance(values, dict):
+        return set()
+    return set(values).union(*(flatten_keys(value) for value in values.values()))

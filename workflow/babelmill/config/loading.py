@@ -1,0 +1,65 @@
+"""Load the configuration as Snakemake would: profile, `config/config.yaml`, `--configfile` and `--config`."""
+
+import argparse
+import os
+from pathlib import Path
+
+import yaml
+
+from babelmill.config.layers import read_yaml
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--profile`, `--configfile` and `--config`, which mean what they mean to Snakemake."""
+    parser.add_argument("--profile", help="a profile folder; its configfile is used")
+    parser.add_argument(
+        "--configfile", nargs="+", default=None, help="configuration files (they replace the profile's)"
+    )
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="values over all files")
+
+
+def parse_overrides(pairs) -> dict:
+    """`--config key=value ...`; values are YAML, as Snakemake reads them."""
+    values = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator:
+            raise UserError(f"--config {pair}: KEY=VALUE is expected")
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--config {pair}: the value is not valid YAML") from None
+    return values
+
+
+def read_profile(folder: str | Path) -> dict:
+    """A profile's values; a UserError if the folder holds none."""
+    names = ("profile.v9+.yaml", "profile.yaml", "config.v9+.yaml", "config.v8+.yaml", "config.yaml")
+    path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
+    if path is None:
+        raise UserError(f"--profile {folder}: no profile.yaml in this folder")
+    return read_yaml(path)
+
+
+def from_arguments(args: argparse.Namespace) -> Configuration:
+    """The configuration that Snakemake would use with the same `--profile`, `--configfile` and `--config`."""
+    profile = read_profile(args.profile) if args.profile else {}
+    files = args.configfile if args.configfile is not None else profile.get("configfile", [])
+    files = [files] if isinstance(files, str) else files
+    if not files and not os.path.exists("config/config.yaml"):
+        raise UserError("config/config.yaml: no such file; run this where you run Snakemake, or name a --configfile")
+    overrides = profile.get("config", {})
+    overrides = overrides if isinstance(overrides, dict) else parse_overrides(overrides)
+    overrides = parse_overrides(args.config) if args.config else overrides
+    return load(files, overrides)
+
+
+def load(configfiles=(), overrides: dict | None = None) -> Configuration:
+    """`config/config.yaml` of the working folder, then the given files, then the overrides."""
+    sources = [(str(path), read_yaml(path)) for path in ("config/config.yaml", *configfiles) if os.path.exists(path)]
+    missing = [path for path in configfiles if not os.path.exists(path)]
+    if missing:
+        raise UserError(f"--configfile {missing[0]}: no such file")
+    return Configuration([*sources, ("--config", overrides or {})])

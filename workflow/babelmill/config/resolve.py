@@ -1,0 +1,319 @@
+"""The configuration: layers, checked and resolved for each model and each language.
+
+Layers, later beats earlier: `config/defaults.yaml` < preset < the user's configuration (`config/config.yaml` merged
+with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`. `schema.py` holds types and bounds.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from babelmill.config import schema
+from babelmill.config.languages import Language, read_table
+from babelmill.config.layers import ABSENT, flatten, flatten_keys, lookup, merge, nearest, read_yaml
+from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
+from babelmill.core.files import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+DEFAULTS = "config/defaults.yaml"
+NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
+MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Some of the values of a configuration.
+
+    Attributes:
+        values: nested, by section.
+        where: names the file (and the entry in it) that says something about a dotted key.
+    """
+
+    values: dict[str, Any]
+    where: Callable[[str], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """What applies to a model or a language. `origins`: the layer that each value came from, by dotted key."""
+
+    name: str
+    languages: tuple[str, ...]
+    origins: dict[str, str]
+
+    @property
+    def sections(self) -> dict[str, schema.Section]:
+        """The sections, by name."""
+        return {name: getattr(self, name) for name in SECTIONS if hasattr(self, name)}
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedCorpus(Resolved):
+    """What applies to the corpus of a language."""
+
+    corpus: schema.Corpus
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedModel(Resolved):
+    """What applies to a model."""
+
+    preset: str
+    tokenizer: schema.Tokenizer
+    mixture: schema.Mixture
+    model: schema.Model
+    train: schema.Train
+    export: schema.Export
+    evaluation: schema.Evaluation
+    card: schema.Card
+    publish: schema.Publish
+    run: schema.Run
+    resources: schema.Resources
+
+
+class Configuration:
+    """All layers, checked. Resolving a name is cheap and cached, since Snakemake asks once for each job."""
+
+    def __init__(self, sources: list[tuple[str, dict]], root: Path = ROOT):
+        """`sources`: the user's files and command line as (label, values), later beats earlier."""
+        self.root = root
+        self.sources = sources
+        defaults = read_yaml(root / DEFAULTS)
+        self.user = functools.reduce(merge, (values for _, values in sources), {})
+        self._check_keys(self.user)
+        top_keys = set(User.model_fields)
+        self.defaults = {key: value for key, value in defaults.items() if key not in top_keys}
+        top = merge(
+            {key: defaults[key] for key in top_keys},
+            {key: value for key, value in self.user.items() if key in top_keys},
+        )
+        self.top: User = self._validate(User, top, "", lambda key: self.origin(key) or DEFAULTS)
+        self.table = self._language_table()
+        self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
+        self.batches |= self.top.batches
+        for name in [*self.top.models, *self.top.languages, *self.top.batches]:
+            if not NAME.fullmatch(name):
+                raise UserError(
+                    f"{self.origin_of_name(name)}: {name!r} is not a name; names are letters and digits in groups"
+                    " joined by single underscores, beginning with a small letter, such as eng, srp_Latn, my_mixture"
+                )
+        for name in self.top.models:
+            self.languages_of(name)
+        for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
+            for member in members:
+                if not self.is_model(member) and not (name == "targets" and member in self.batches):
+                    raise UserError(
+                        f"{self.origin(name) or self.origin('batches.' + name) or DEFAULTS}: {name} names"
+                        f" {member!r}, which is no model{nearest(member, self.known_models())}"
+                    )
+
+    # What exists.
+
+    def known_models(self) -> set[str]:
+        """Every language is a model of itself; mixtures are named in `models:`."""
+        return set(self.table) | set(self.top.models)
+
+    def is_model(self, name: str) -> bool:
+        """Whether `name` can be trained."""
+        return name in self.table or name in self.top.models
+
+    def languages_of(self, model: str) -> tuple[str, ...]:
+        """The languages of a model; a UserError with the nearest known names if there is no such model."""
+        if not self.is_model(model):
+            raise UserError(f"there is no model {model!r}{nearest(model, self.known_models() | set(self.batches))}")
+        languages = self.top.models[model].languages if model in self.top.models else []
+        if not languages and model not in self.table:
+            raise UserError(f"{self.origin('models.' + model)}: models.{model} needs `languages:`, a list of codes")
+        for code in languages:
+            if code not in self.table:
+                raise UserError(
+                    f"{self.origin('models.' + model)}: models.{model}.languages names {code!r},"
+                    f" which is no language{nearest(code, self.table)}"
+                )
+        return tuple(languages) or (model,)
+
+    def language(self, code: str) -> Language:
+        """The table's row of a language; a UserError with the nearest known ones if there is none."""
+        if code not in self.table:
+            raise UserError(f"there is no language {code!r}{nearest(code, self.table)}")
+        return self.table[code]
+
+    def targets(self) -> list[str]:
+        """The models of `targets:`, batches expanded, each once."""
+        return self.models_of(self.top.targets)
+
+    def models_of(self, names) -> list[str]:
+        """The models that models and batches (and `all`, the targets) stand for, each once; a UserError for others."""
+        names = [member for name in names for member in (self.top.targets if name == "all" else [name])]
+        names = [member for name in names for member in self.batches.get(name, [name])]
+        for name in names:
+            self.languages_of(name)
+        return list(dict.fromkeys(names))
+
+    # What applies.
+
+    @functools.cache  # noqa: B019  one Configuration a process
+    def model(self, name: str) -> ResolvedModel:
+        """The resolved configuration of a model."""
+        languages = self.languages_of(name)
+        preset = self._preset(name, languages)
+        layers = [
+            self._defaults_layer(),
+            Layer(self._preset_values(preset), lambda _: f"config/presets/{preset}.yaml"),
+            *self._user_layers("models", name, MODEL_SECTIONS),
+        ]
+        sections, origins = self._sections(MODEL_SECTIONS, layers)
+        resolved = ResolvedModel(name, languages, origins, preset, **sections)
+        longest, positions = max(resolved.train.sequence_lengths), resolved.model.max_position_embeddings
+        if longest > positions:
+            raise UserError(
+                f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
+                f" model.max_position_embeddings = {positions}; lower the one or raise the other"
+            )
+        return resolved
+
+    @functools.cache  # noqa: B019
+    def corpus(self, code: str) -> ResolvedCorpus:
+        """The resolved corpus section of a language."""
+        self.language(code)
+        layers = [self._defaults_layer(), *self._user_layers("languages", code, ["corpus"])]
+        sections, origins = self._sections(["corpus"], layers)
+        return ResolvedCorpus(code, (code,), origins, **sections)
+
+    def _defaults_layer(self) -> Layer:
+        return Layer(self.defaults, lambda _: DEFAULTS)
+
+    def _user_layers(self, group: str, name: str, sections: list[str]) -> list[Layer]:
+        """The user's own sections, and over them those of the entry `name` in `models:` or `languages:`."""
+        entry = self.user.get(group, {}).get(name) or {}
+        label = f"{group}.{name}"
+        return [
+            Layer({k: v for k, v in self.user.items() if k in sections}, lambda key: self.origin(key) or "?"),
+            Layer(
+                {key: value for key, value in entry.items() if key in sections},
+                lambda key: f"{self.origin(f'{label}.{key}')}, {label}",
+            ),
+        ]
+
+    # Where a value came from.
+
+    def origin(self, dotted: str) -> str | None:
+        """The label of the user's last source that says something about a key; None if none does."""
+        return self._origin(dotted.split("."))
+
+    def _origin(self, keys) -> str | None:
+        return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
+
+    def origin_of_name(self, name: str) -> str:
+        """The user's source in which a model, language or batch is named."""
+        return next(filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches"))), "?")
+
+    # Details.
+
+    def _preset(self, name: str, languages: tuple[str, ...]) -> str:
+        entry = self.top.models.get(name)
+        preset = (entry and entry.preset) or self.top.preset
+        known = {path.stem for path in (self.root / "config/presets").glob("*.yaml")} | {"auto"}
+        if preset not in known:
+            where = self.origin(f"models.{name}.preset") or self.origin("preset")
+            raise UserError(f"{where}: preset = {preset!r} of model {name} is not allowed{nearest(preset, known)}")
+        if preset == "auto":
+            if len(languages) > 1:
+                return "multilingual"
+            return "base" if self.table[languages[0]].tier == 1 else "small"
+        return preset
+
+    @functools.cache  # noqa: B019
+    def _preset_values(self, preset: str) -> dict:
+        return read_yaml(self.root / "config/presets" / f"{preset}.yaml")
+
+    def _sections(self, names: list[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Merge layers and validate the named sections: ({name: section}, {dotted key: where it comes from})."""
+        merged: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        for layer in layers:
+            merged = merge(merged, layer.values)
+            for key in flatten(layer.values):
+                origins.pop(key, None)  # a later layer's keys stand last: see _section_label
+                origins[key] = layer.where(key)
+        sections = {}
+        for name in names:
+            label = functools.partial(self._section_label, origins, name)
+            sections[name] = self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label)
+        return sections, origins
+
+    @staticmethod
+    def _section_label(origins: dict[str, str], section: str, key: str) -> str:
+        """Where to look: the key's own layer, or the last layer that sets anything in the section."""
+        own = [label for dotted, label in origins.items() if dotted.startswith(f"{section}.")]
+        return origins.get(key) or (own[-1] if own else DEFAULTS)
+
+    def _validate(self, schema, values, prefix: str, label):
+        """Validate, or raise one line: file: key = value: what is allowed."""
+        try:
+            return schema.model_validate(values)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "list_type":
+                message = f"a list is expected, such as [{first['input']}]"
+            message = message[:1].lower() + message[1:]
+            names = [part for part in first["loc"] if isinstance(part, int) or part in flatten_keys(values)]
+            key = prefix + ".".join(str(part) for part in names)
+            if not names:
+                raise UserError(f"{label(key)}: {message}") from None
+            raise UserError(f"{label(key)}: {key} = {first['input']!r}: {message}") from None
+
+    def _check_keys(self, user: dict) -> None:
+        """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
+
+        def check(values, known, prefix):
+            if not isinstance(values, dict):
+                raise UserError(
+                    f"{self.origin(prefix.rstrip('.'))}: {prefix.rstrip('.')} = {values!r}: keys are expected"
+                )
+            for key in values:
+                if SECRET.search(str(key)):
+                    raise UserError(
+                        f"{self.origin(prefix + str(key))}: {prefix}{key}: a secret does not belong into a"
+                        " configuration file; set it as an environment variable (HF_TOKEN, WANDB_API_KEY)"
+                    )
+                if key not in known:
+                    inner = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
+                    hint = f"; did you mean {' or '.join(inner)}?" if inner else nearest(str(key), known)
+                    raise UserError(f"{self.origin(prefix + str(key))}: unknown key {prefix}{key}{hint}")
+
+        check(user, {*User.model_fields, *SECTIONS}, "")
+        for group in ("models", "languages", "batches"):
+            if not isinstance(user.get(group, {}), dict):
+                raise UserError(f"{self.origin(group)}: {group} = {user[group]!r}: a mapping of names is expected")
+        for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
+            for name, entry in user.get(group, {}).items():
+                check(entry, entry_type.model_fields, f"{group}.{name}.")
+        for prefix, values in [
+            ("", user),
+            *((f"models.{name}.", entry) for name, entry in user.get("models", {}).items()),
+            *((f"languages.{name}.", entry) for name, entry in user.get("languages", {}).items()),
+        ]:
+            for section, section_type in SECTIONS.items():
+                if section in values:
+                    check(values[section], section_type.model_fields, f"{prefix}{section}.")
+
+    def _language_table(self) -> dict[str, Language]:
+        table = read_table(self.root / "config/languages.tsv")
+        for code, entry in self.top.languages.items():
+            if code not in table and not entry.name:
+                raise UserError(
+                    f"{self.origin('languages.' + code)}: languages.{code} is not in config/languages.tsv,"
+                    f" and a language of your own needs a `name`{nearest(code, table)}"
+                )
+            base = table.get(code) or Language(code, code, 3, "", 1.0, code)
+            given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
+            table[code] = dataclasses.replace(base, **given)
+        return table

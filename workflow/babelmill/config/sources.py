@@ -1,0 +1,86 @@
+"""Where a stage's input comes from: the local files of a corpus, a repository of the Hub, a tokenizer of one's own.
+
+These are facts about files and repositories that belong into settings files, beside the sections of the configuration.
+"""
+
+import functools
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, sha256
+from babelmill.core.local_sources import snapshot
+from babelmill.hub import revisions
+
+SETTINGS = Path("results/settings")
+CORPORA = Path("results/corpora")
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def hub_source(configuration: Configuration, code: str) -> dict[str, Any] | None:
+    """The dataset that a language's text comes from, {"repository", "revision", "commit" (None if not locked)}.
+
+    None where the text is local or built in.
+    """
+    corpus = configuration.corpus(code).corpus
+    if corpus.files or corpus.builtin or not corpus.hub:
+        return None
+    repository = corpus.hub.replace("{language}", code)
+    return revisions.source(code, repository, corpus.revision, SETTINGS / code / "download.json")
+
+
+def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | None:
+    """The repository that a model's tokenizer comes from, as `hub_source` says; None if it comes from none."""
+    tokenizer = configuration.model(model).tokenizer
+    name = tokenizer.source or ""
+    if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
+        return None
+    key = revisions.tokenizer_key(name, tokenizer.revision)
+    return revisions.source(key, name, tokenizer.revision, SETTINGS / model / "tokenizer.json")
+
+
+def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
+    """The local text of a language: what each glob matches (see `local_sources.py`), and what the interpreter brings.
+
+    Raises:
+        UserError: the language has no text at all, or a glob matches no file.
+    """
+    resolved = configuration.corpus(code)
+    corpus, where = resolved.corpus, resolved.origins["corpus.files"]
+    if not corpus.files and not corpus.builtin and not corpus.hub:
+        raise UserError(
+            f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
+            " (globs such as texts/*.txt)"
+        )
+    patterns = [*corpus.files, *corpus.validation_files]
+    sources: dict[str, Any] = dict(_snapshot(tuple(patterns), CORPORA / code, where)) if patterns else {}
+    if corpus.builtin:
+        sources[corpus.builtin] = platform.python_version()
+    return sources
+
+
+@functools.cache
+def _snapshot(patterns: tuple[str, ...], corpus: Path, where: str) -> dict[str, dict[str, Any]]:
+    return snapshot(patterns, corpus, where)
+
+
+def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
+    """What the tokenizer's settings say of where it comes from: `source` on the Hub, or the sha256 of a local file."""
+    tokenizer = configuration.model(model).tokenizer
+    hub = hub_tokenizer(configuration, model)
+    local = tokenizer.source if tokenizer.source and not hub and Path(tokenizer.source).is_file() else None
+    return {"source": hub, "sources": {local: sha256(local)} if local else {}}
+
+
+def repository(configuration: Configuration, model: str) -> str:
+    """Where a model is published: `owner/name`; `{username}` stays in it if that is the token's own."""
+    resolved = configuration.model(model)
+    publish, variants = resolved.publish, resolved.export.variants
+    return publish.repo_template.format(
+        username=publish.username or "{username}",
+        model=model,
+        causal_suffix="-causal" if resolved.train.objective == "causal" else "",
+        variant_suffix="-ema" if variants == ["ema"] else "",
+    )

@@ -1,0 +1,1 @@
+"""What everything is built on: files, manifests, code versions, what all stage entries share."""

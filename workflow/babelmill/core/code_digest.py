@@ -1,0 +1,159 @@
+"""A digest of the source code behind a stage.
+
+Snakemake does not track the Python modules that `python -m babelmill.<stage>` imports. This digest does: it covers the
+syntax trees of the stage's import closure inside the package, and the other files that the stage reads. Left out is
+what cannot change a result: comments, docstrings, formatting, annotations, messages of errors and of the log.
+
+The packages in `SHARED` are left out, too: what they do reaches a stage through its settings alone, or does not change
+what it computes. `code_versions.py` says which digests give the same results.
+"""
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
+DIGITS = 16  # hexadecimal digits of a digest
+LOGGERS = {"log", "logger", "logging"}
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+class _Stripper(ast.NodeTransformer):
+    """Removes from a syntax tree what cannot change a result."""
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        node.body = _without_docstring(node.body)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Annotations in the body of a class stay: dataclasses and pydantic read them."""
+        body = _without_docstring(node.body)
+        node.body = [child if isinstance(child, ast.AnnAssign) else self.visit(child) for child in body]
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if node.value is None:
+            return ast.Pass()
+        return self.generic_visit(ast.Assign(targets=[node.target], value=node.value))
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        node = ast.Raise(exc=node.exc, cause=None)
+        if isinstance(node.exc, ast.Call):
+            node.exc = ast.Call(func=node.exc.func, args=[], keywords=[])
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """`log.info(...)` without its arguments."""
+        function = node.func
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in LEVELS
+            and isinstance(function.value, ast.Name)
+            and function.value.id in LOGGERS
+        ):
+            return ast.Call(func=function, args=[], keywords=[])
+        return self.generic_visit(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None
+        arguments = node.args
+        for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+            argument.annotation = None
+        for argument in (arguments.vararg, arguments.kwarg):
+            if argument is not None:
+                argument.annotation = None
+        node.body = _without_docstring(node.body)
+        return self.generic_visit(node)
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return body[1:]
+    return body
+
+
+def _dump(node: object) -> object:
+    """A syntax tree as nested tuples, without what is empty: `ast.dump` differs between versions of Python."""
+    if isinstance(node, ast.AST):
+        fields = ((name, _dump(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
+        return type(node).__name__, *fields
+    if isinstance(node, list):
+        return tuple(_dump(child) for child in node if not isinstance(child, ast.Pass))
+    return repr(node)
+
+
+def _path(module: str) -> Path | None:
+    """The file of `a.b` relative to the package, None if it is no module of ours."""
+    base = PACKAGE.joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _imports(tree: ast.Module, package: list[str]) -> set[str]:
+    """The modules of ours that a module imports; `package`: names of the packages that it is in, from the top."""
+    found = set()
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join(filter(None, [*above, node.module]))
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        inner = {name.removeprefix(f"{PACKAGE.name}.") for name in names if name.startswith(f"{PACKAGE.name}.")}
+        found |= {name for name in inner if _path(name)}
+    return found
+
+
+@functools.cache
+def _module(module: str) -> tuple[str, frozenset[str]]:
+    """(digest, imported modules of the package) of one module."""
+    path = _path(module)
+    if path is None:
+        raise ValueError(f"{module} is no module of {PACKAGE}")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = _imports(tree, [PACKAGE.name, *path.relative_to(PACKAGE).parent.parts])
+    text = repr(_dump(_Stripper().visit(tree)))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS], frozenset(imported)
+
+
+@functools.cache
+def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
+    """{module: digest} of the modules that the stage `entry` imports, directly or not, and of those in `also`."""
+    found, waiting = set(), [entry, f"{entry}.__main__", *also]
+    while waiting:
+        module = waiting.pop()
+        if module in found or module.split(".")[0] in SHARED or not _path(module):
+            continue
+        found.add(module)
+        waiting += _module(module)[1]
+        waiting.append(module.rpartition(".")[0] or module)  # importing a.b runs a/__init__.py
+    return {module: _module(module)[0] for module in sorted(found)}
+
+
+@functools.cache
+def files(paths: tuple[str, ...]) -> dict[str, str]:
+    """{path: digest} of files that a stage reads, relative to the package."""
+    return {path: hashlib.sha256((PACKAGE / path).read_bytes()).hexdigest()[:DIGITS] for path in paths}
+
+
+def combined(parts: dict[str, str]) -> str:
+    """The one digest of a stage's modules and files."""
+    return digest_of(f"{name} {digest}" for name, digest in sorted(parts.items()))
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """The digest of lines of text."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,149 @@
+"""Versions of a stage's code: which digests give the same results.
+
+An upgrade of Babelmill must not train 45 models again because a message changed, and an edited loss must never pass
+unseen. So each stage has a version, which changes when its results do, and a list of the code digests that are known
+to give them. They stand in `code_versions.txt`, one digest a line, which git merges line by line:
+
+    train 2 3f2a91c0 3f2a91c05e7d4b11
+    train 2 3f2a91c0 88d0a4f2c9b37e60
+    train 3 b1946ac9 b1946ac92492d234 when {"train.objective": ["labels"]}
+
+(stage, version, first digits of the digest that the version began with, digest). The settings file of a stage says
+`train 2 (3f2a91c0)` where the present digest is in the list, and the digest itself where it is not: an edit of one's
+own reruns its stage, an upgrade what has a new version. A version with `when` holds for models whose settings have one
+of the values; for the others the version before it goes on.
+"""
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.code_digest import PACKAGE
+from babelmill.core.files import UserError, atomic_write
+
+PATH = PACKAGE / "code_versions.txt"
+LINE = re.compile(r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})(?: when (\{.*\}))?")
+LABEL = re.compile(r"(\w+) (\d+) \(([0-9a-f]{8})\)")
+
+# Gives the value of a dotted key such as train.objective; UNKNOWN where it cannot tell.
+Lookup = Callable[[str], Any]
+UNKNOWN = object()
+
+
+@dataclasses.dataclass
+class Version:
+    """A version of a stage's code.
+
+    Attributes:
+        stage, number: its name.
+        first: first digits of the digest that it began with, so that two forks' fourth versions differ.
+        digests: all that are known to give its results.
+        when: values of settings, by dotted key, to which the version is limited; empty if it is not.
+    """
+
+    stage: str
+    number: int
+    first: str
+    digests: list[str]
+    when: dict[str, list[Any]]
+
+    @property
+    def label(self) -> str:
+        """What a settings file says."""
+        return f"{self.stage} {self.number} ({self.first})"
+
+    def holds(self, lookup: Lookup) -> bool | None:
+        """Whether the version holds for settings; None if these cannot tell."""
+        values = [(lookup(key), allowed) for key, allowed in self.when.items()]
+        if any(value is not UNKNOWN and value not in allowed for value, allowed in values):
+            return False
+        return None if any(value is UNKNOWN for value, _ in values) else True
+
+
+@functools.cache
+def read(path: Path = PATH) -> dict[str, list[Version]]:
+    """The versions of each stage, oldest first. A UserError names a line that is none."""
+    found: dict[str, list[Version]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = LINE.fullmatch(line)
+        if not match:
+            raise UserError(f"{path}, line {number}: stage, version, first digits and digest are expected: {line!r}")
+        stage, version, first, digest, when = match.groups()
+        versions = found.setdefault(stage, [])
+        known = next((v for v in versions if (v.number, v.first) == (int(version), first)), None)
+        if known is None:
+            known = Version(stage, int(version), first, [], {})
+            versions.append(known)
+        known.digests.append(digest)
+        known.when |= json.loads(when) if when else {}
+    return {stage: sorted(versions, key=lambda v: v.number) for stage, versions in found.items()}
+
+
+def labels(stage: str, digest: str, lookup: Lookup) -> list[str]:
+    """What the settings file of a stage with this code may say: one label, or more where `lookup` cannot tell.
+
+    It is the digest itself if no version has it.
+    """
+    versions = read().get(stage, [])
+    place = next((i for i, version in enumerate(versions) if digest in version.digests), None)
+    if place is None:
+        return [digest]
+    possible = []
+    for version in reversed(versions[: place + 1]):
+        holds = version.holds(lookup)
+        if holds is not False:
+            possible.append(version.label)
+        if holds:
+            break
+    return possible
+
+
+def newest(stage: str) -> Version | None:
+    """The last version of a stage; a UserError if two forks have one of the same number."""
+    versions = read().get(stage, [])
+    if len(versions) > 1 and versions[-1].number == versions[-2].number:
+        both = " and ".join(version.label for version in versions[-2:])
+        raise UserError(
+            f"{PATH.name}: {both} are two versions of one number, from two lines of work: say --new {stage}"
+        )
+    return versions[-1] if versions else None
+
+
+def add(stage: str, digest: str) -> Version:
+    """Note that a digest gives the results of the stage's newest version; return this version."""
+    version = newest(stage)
+    if version is None:
+        raise UserError(f"{stage} has no version yet: say --new {stage}")
+    _append(f"{stage} {version.number} {version.first} {digest}")
+    return version
+
+
+def begin(stage: str, digest: str, when: dict[str, list[Any]]) -> Version:
+    """Begin a new version of a stage with a digest, limited to `when`; return it."""
+    number = 1 + max((version.number for version in read().get(stage, [])), default=0)
+    version = Version(stage, number, digest[:8], [digest], when)
+    limit = f" when {json.dumps(when, sort_keys=True)}" if when else ""
+    _append(f"{stage} {number} {version.first} {digest}{limit}")
+    return version
+
+
+def _append(line: str) -> None:
+    text = PATH.read_text(encoding="utf-8")
+    with atomic_write(PATH, "w") as file:
+        file.write(f"{text}{line}\n")
+    read.cache_clear()
+
+
+def quoted_results(label: str, changelog: Path) -> str | None:
+    """The CHANGELOG's "Results" line of a version, `Results: train 3 (b1946ac9): ...`; None if there is none."""
+    match = LABEL.fullmatch(label)
+    if not match or not changelog.is_file():
+        return None
+    found = re.search(rf"Results: {re.escape(label)}: (.+)", changelog.read_text(encoding="utf-8"))
+    return found[1].strip() if found else None

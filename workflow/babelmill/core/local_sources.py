@@ -1,0 +1,107 @@
+"""Local text files: which files a glob matches, and a digest of their content that costs nothing where none changed.
+
+A corpus depends on the content of its files, not on their times: `touch`, `cp -r` and a fresh clone repeat nothing, and
+an edit that keeps size and time is seen. Reading ten thousand files at every dry run would take minutes. So the hash of
+each file is kept beside the corpus that was made of it, in `source_hashes.json`, with the file's size, modification
+and change time and inode: where all four are as they were the file is not read, otherwise that file alone is hashed.
+
+Before the first corpus there is nothing to compare with, and nothing is hashed: the settings then say how many files
+and bytes there are, the stage hashes what it reads, and its settings stay as they are while the content does.
+"""
+
+import glob
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.files import UserError, read_json, sha256, write_json
+
+log = logging.getLogger(__name__)
+
+HASHES = "source_hashes.json"
+QUIET = 10.0  # seconds between messages of progress
+
+
+def expand_glob(pattern: str) -> list[str]:
+    """The files that a glob matches, sorted; `**` crosses folders."""
+    return sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+
+
+def identity(path: str | Path) -> list[int]:
+    """Size, modification time, change time and inode of a file: while these stay, its content does."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def known_hashes(corpus: Path) -> dict[str, dict[str, Any]]:
+    """{path: {"identity", "sha256"}} of the files that were hashed before, as far as the note is there and whole."""
+    try:
+        entries = read_json(corpus / HASHES)
+        return {path: {"identity": entry["identity"], "sha256": entry["sha256"]} for path, entry in entries.items()}
+    except (UserError, AttributeError, KeyError, TypeError):
+        return {}
+
+
+def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
+    """{path: sha256} of local files; those that are as they were when they were last hashed are not read."""
+    known, entries, spoken = known_hashes(corpus), {}, time.monotonic()
+    for number, path in enumerate(paths, 1):
+        now, entry = identity(path), known.get(path)
+        if entry is None or entry["identity"] != now:
+            entry = {"identity": now, "sha256": sha256(path)}
+            if time.monotonic() - spoken > QUIET:
+                log.info("hashing the text files of %s: %d so far", corpus, number)
+                spoken = time.monotonic()
+        entries[path] = entry
+    if entries != known:
+        try:
+            write_json(corpus / HASHES, entries)
+        except OSError as error:  # of a folder that may be read alone: the next call hashes again
+            log.debug("%s: %s", corpus / HASHES, error)
+    return {path: entry["sha256"] for path, entry in entries.items()}
+
+
+def snapshot(patterns: Iterable[str], corpus: Path, where: str = "") -> dict[str, dict[str, Any]]:
+    """What globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
+
+    Args:
+        patterns: the globs.
+        corpus: the folder of the corpus that is made of the files. If its manifest says that it was made of exactly
+            this content, its own record is returned; the sha256 of that is None if there was no corpus before it.
+        where: names the configuration file, for the error.
+
+    Raises:
+        UserError: a glob matches no file.
+    """
+    files = {pattern: expand_glob(pattern) for pattern in patterns}
+    for pattern, paths in files.items():
+        if not paths:
+            hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+            raise UserError(f"{where}: corpus file {pattern}: no such file{hint}")
+    recorded = _recorded(corpus)
+    content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
+    if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():
+        return {pattern: recorded["sources"][pattern] for pattern in files}
+    return {pattern: _entry(paths, content) for pattern, paths in files.items()}
+
+
+def _entry(paths: list[str], content: dict[str, str] | None) -> dict[str, Any]:
+    digest = None
+    if content is not None:
+        listing = "".join(f"{path}\0{content[path]}\n" for path in paths)
+        digest = hashlib.sha256(listing.encode()).hexdigest()
+    return {"files": len(paths), "bytes": sum(os.path.getsize(path) for path in paths), "sha256": digest}
+
+
+def _recorded(corpus: Path) -> dict[str, Any] | None:
+    """What the present corpus was made of: {"sources": as in its settings, "content": {path: sha256}}; None without."""
+    try:
+        manifest = read_json(corpus / "manifest.json")
+        listing = {entry["path"]: entry["sha256"] for entry in manifest["figures"]["sources"]}
+        return {"sources": manifest["settings"]["sources"], "content": listing}
+    except (UserError, KeyError, TypeError):
+        return None

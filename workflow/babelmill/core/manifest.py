@@ -1,0 +1,116 @@
+"""`manifest.json`: what a stage was asked, what it wrote, and what it wrote it from.
+
+It is written last, so its presence means that the folder is complete. Whoever reads files of a stage verifies them
+first: a half-copied file, a flipped bit or results of two runs mixed in one folder end in one line that names the
+file, never in a silently wrong model. (Neither safetensors nor Parquet notices a flipped bit in its data.)
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from babelmill import __version__
+from babelmill.core.files import UserError, read_json, sha256, write_json
+
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a stage was asked.
+
+    Attributes:
+        stage: its name.
+        name: the model or language.
+        raw: the content of its settings file.
+        modules: {module: digest} of its code.
+    """
+
+    stage: str
+    name: str
+    raw: dict[str, Any]
+    modules: dict[str, str] = field(default_factory=dict)
+
+
+class StageSettings(Protocol):
+    """What `write` needs of `Asked` or of a stage's own settings."""
+
+    @property
+    def stage(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def raw(self) -> dict[str, Any]: ...
+    @property
+    def modules(self) -> dict[str, str]: ...
+
+
+def write(
+    folder: str | Path,
+    asked: StageSettings,
+    files: Iterable[str | Path],
+    upstream: Iterable[str | Path] = (),
+    figures: dict[str, Any] | None = None,
+) -> None:
+    """Write `folder/manifest.json`.
+
+    Args:
+        folder: the stage's output folder.
+        asked: what `settings.read_settings` returned, or less.
+        files: the files this stage wrote, absolute or relative to `folder`.
+        upstream: folders of the stages that were read; the sha256 of each one's manifest is recorded.
+        figures: numbers worth knowing later (documents, tokens, seconds).
+    """
+    folder = Path(folder)
+    entries = {}
+    for file in files:
+        path = folder / file
+        entries[path.relative_to(folder).as_posix()] = {"sha256": sha256(path), "bytes": path.stat().st_size}
+    write_json(
+        folder / NAME,
+        {
+            "stage": asked.stage,
+            "name": asked.name,
+            "version": __version__,
+            "settings": asked.raw,
+            "code": asked.modules,
+            "files": entries,
+            "upstream": {Path(source).as_posix(): sha256(Path(source) / NAME) for source in upstream},
+            "figures": figures or {},
+        },
+    )
+
+
+def read(folder: str | Path) -> dict:
+    """The manifest of a folder; a UserError if there is none."""
+    return read_json(Path(folder) / NAME)
+
+
+def verify(folder: str | Path, *names: str) -> dict:
+    """Check the named files (all of them if none is named) against the folder's manifest, which is returned."""
+    folder = Path(folder)
+    manifest = read(folder)
+    for name in names or manifest["files"]:
+        path = folder / name
+        entry = manifest["files"].get(name)
+        remedy = f"delete {folder} and run the workflow again"
+        if entry is None:
+            raise UserError(f"{path}: not in {folder / NAME}; {remedy}")
+        if not path.is_file():
+            raise UserError(f"{path}: missing, though {folder / NAME} lists it; {remedy}")
+        if path.stat().st_size != entry["bytes"]:
+            raise UserError(
+                f"{path}: {path.stat().st_size:,} bytes, but {folder / NAME} says {entry['bytes']:,}; {remedy}"
+            )
+        if sha256(path) != entry["sha256"]:
+            raise UserError(f"{path}: damaged, its sha256 is not the one in {folder / NAME}; {remedy}")
+    return manifest
+
+
+def verify_upstream(folder: str | Path, *sources: str | Path) -> None:
+    """Check that `folder` was made from the results that stand in `sources` now, not from earlier ones."""
+    recorded = read(folder)["upstream"]
+    for source in map(Path, sources):
+        if recorded.get(source.as_posix()) != sha256(source / NAME):
+            raise UserError(f"{folder}: was not made from the present {source}; run the workflow again to rebuild it")

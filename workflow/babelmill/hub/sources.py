@@ -1,0 +1,98 @@
+"""What is fetched from the Hugging Face Hub: at which commit, and one line that says what to do where it cannot be."""
+
+import dataclasses
+import errno
+import functools
+import re
+
+import huggingface_hub
+from huggingface_hub import constants, errors
+from huggingface_hub.utils import httpx
+
+from babelmill.hub.client import explained, one_line, patiently
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """What a repository is for: the Hub's word for its type, ours, and what the user can do about it."""
+
+    repo_type: str
+    noun: str
+    key: str
+    revision_key: str
+    instead: str
+    fetch: str
+
+
+DATASET = Use(
+    repo_type="dataset",
+    noun="dataset",
+    key="corpus.hub",
+    revision_key="corpus.revision",
+    instead="name your own text in corpus.files or another dataset in corpus.hub",
+    fetch="snakemake all --until download",
+)
+TOKENIZER = Use(
+    repo_type="model",
+    noun="tokenizer",
+    key="tokenizer.source",
+    revision_key="tokenizer.revision",
+    instead="name a tokenizer.json of your own or another repository in tokenizer.source",
+    fetch="hf download REPOSITORY tokenizer.json",
+)
+
+
+def resolve(use: Use, repository: str, revision: str) -> str:
+    """The commit that a branch or tag is at now; offline, the one it was at when the cache saw it last."""
+    if COMMIT.fullmatch(revision):
+        return revision
+    with explained(functools.partial(explanation, use, repository, revision)):
+        if constants.is_offline_mode():
+            found = huggingface_hub.resolve_revision(
+                repository, repo_type=use.repo_type, revision=revision, local_files_only=True
+            )
+            return found.resolved
+        api = huggingface_hub.HfApi()
+        return patiently(lambda: api.repo_info(repository, repo_type=use.repo_type, revision=revision).sha)
+
+
+def explanation(use: Use, repository: str, revision: str, error: BaseException) -> str | None:
+    """What happened and what to do, in one line; None if this is no error of the Hub, the network or the disk."""
+    while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
+        error = error.__cause__
+    where = f"the {use.noun} {repository} on {constants.ENDPOINT}"
+    match error:
+        case errors.GatedRepoError():
+            return f"{where} is gated: accept its terms on its page, and set HF_TOKEN to a token of that account"
+        case errors.RepositoryNotFoundError():
+            return f"{where} does not exist or is private: {use.instead}, or set HF_TOKEN to a token that may read it"
+        case errors.RevisionNotFoundError():
+            return f"{where} has no revision {revision!r}: correct {use.revision_key}"
+        case errors.RemoteEntryNotFoundError():
+            return f"{where} at {revision!r} lacks a file: {one_line(error)}; {use.instead}"
+        case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
+            return f"{where} cannot be read: {one_line(error)}; is HF_TOKEN right?"
+        case (
+            errors.OfflineModeIsEnabled()
+            | errors.LocalEntryNotFoundError()
+            | errors.RevisionResolutionError()
+            | errors.CachedRepoTreeNotFoundError()
+        ):
+            return (
+                f"{where} is not in the Hugging Face cache, and HF_HUB_OFFLINE is set:"
+                f" unset it, or download where there is a network (`{use.fetch.replace('REPOSITORY', repository)}`)"
+            )
+        case httpx.TransportError() | errors.HfHubHTTPError():
+            return (
+                f"{where} cannot be reached: {one_line(error)}; check the network, or set HF_HUB_OFFLINE=1"
+                " to use what is in the Hugging Face cache"
+            )
+        case errors.HFValidationError():
+            return f"{use.key} = {repository!r} is no name of a repository: {one_line(error)}"
+        case OSError(errno=errno.ENOSPC):
+            return f"no space left on the device while downloading {where} to the Hugging Face cache (see HF_HOME)"
+        case OSError() if "Consistency check failed" in str(error):
+            return f"{where} sent less than it announced, again and again; try later, or another network"
+    return None

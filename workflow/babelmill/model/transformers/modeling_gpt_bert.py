@@ -1,0 +1,310 @@
+"""GPT-BERT for transformers: one set of weights as an encoder, a masked and a causal language model, a classifier.
+
+The layers are those of training (`gpt_bert.py`, shipped beside this file). Attention goes wherever the attention mask
+and the attention mode allow; documents are kept apart in training only, so text pairs are `<s> A <s> B`.
+"""
+
+import functools
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+# transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
+from ..attention import compute_dtype, position_buckets, visible
+from ..dropout import Dropout
+from ..gpt_bert import Classifier, Embedding, Encoder, init_weights
+from ..mixing import LayerMixing  # noqa: F401
+from .configuration_gpt_bert import GPTBertConfig
+
+
+def allowed_by(mask, queries: int, keys: int, causal: bool, device) -> torch.Tensor:
+    """Who may attend to whom, bool [B or 1, 1 or n, queries, keys].
+
+    Args:
+        mask: None; [B, keys], where 0 or False is padding, which sees nothing and is seen by nothing; or [B, queries,
+            keys] or [B, 1 or n, queries, keys], who may see whom: booleans or numbers, 0 is blocked; or what is added
+            to the scores, as transformers makes them, 0 is allowed and negative blocked.
+        queries: number of new positions, the last ones of `keys`.
+        causal: whether a position may see only those up to itself, whatever the mask says.
+    """
+    allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+    if causal:
+        allowed = allowed.tril(keys - queries)
+    if mask is None:
+        return allowed
+    if mask.dim() not in (2, 3, 4) or mask.size(-1) != keys or (mask.dim() > 2 and mask.size(-2) != queries):
+        raise ValueError(
+            f"attention_mask is {list(mask.shape)}; [B, {keys}], [B, {queries}, {keys}] or [B, 1, {queries}, {keys}]"
+            " is expected"
+        )
+    if mask.dim() == 2:
+        present = mask > 0
+        return allowed & present[:, None, None, :] & present[:, None, keys - queries :, None]
+    added = mask.is_floating_point() and not (mask > 0).any()
+    given = mask >= 0 if added else mask > 0
+    return allowed & (given if mask.dim() == 4 else given[:, None])
+
+
+class GPTBertPreTrainedModel(PreTrainedModel):
+    """What all classes share."""
+
+    config_class = GPTBertConfig
+    base_model_prefix = "model"
+    natural_attention_mode = "bidirectional"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ("Embedding", "Encoder", "Classifier")
+
+    def __init__(self, config, *args, **kwargs):
+        config.check()
+        super().__init__(config, *args, **kwargs)
+
+    def _init_weights(self, module):
+        init_weights(module, self.config.hidden_size)
+
+    def get_input_embeddings(self):
+        """The token embedding, whose matrix is the output matrix too."""
+        return (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding
+
+    def set_input_embeddings(self, value):
+        """Replace the token embedding."""
+        (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding = value
+
+    def _finish(self, output, return_dict):
+        wanted = return_dict if return_dict is not None else getattr(self.config, "return_dict", True)
+        return output if wanted else output.to_tuple()
+
+
+class GPTBertModel(GPTBertPreTrainedModel):
+    """The encoder without a head: `last_hidden_state` [B, T, H]."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embedding = Embedding(config)
+        self.transformer = Encoder(config)
+        self.attention_mode = config.attention_mode or self.natural_attention_mode
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        past_key_values=None,
+        inputs_embeds=None,
+        use_cache=False,
+        output_hidden_states=None,
+        output_attentions=None,
+        return_dict=None,
+        **kwargs,
+    ):
+        """Hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `allowed_by` for the attention mask.
+
+        `past_key_values` holds keys and values of earlier positions, to which the new ones are appended. Positions are
+        relative, so `position_ids` and all other arguments are ignored.
+        """
+        config = self.config
+        causal = self.attention_mode == "causal"
+        if past_key_values is not None and not causal:
+            raise ValueError(
+                "a bidirectional model cannot keep a cache, since new tokens change the states of old ones; pass"
+                " use_cache=False, or attention_mode='causal' to from_pretrained"
+            )
+        if use_cache and causal and not (self.gradient_checkpointing and self.training):
+            past_key_values = DynamicCache() if past_key_values is None else past_key_values
+        hidden, relative = self.embedding(input_ids, inputs_embeds)
+        queries, device = hidden.size(1), hidden.device
+        keys, caches = queries, None
+        if past_key_values is not None:
+            past = int(past_key_values.get_seq_length())
+            keys += past
+            place = {"cache_position": torch.arange(past, keys, device=device)}  # of the static cache of transformers 4
+
+            def remember(layer, key, value):
+                key, value = past_key_values.update(key, value, layer, place)
+                return key[:, :, :keys], value[:, :, :keys]  # a static cache has room for more, and so has its mask
+
+            if attention_mask is not None and attention_mask.dim() == 4:
+                attention_mask = attention_mask[..., :keys]
+            caches = [functools.partial(remember, layer) for layer in range(config.num_hidden_layers)]
+        allowed = allowed_by(attention_mask, queries, keys, causal, device)
+        buckets = position_buckets(queries, keys, config.position_bucket_size, config.max_position_embeddings, device)
+        wants_weights = config.output_attentions if output_attentions is None else output_attentions
+        wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        plain = wants_weights or config._attn_implementation == "eager"
+        self.transformer.activation_checkpointing = self.gradient_checkpointing
+        outputs, weights = self.transformer(
+            hidden,
+            relative,
+            buckets,
+            visible(allowed, compute_dtype(hidden)),
+            "plain" if plain else "auto",
+            caches,
+        )
+        output = BaseModelOutputWithPast(
+            last_hidden_state=outputs[-1],
+            past_key_values=past_key_values,
+            hidden_states=tuple(outputs) if wants_states else None,
+            attentions=tuple(weights) if wants_weights else None,
+        )
+        return self._finish(output, return_dict)
+
+
+class GPTBertHead(GPTBertPreTrainedModel):
+    """A model with a head; the encoder takes the attention mode that is natural for the head's class."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = GPTBertModel(config)
+        self.model.attention_mode = config.attention_mode or self.natural_attention_mode
+
+
+class GPTBertLanguageModel(GPTBertHead):
+    """A model with the language-model head."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.classifier = Classifier(config)
+        self.post_init()
+
+    def _logits(self, hidden):
+        return self.classifier(hidden, self.model.embedding.word_embedding.weight)
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        """As in transformers; the head's matrix is the embedding's, so only its bias has to follow."""
+        embedding = super().resize_token_embeddings(*args, **kwargs)
+        old, size = self.classifier.nonlinearity[-1].bias, embedding.num_embeddings
+        new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
+        self.classifier.nonlinearity[-1].bias = nn.Parameter(new, old.requires_grad)
+        return embedding
+
+    @staticmethod
+    def _cross_entropy(logits, labels, num_items_in_batch=None):
+        """Mean over labels other than -100, or their sum over `num_items_in_batch`, as transformers' Trainer asks."""
+        reduction = "mean" if num_items_in_batch is None else "sum"
+        logits, labels = logits.flatten(0, 1).float(), labels.flatten().to(logits.device)
+        loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction=reduction)
+        return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+
+class GPTBertForMaskedLM(GPTBertLanguageModel):
+    """The masked language model. `config.logits_alignment` says which token the scores at a position are for."""
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
+        """Logits [B, T, V]; `labels` [B, T] holds the token at each position, -100 where there is no loss."""
+        items = kwargs.pop("num_items_in_batch", None)
+        kwargs.pop("use_cache", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self._logits(output.last_hidden_state)
+        ahead = int(self.config.masked_target == "next")  # by how much the token that is scored is ahead of the scores
+        loss = None
+        if labels is not None:
+            loss = self._cross_entropy(logits[:, : logits.size(1) - ahead], labels[:, ahead:], items)
+        to_the_right = ahead - int(self.config.logits_alignment == "mntp")
+        if to_the_right:
+            logits = F.pad(logits, (0, 0, to_the_right, -to_the_right))
+        output = MaskedLMOutput(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
+
+
+class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
+    """The causal language model: generates, with a KV cache."""
+
+    natural_attention_mode = "causal"
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        past_key_values=None,
+        inputs_embeds=None,
+        labels=None,
+        use_cache=None,
+        logits_to_keep=0,
+        return_dict=None,
+        **kwargs,
+    ):
+        """Logits of the next token, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
+        items = kwargs.pop("num_items_in_batch", None)
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        output = self.model(
+            input_ids,
+            attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache=use_cache and labels is None,
+            return_dict=True,
+            **kwargs,
+        )
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
+        logits = self._logits(output.last_hidden_state[:, keep])
+        loss = None if labels is None else self._cross_entropy(logits[:, :-1], labels[:, 1:], items)
+        output = CausalLMOutputWithPast(loss, logits, output.past_key_values, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
+
+
+class GPTBertForSequenceClassification(GPTBertHead):
+    """Classifies texts and pairs of texts, or scores them (`num_labels` 1).
+
+    It reads the state of the first position that sees as much as any does: of the first token, or, where attention is
+    causal (by the mode or by the mask), of the last one.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dropout = Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _pooled(self, hidden, attention_mask):
+        length, causal = hidden.size(1), self.model.attention_mode == "causal"
+        allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
+        seen = allowed[:, 0].sum(-1).expand(len(hidden), -1)
+        return hidden[torch.arange(len(hidden), device=hidden.device), seen.argmax(1)]
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
+        """Logits [B, num_labels]; `labels` [B] (classes, or numbers for regression) or [B, num_labels] (several)."""
+        kwargs.pop("num_items_in_batch", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.score(self.dropout(self._pooled(output.last_hidden_state, attention_mask)))
+        loss = None
+        if labels is not None:
+            if self.num_labels == 1:
+                loss = F.mse_loss(logits.squeeze(-1), labels.to(logits.dtype).view(-1))
+            elif labels.is_floating_point():
+                loss = F.binary_cross_entropy_with_logits(logits, labels)
+            else:
+                loss = F.cross_entropy(logits, labels.view(-1))
+        output = SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)
+
+
+class GPTBertForTokenClassification(GPTBertHead):
+    """Classifies each token."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dropout = Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
+        """Logits [B, T, num_labels]; `labels` [B, T], -100 where there is no loss."""
+        kwargs.pop("num_items_in_batch", None)
+        output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.score(self.dropout(output.last_hidden_state))
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        output = TokenClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+        return self._finish(output, return_dict)

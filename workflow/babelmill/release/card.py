@@ -1,0 +1,309 @@
+"""The model card: what a stage has measured or the user has declared; what is not known is left out.
+
+`convert` writes it. The front matter is written by `huggingface_hub`, with a model-index, so that the Hub shows the
+results beside other models'.
+"""
+
+import dataclasses
+import math
+from importlib import metadata
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from babelmill import __version__
+from babelmill.core.files import atomic_write
+from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
+
+PAPER = "https://arxiv.org/abs/2410.24159"
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
+
+
+@dataclasses.dataclass
+class Facts:
+    """What a card can say.
+
+    Attributes:
+        name: of the model.
+        variants, default_variant: of the folder.
+        parameters: their number, the output matrix counted once.
+        code: sha256 of each code file.
+        languages: {code: {"name", "tag"}}.
+        settings: sections of the training settings: `model`, or another shape, `train` if known, and the `mixture` of
+            several languages.
+        license, authors, description, carbon_grams: the user's `card` section.
+        origin: where a model comes from that this workflow did not make.
+        evaluation: evaluation.json.
+        corpora: the manifest of each language's corpus.
+        tokenizer_source: `tokenizer.source`.
+        figures: of the train stage's manifest.
+    """
+
+    name: str
+    variants: list[str]
+    default_variant: str
+    parameters: int
+    code: dict[str, str]
+    languages: dict[str, dict] = dataclasses.field(default_factory=dict)
+    settings: dict[str, dict] = dataclasses.field(default_factory=dict)
+    license: str | None = None
+    authors: list[str] = dataclasses.field(default_factory=list)
+    description: str = ""
+    carbon_grams: float | None = None
+    origin: str = ""
+    evaluation: dict | None = None
+    corpora: dict[str, dict] | None = None
+    tokenizer_source: str | None = None
+    figures: dict | None = None
+
+    @property
+    def objective(self) -> str:
+        """That of training; hybrid where it is not known, as the published models were."""
+        return self.settings.get("train", {}).get("objective", "hybrid")
+
+
+def shown_settings(settings: dict) -> dict[str, dict]:
+    """The sections of the training settings that a card shows."""
+    names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
+    return {name: settings[name] for name in names}
+
+
+# Each works as it stands, where `{path}` is the folder.
+MASKED = """\
+```python
+# Which word stands here?
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
+print(fill("A text with a <mask> in it."))
+```"""
+CAUSAL = """\
+```python
+# How does a text go on?
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
+model = AutoModelForCausalLM.from_pretrained("{path}", trust_remote_code=True)
+inputs = tokenizer("The beginning of a text", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_special_tokens=True))
+```"""
+CLASSIFICATION = """\
+```python
+# Which class has a text? The head is new, to be trained on labelled texts, or on pairs: tokenizer(first, second).
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
+model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2, trust_remote_code=True)
+print(model(**tokenizer("A text", return_tensors="pt")).logits)
+```"""
+NOTES = """\
+* {variants}
+* Scores of the masked model at a position are for the token at that position. `logits_alignment="mntp"` (an argument of
+  `from_pretrained`) moves them by one, as evaluation pipelines with a masked *next*-token backend want them.
+* `attention_mode="causal"` or `"bidirectional"` overrides what each class does by itself.
+* The code is in this repository: read it, and pin a `revision=` before you trust it. Its sha256 are below."""
+SNIPPETS = {
+    "hybrid": [MASKED, CAUSAL, CLASSIFICATION],
+    "masked": [MASKED, CLASSIFICATION],
+    "causal": [CAUSAL, CLASSIFICATION],
+}
+TRAINED = {
+    "hybrid": "trained on masked and causal prediction at once: one set of weights fills masks and generates text",
+    "masked": "trained on masked prediction, to fill masks",
+    "causal": "trained on causal prediction, to generate text",
+}
+VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
+
+
+def weights(variants: list[str], default: str) -> str:
+    """Which weights load by default, and how to load the other ones."""
+    others = [f'`variant="{name}"` loads {VARIANTS[name]}' for name in variants if name != default]
+    return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
+
+
+def table(header: list[str], rows: list[list]) -> str:
+    """A Markdown table; numbers to the right."""
+    lines = [header, ["---:" if isinstance(cell, int | float) else "---" for cell in rows[0]], *rows]
+    return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
+
+
+def _text(cell) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def front_matter(facts: Facts) -> str:
+    """The card's YAML: languages, licence, tags, data, carbon and the model-index."""
+    results = []
+    if facts.evaluation:
+        for code, language in facts.languages.items():
+            scores = facts.evaluation["languages"][code]["variants"][facts.default_variant]
+            for kind, task in (("causal", "text-generation"), ("masked", "fill-mask")):
+                results.append(
+                    EvalResult(
+                        task_type=task,
+                        dataset_type="babelmill-validation",
+                        dataset_name=f"validation split, {language['name']}",
+                        dataset_config=code,
+                        dataset_split="validation",
+                        metric_type="bits_per_byte",
+                        metric_name=f"bits per byte, {kind}",
+                        metric_value=round(scores[kind]["bits_per_byte"], 4),
+                    )
+                )
+    datasets = [hub["repository"] for hub in map(hub_of, (facts.corpora or {}).values()) if hub]
+    known = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
+    if facts.carbon_grams is not None:
+        known["co2_eq_emissions"] = {"emissions": facts.carbon_grams, "training_type": "pre-training"}
+    card = ModelCardData(
+        language=list(dict.fromkeys(language["tag"] for language in facts.languages.values())) or None,
+        library_name="transformers",
+        pipeline_tag="text-generation" if facts.objective == "causal" else "fill-mask",
+        tags=["gpt-bert", "babylm", "custom_code"],
+        **({"model_name": facts.name, "eval_results": results} if results else {}),
+        **known,
+    )
+    return f"---\n{card.to_yaml()}\n---"
+
+
+def introduction(facts: Facts) -> str:
+    """What the model is, in a sentence or two."""
+    names = ", ".join(language["name"] for language in facts.languages.values())
+    count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
+    trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
+    return f"A [GPT-BERT]({PAPER}) language model{f' of {names}' if names else ''}: {count} parameters{trained}."
+
+
+def results(evaluation: dict, languages: dict) -> str:
+    """Bits per byte by language and variant, beside the unigram model."""
+    header = ["language", "weights", "causal", "masked", "unigram model"]
+    rows = []
+    for code, entry in evaluation["languages"].items():
+        unigram = entry["unigram"]["bits_per_byte"]
+        for variant, scores in entry["variants"].items():
+            causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
+            rows.append([languages[code]["name"], variant, causal, masked, unigram])
+    return table(header, rows)
+
+
+def tokenizer_figures(evaluation: dict, languages: dict) -> str:
+    """What the tokenizer does to each language's validation text."""
+    keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
+    rows = [
+        [languages[code]["name"], *(float(entry[key]) for key in keys)]
+        for code, entry in evaluation["tokenizer"].items()
+    ]
+    return table(["language", *(key.replace("_", " ") for key in keys)], rows)
+
+
+def hub_of(corpus: dict) -> dict | None:
+    """Repository and commit of the text of a corpus manifest, if it came from the Hub."""
+    return corpus["figures"].get("hub")
+
+
+def origin(corpus: dict) -> str:
+    """Where the text of a corpus manifest came from."""
+    files, settings, hub = corpus["figures"].get("sources"), corpus["settings"]["corpus"], hub_of(corpus)
+    parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
+    parts += [settings["builtin"]] if settings["builtin"] else []
+    parts += [f"`{hub['repository']}` at `{hub['commit']}`"] if hub else []
+    budget = settings.get("budget")
+    if budget is not None:
+        size = budget if isinstance(budget, str) else f"{budget:g} MB of English-equivalent text"
+        return f"{' and '.join(parts)}, a sample of {size}"
+    return " and ".join(parts)
+
+
+def training_data(corpora: dict[str, dict], languages: dict) -> str:
+    """Size and origin of each language's text, from the corpus manifests."""
+    rows = []
+    for code, manifest in corpora.items():
+        figures = manifest["figures"]
+        licences = ", ".join(sorted(figures.get("licenses", {}))) or "unknown"
+        documents, size = figures["documents"]["train"], figures["bytes"]["train"]
+        rows.append([languages[code]["name"], origin(manifest), documents, size / 1e6, licences])
+    return table(["language", "source", "documents", "MB", "licence of the text"], rows)
+
+
+def training(facts: Facts, hours: float | None) -> list[str]:
+    """Length, carbon, curve and settings of the training run, as far as they are known."""
+    parts, figures = [], facts.figures
+    if figures:
+        parts.append(
+            f"{figures['steps']:,} steps, {figures['tokens']:,} tokens, {figures['epochs']:.1f} passes over the text."
+        )
+    if hours is not None:
+        time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
+        parts.append(f"The steps took {time}.")
+    if facts.carbon_grams is not None:
+        parts.append(f"Training emitted {facts.carbon_grams:,g} g of CO2 equivalent, as its authors state.")
+    lines = [" ".join(parts)]
+    if hours is not None:
+        lines.append("![loss by step](training_curve.png)")
+    for section, values in facts.settings.items():
+        unused = ["epochs"] if values.get("max_steps") is not None else []
+        rows = [[f"`{section}.{key}`", value] for key, value in values.items() if key not in unused]
+        lines.append(table(["setting", "value"], rows))
+    return lines
+
+
+def render(facts: Facts, hours: float | None) -> str:
+    """The whole card; `hours` of training, None if there is no record of it (and no curve)."""
+    evaluation, languages = facts.evaluation, facts.languages
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    sections = [
+        front_matter(facts),
+        f"# {facts.name}",
+        introduction(facts),
+        facts.origin,
+        facts.description,
+        f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
+        "## Use",
+        f"`{facts.name}` stands for this folder, or for its name on the Hub.",
+        *(snippet.format(path=facts.name) for snippet in SNIPPETS[facts.objective]),
+        NOTES.format(variants=weights(facts.variants, facts.default_variant)),
+    ]
+    if evaluation:
+        perplexity = math.exp(evaluation["variants"][facts.default_variant]["causal"]["nats_per_token"])
+        sections += [
+            "## Results",
+            f"Bits per byte of validation text, which was not trained on, with {evaluation['sequence_length']} tokens"
+            " of context (lower is better). Causal: each token from those before it; masked: each token hidden once,"
+            f" from both sides. The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
+            f" of {evaluation['vocab_size']:,}. The unigram model knows how frequent each token is and nothing of its"
+            " context: a model that is no better than it has learned little.",
+            results(evaluation, languages),
+        ]
+    if facts.corpora:
+        sections += ["## Training data", training_data(facts.corpora, languages)]
+    if evaluation:
+        source = facts.tokenizer_source
+        kind = f"That of `{source}`, of" if source else "Byte-level BPE of"
+        sections += [
+            "## Tokenizer",
+            f"{kind} {evaluation['vocab_size']:,} entries; it gives every text back unchanged.",
+            tokenizer_figures(evaluation, languages),
+        ]
+    if facts.settings:
+        sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
+    sections += [
+        "## Files and versions",
+        f"Made by Babelmill {__version__} with {', '.join(f'{name} {version}' for name, version in versions.items())}.",
+        table(["code file", "sha256"], [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(facts.code.items())]),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
+    """Write README.md, and the training curve if there is a metrics.jsonl; their names."""
+    hours, files = None, ["README.md"]
+    if metrics:
+        lines = read_metrics(metrics)
+        hours = training_hours(lines)
+        with atomic_write(folder / "training_curve.png") as file:
+            draw_curve(lines, file)
+        files.append("training_curve.png")
+    with atomic_write(folder / "README.md", "w") as file:
+        file.write(render(facts, hours))
+    return files

@@ -1,0 +1,28 @@
+"""Loading an exported folder as its users do, but with nothing left to chance."""
+
+from pathlib import Path
+
+import torch
+
+from babelmill.core.files import UserError
+
+WEIGHTS = {"main": "model.safetensors", "ema": "ema.safetensors"}  # as the train stage names them
+
+
+def load(cls, folder: Path, variant: str | None, **settings) -> torch.nn.Module:
+    """A model in evaluation mode, fp32; a UserError unless every weight was found and no other.
+
+    transformers fills in a weight that is missing with random numbers, and says so in a report that few read.
+
+    Args:
+        cls: one of the `AutoModelFor...` classes.
+        variant: "main" or "ema", None for the default one.
+        settings: what `from_pretrained` lays over config.json.
+    """
+    model, report = cls.from_pretrained(
+        folder, variant=variant, trust_remote_code=True, dtype=torch.float32, output_loading_info=True, **settings
+    )
+    wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
+    if wrong:
+        raise UserError(f"{folder}, variant {variant or 'default'}: the weights do not fit the classes: {wrong}")
+    return model.eval()

@@ -1,0 +1,237 @@
+"""Conversion by hand: the Hugging Face folder of a model that was trained elsewhere, or by an earlier run.
+
+`babelmill convert-training` takes what the stage `train` wrote, or a checkpoint of a run, wherever it was copied to;
+`babelmill convert-gpt-bert` takes a checkpoint of the published implementation. The folder is built and proven by the
+same code as in the workflow (the proof is on random tokens), and its card says what these files say: nothing is known
+of the text, and nothing was measured.
+"""
+
+import contextlib
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from babelmill.config.languages import read_table
+from babelmill.config.resolve import ROOT
+from babelmill.config.schema import Export
+from babelmill.core import manifest
+from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.release import card, published_checkpoint
+from babelmill.release.hub_folder import ExportInputs, build, prove
+from babelmill.release.loading import WEIGHTS
+from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
+from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
+
+log = logging.getLogger(__name__)
+
+SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
+
+
+@dataclass
+class Found:
+    """A trained model, as it was found.
+
+    Attributes:
+        weights: of `main` and perhaps `ema`, each {name: tensor}.
+        shape: as in the training configuration.
+        tokenizer: its tokenizer.json.
+        origin: a sentence for the card.
+        known: what else the card can say, as arguments of `card.Facts`.
+        metrics: metrics.jsonl, if it is there.
+    """
+
+    weights: dict[str, dict[str, Tensor]]
+    shape: dict
+    tokenizer: Path
+    origin: str
+    known: dict = field(default_factory=dict)
+    metrics: Path | None = None
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file; a UserError if it is damaged."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
+
+
+def from_gpt_bert(
+    weights: Path, average: Path | None, config: Path, tokenizer: Path, same: bool, scratch: Path
+) -> Found:
+    """Read a checkpoint of the published implementation.
+
+    Args:
+        weights: model.bin, or model_state_dict.bin.
+        average: model_ema.bin, if there is one.
+        config: the JSON file with the model's shape.
+        tokenizer: its tokenizer.json.
+        same: whether masked positions predicted the token at the mask itself, not the next one.
+        scratch: folder for the adapted tokenizer.
+    """
+    found = published_checkpoint.read_weights(weights)
+    if average:
+        found["ema"] = published_checkpoint.read_weights(average)["main"]
+    shape = published_checkpoint.read_shape(config, found["main"]) | {"masked_target": "same" if same else "next"}
+    path = scratch / "tokenizer.json"
+    published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
+    digests = " and ".join(f"`{file.name}` (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
+    return Found(found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation.")
+
+
+def from_training(source: Path, tokenizer: Path) -> Found:
+    """Read the folder of a trained model, or a checkpoint of a run with the `identity.json` of its folder beside it."""
+    return from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer)
+
+
+def from_model_folder(folder: Path, tokenizer: Path) -> Found:
+    """results/models/{model}, or a copy of it: weights and config.json; with its manifest, the card says more."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
+    known = {}
+    if (folder / manifest.NAME).is_file():
+        made = manifest.verify(folder)
+        if made["stage"] != "train":
+            raise UserError(f"{folder}: is a result of {made['stage']}, not of training; name results/models/{{model}}")
+        known = known_from(made["settings"]) | {"figures": made["figures"]}
+        seal = tokenizer.parent / manifest.NAME
+        if seal.is_file() and sha256(seal) not in made["upstream"].values():
+            raise UserError(f"{tokenizer}: is not the tokenizer that {folder} was trained with")
+    weights = {variant: folder / name for variant, name in WEIGHTS.items() if (folder / name).is_file()}
+    if not weights:
+        raise UserError(f"{folder}: has neither of {' and '.join(WEIGHTS.values())}")
+    return Found(
+        {variant: read_safetensors(path) for variant, path in weights.items()},
+        read_json(folder / "config.json"),
+        tokenizer,
+        "Converted by hand from the weights that training left.",
+        known,
+        folder / "metrics.jsonl" if (folder / "metrics.jsonl").is_file() else None,
+    )
+
+
+def from_run(path: Path, tokenizer: Path) -> Found:
+    """results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
+    tensors = read_safetensors(path)
+    seal, identity = path.with_suffix(".json"), path.parent / "identity.json"
+    if seal.is_file() and read_json(seal)["sha256"] != sha256(path):
+        raise UserError(f"{path}: damaged, its sha256 is not the one in {seal}")
+    if not identity.is_file():
+        raise UserError(
+            f"{path}: is not in the folder of a run ({identity} is missing: copy it from where the checkpoint was);"
+            " of results/models/{model}, name the folder"
+        )
+    run = read_json(identity)
+    if sha256(tokenizer) != run["data"]["tokenizer"]:
+        raise UserError(f"{tokenizer}: is not the tokenizer that {path} was trained with")
+    weights = {
+        variant: {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        for variant, prefix in (("main", "model."), ("ema", "average."))
+    }
+    steps = re.search(r"\d+", path.stem)
+    origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
+    rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
+    settings = run["settings"]
+    return Found(weights, settings["model"] | {"vocab_size": rows}, tokenizer, origin, known_from(settings))
+
+
+def check(found: Found, source: Path) -> None:
+    """UserError unless the weights are those of a model of this shape, and the tokenizer one for them."""
+    fields = GPTBertShape.__dataclass_fields__
+    if absent := [name for name in fields if name not in found.shape]:
+        raise UserError(f"{source}: its configuration has no {absent[0]}; it is none that training leaves")
+    with torch.device("meta"):
+        expected = GPTBert(GPTBertShape(**{name: found.shape[name] for name in fields}))
+    shapes = {name: list(value.shape) for name, value in expected.state_dict().items()}
+    for variant, weights in found.weights.items():
+        for name in sorted(shapes.keys() | weights.keys()):
+            has = list(weights[name].shape) if name in weights else "absent"
+            if has != shapes.get(name, "absent"):
+                raise UserError(
+                    f"{source}: the {variant} weights are not those of a model of the given configuration: {name} is"
+                    f" {has}, {shapes.get(name, 'absent')} is expected; name the configuration that was trained with"
+                )
+    entries, rows = vocab_size(load_tokenizer(found.tokenizer)), found.shape["vocab_size"]
+    if entries > rows:
+        raise UserError(f"the tokenizer has {entries:,} entries, the model {rows:,}: it is not the model's tokenizer")
+    if entries < rows:
+        log.warning("the tokenizer has %d entries, the model %d: the last ones are never used", entries, rows)
+
+
+def known_from(settings: dict) -> dict:
+    """What the card can say about a model that was trained with these settings."""
+    table = read_table(ROOT / "config/languages.tsv")
+    return {
+        "languages": {
+            code: {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
+            for code in settings["languages"]
+        },
+        "settings": card.shown_settings(settings),
+    }
+
+
+@contextlib.contextmanager
+def scratch_beside(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out`, which must not exist."""
+    if out.exists():
+        raise UserError(f"--out {out}: exists; remove it or name another folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
+        yield Path(name)
+
+
+def tokenizer_path(given: Path) -> Path:
+    """The tokenizer.json that the user named, as itself or by its folder."""
+    path = given / "tokenizer.json" if given.is_dir() else given
+    if not path.is_file():
+        raise UserError(f"--tokenizer {given}: no such file")
+    return path
+
+
+def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
+    """Write what was found as the stages `train` and `tokenizer` leave it."""
+    vocabulary = load_tokenizer(found.tokenizer).get_vocab(with_added_tokens=True)
+    ids = {f"{name}_token_id": vocabulary[token] for name, token in SPECIAL.items()}
+    for folder in ("model", "tokenizer"):
+        (scratch / folder).mkdir()
+    for variant, weights in found.weights.items():
+        contiguous = {name: value.contiguous() for name, value in weights.items()}
+        save_file(contiguous, scratch / "model" / WEIGHTS[variant])
+    write_json(scratch / "model/config.json", found.shape | ids)
+    copy_file(found.tokenizer, scratch / "tokenizer/tokenizer.json")
+    return ExportInputs(scratch / "model", scratch / "tokenizer", [])
+
+
+def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
+    """Check, build, prove, describe, and put the folder into its place. `source` is what the user named."""
+    check(found, source)
+    inputs = write_stage_folders(found, scratch)
+    variants = list(found.weights)
+    wanted = Export(variants=variants, default_variant=variants[-1], include_raw=False)
+    with atomic_folder(out) as folder:
+        files = build(folder, inputs, wanted)
+        prove(folder, inputs, wanted, out)
+        facts = card.Facts(
+            name=out.name,
+            variants=wanted.variants,
+            default_variant=wanted.default_variant,
+            parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
+            code={name: sha256(folder / name) for name in files if name.endswith(".py")},
+            origin=found.origin,
+            **{"settings": {"model": found.shape}} | found.known,
+        )
+        files += card.write(folder, facts, found.metrics)
+        asked = manifest.Asked("convert", out.name, {"export": wanted.model_dump(exclude={"include_raw"})})
+        manifest.write(folder, asked, files, figures={"origin": found.origin})

@@ -1,0 +1,179 @@
+"""Is an exported folder the model that was trained? It is loaded as its users load it and must compute the same.
+
+    python -m babelmill.release.prove --folder results/exports/eng --model results/models/eng \\
+        --shards results/shards/eng/eng --variants main ema --default-variant ema
+
+For every variant and both attention modes, transformers must find every weight and no other, and the logits of real
+validation documents (of random tokens where `--shards` names none) must be the training model's: in float64 within
+1e-9, which no wrong weight, mask or alignment meets; in float32 within a few times the training model's own rounding
+error. (Equal bits would be too much: the two take different code paths, and what a sum's last bit is depends on the
+processor.) This runs in a process of its own, since a process that has loaded one folder's code may be given it again
+for another one.
+"""
+
+import argparse
+import copy
+import math
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+if __name__ == "__main__":  # before transformers is imported, which reads these
+    # Nothing is fetched, and the copy that transformers makes of the folder's code goes with this process.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    _MODULES = tempfile.TemporaryDirectory(prefix="babelmill-modules-")
+    os.environ["HF_MODULES_CACHE"] = _MODULES.name
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from babelmill.core.files import UserError, read_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.release.loading import WEIGHTS, load
+from babelmill.tokens.shard_file import ShardFile
+
+DOCUMENTS = 8  # of each language
+EXACT = 1e-9  # largest difference of two logits in float64
+ROUNDING = 8  # largest difference of two logits in float32, as a multiple of the training model's own rounding error
+
+
+def documents(shards: list[Path], length: int) -> list[torch.Tensor]:
+    """The first validation documents of each language, `<s>` included, at most `length` tokens each: [1, T] int64."""
+    rows = []
+    for folder in shards:
+        shard = ShardFile.open(folder / "validation.safetensors")
+        for start, end in zip(shard.offsets[:DOCUMENTS], shard.offsets[1 : DOCUMENTS + 1], strict=False):
+            rows.append(torch.tensor(shard.tokens[start : min(end, start + length)].astype("int64"))[None])
+    return rows
+
+
+def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
+    """Rows of random tokens, of lengths from 1 to `length`: [1, T] int64, the same on every call."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.linspace(1, length, DOCUMENTS).int().tolist()
+    return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
+
+
+def training_model(folder: Path, variant: str) -> GPTBert:
+    """The model of the training engine, with trained weights."""
+    shape = read_json(folder / "config.json")
+    config = GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})
+    model = GPTBert(config).eval()
+    model.load_state_dict(load_file(folder / WEIGHTS[variant]))
+    return model
+
+
+def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int) -> None:
+    """The tokenizer as users load it has no entry beyond the embedding, and gives back the tokens of its own texts."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    if len(tokenizer) > vocab_size:
+        raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
+    for row in texts:
+        ids = row[0, 1:-1].tolist()
+        text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        again = tokenizer(text, split_special_tokens=True)["input_ids"][1:]
+        if tokenizer.decode(again, clean_up_tokenization_spaces=False) != text:
+            raise UserError(f"{folder}: the tokenizer does not give a text back: {text[:60]!r}")
+
+
+class Comparison:
+    """The logits of a training model and of what was exported from it, in both precisions."""
+
+    def __init__(self, trained: GPTBert, exported: torch.nn.Module):
+        self._models = {torch.float32: (trained, exported)}
+        self._models[torch.float64] = copy.deepcopy(trained).double(), copy.deepcopy(exported).double()
+
+    @torch.inference_mode()
+    def differences(self, rows: list[torch.Tensor], mode: str, here: slice, there: slice) -> dict[str, float]:
+        """Compare the exported model's logits at positions `there` with the training model's at positions `here`.
+
+        Args:
+            rows: token ids, each [1, T] int64.
+            mode: "causal" or "bidirectional", the attention mask that the training model is given.
+            here, there: positions that score the same token in the training and in the exported model.
+
+        Returns:
+            the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
+        """
+        largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
+        for row in rows:
+            allowed = torch.ones(1, 1, row.size(1), row.size(1), dtype=torch.bool)
+            allowed = allowed.tril() if mode == "causal" else allowed
+            wanted, found = {}, {}
+            for dtype, (trained, exported) in self._models.items():
+                wanted[dtype] = trained(row, allowed)[:, here].double()
+                found[dtype] = exported(row, attention_mask=torch.ones_like(row)).logits[:, there].double()
+            pairs = {
+                "float64": (found[torch.float64], wanted[torch.float64]),
+                "float32": (found[torch.float32], wanted[torch.float32]),
+                "rounding": (wanted[torch.float32], wanted[torch.float64]),
+            }
+            for name, (a, b) in pairs.items():
+                if a.numel():
+                    largest[name] = max(largest[name], (a - b).abs().max().nan_to_num(math.inf).item())
+        return largest
+
+
+def check_differences(what: str, differences: dict[str, float]) -> None:
+    """Raise a UserError where the differences are more than rounding explains; `what` names the comparison."""
+    if differences["float64"] > EXACT:
+        raise UserError(f"{what}: logits differ by up to {differences['float64']:g} in float64")
+    if differences["float32"] > ROUNDING * differences["rounding"]:
+        raise UserError(
+            f"{what}: logits differ by up to {differences['float32']:g} in float32, more than {ROUNDING} times the"
+            f" training model's rounding error of {differences['rounding']:g}"
+        )
+
+
+def compare(args: argparse.Namespace) -> str:
+    """Compare every variant in every mode; return what was found in a line. A UserError names the first difference."""
+    shape = read_json(args.model / "config.json")
+    length, vocab_size = shape["max_position_embeddings"], shape["vocab_size"]
+    rows = documents(args.shards, length)
+    check_tokenizer(args.folder, rows, vocab_size)
+    rows = rows or random_rows(vocab_size, length)
+    every, early, late = slice(None), slice(None, -1), slice(1, None)
+    same = shape.get("masked_target") == "same"
+    # (class, mode, logits_alignment, positions of the training model, positions of the exported one)
+    cases = [
+        (AutoModelForCausalLM, "causal", None, every, every),
+        (AutoModelForMaskedLM, "bidirectional", "mlm" if same else "mntp", every, every),
+        (AutoModelForMaskedLM, "bidirectional", *(("mntp", late, early) if same else ("mlm", early, late))),
+    ]
+    done, largest = 0, {"float64": 0.0, "float32": 0.0}
+    for variant in args.variants:
+        trained = training_model(args.model, variant)
+        named = None if variant == args.default_variant else variant
+        for cls, mode, alignment, here, there in cases:
+            settings = {} if alignment is None else {"logits_alignment": alignment}
+            comparison = Comparison(trained, load(cls, args.folder, named, **settings))
+            differences = comparison.differences(rows, mode, here, there)
+            check_differences(f"variant {variant}, {mode}, logits_alignment {alignment or 'default'}", differences)
+            largest = {key: max(value, differences[key]) for key, value in largest.items()}
+            done += len(rows)
+    return (
+        f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
+        f" {largest['float32']:.1e} in float32"
+    )
+
+
+def main() -> int:
+    """The command; its last line says what was compared, or what differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
+    parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
+    parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
+    parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
+    parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
+    try:
+        print(compare(parser.parse_args()))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

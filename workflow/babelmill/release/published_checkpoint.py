@@ -1,0 +1,119 @@
+"""Reading checkpoints of the published GPT-BERT implementation (ltgoslo/gpt-bert, and BabyBabelLM's copy of it).
+
+They are pickles: `{name}.bin` and `{name}_ema.bin` hold one model's weights, `{name}_state_dict.bin` both and the
+optimizer. Only tensors and plain values are read from them; a file that asks for anything else, which loading it would
+run, is refused. The names are ours but for `module.` before them, a buffer of position indices in each layer, and a
+second copy of the embedding in the head. The shape is in the implementation's configuration file, which has to be the
+one that was trained with: the number of heads leaves no trace in the weights.
+"""
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from babelmill.core.files import UserError, read_json
+from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
+from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
+
+# The keys of the published configuration files. Each counts: a value that is assumed would be a wrong model in silence.
+KEYS = {
+    "vocab_size": int,
+    "hidden_size": int,
+    "intermediate_size": int,
+    "num_attention_heads": int,
+    "num_hidden_layers": int,
+    "max_position_embeddings": int,
+    "position_bucket_size": int,
+    "hidden_dropout_prob": (int, float),
+    "attention_probs_dropout_prob": (int, float),
+    "layer_norm_eps": (int, float),
+}
+EMBEDDING, HEAD = "embedding.word_embedding.weight", "classifier.nonlinearity.5.weight"
+
+
+def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
+    """The models in a checkpoint under our names, fp32: `main`, and `ema` where the file has both."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except pickle.UnpicklingError as error:
+        wanted = re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error))
+        if not wanted:
+            raise UserError(f"{path}: not a checkpoint of PyTorch, or a damaged one") from None
+        raise UserError(
+            f"{path}: holds more than tensors and plain values ({wanted[1]}), and loading that would run code from the"
+            " file: not loaded; ask its author for a file with the state_dict alone"
+        ) from None
+    except Exception:  # a damaged archive raises whatever it meets
+        raise UserError(f"{path}: not a checkpoint of PyTorch, or a damaged one") from None
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):  # a _state_dict.bin
+        both = {"main": content["model"], "ema": content.get("ema_model")}
+        return {variant: _renamed(weights, path) for variant, weights in both.items() if weights is not None}
+    return {"main": _renamed(content, path)}
+
+
+def _renamed(weights, path: Path) -> dict[str, Tensor]:
+    """Weights under our names; a UserError if this is no state_dict, or the head has a matrix of its own."""
+    pairs = weights.items() if isinstance(weights, dict) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
+        raise UserError(f"{path}: no state_dict of a model (names and tensors) is in it")
+    names = {name: name.removeprefix("module.") for name in weights}
+    kept = {ours: weights[name].float() for name, ours in names.items() if not ours.endswith(".position_indices")}
+    head = kept.pop(HEAD, None)
+    if head is not None and not torch.equal(head, kept.get(EMBEDDING, head.new_empty(0))):
+        raise UserError(f"{path}: {HEAD} is not the token embedding, as it is in every GPT-BERT model")
+    return kept
+
+
+def read_shape(path: Path, weights: dict[str, Tensor]) -> dict:
+    """The model's shape: the keys of a published configuration file, and what the weights tell (gate, layer mixing)."""
+    config = read_json(path)
+    for key, kind in KEYS.items():
+        value = config.get(key) if isinstance(config, dict) else None
+        if isinstance(value, bool) or not isinstance(value, kind) or value < 0:
+            raise UserError(f"{path}: {key} = {value!r}: the configuration file that the model was trained with has it")
+    shape = {key: config[key] for key in KEYS}
+    if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
+        raise UserError(f"{path}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
+    return shape | {
+        "gate": any(".in_proj_vg." in name for name in weights),
+        "layer_mixing": any(".dwa_modules." in name for name in weights),
+    }
+
+
+def adapted_tokenizer(path: Path) -> Tokenizer:
+    """The checkpoint's tokenizer, with what a user's text needs and training did elsewhere.
+
+    Texts begin with `<s>`. The special tokens are declared as such, for the published script drops them from the list:
+    `<mask>` in a text is then the mask. It takes the space before it, which is part of the hidden word, and, where the
+    tokenizer itself puts a space before a text, the one after it, which would be there twice.
+    """
+    tokenizer = load_tokenizer(path)
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if missing := [token for token in (BOS, EOS, PAD, MASK) if token not in vocabulary]:
+        raise UserError(f"{path}: has no token {missing[0]}; is it the tokenizer that the model was trained with?")
+    puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[:1] != ["a"]
+    content = json.loads(tokenizer.to_str())
+    declared = {entry["content"]: entry for entry in content["added_tokens"]}
+    for token in SPECIAL_TOKENS:
+        if token in vocabulary:
+            mask = token == MASK
+            declared[token] = {
+                "id": vocabulary[token],
+                "content": token,
+                "single_word": False,
+                "lstrip": mask,
+                "rstrip": mask and puts_a_space,
+                "normalized": False,
+                "special": True,
+            }
+    content["added_tokens"] = sorted(declared.values(), key=lambda entry: entry["id"])
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    begin_with_bos(tokenizer)
+    return tokenizer

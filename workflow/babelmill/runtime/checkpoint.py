@@ -1,0 +1,104 @@
+"""Checkpoints of a run that survive anything but a broken disk.
+
+A checkpoint is one safetensors file, `step-00000040.safetensors`, with weights, moving average and optimizer state,
+and what is no tensor as JSON in its metadata: nothing that could run code when it is read, and nothing per process. It
+counts when the small file beside it, `step-00000040.json`, written after it, holds its sha256. A damaged one is left
+out with a warning and the one before it used; a file half written has another name. The run's folder also keeps its
+metrics, and `identity.json`: the settings and the data that the folder's name is the fingerprint of.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
+
+log = logging.getLogger(__name__)
+
+DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64"}
+NAME = re.compile(r"step-(\d{8})\.json")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
+    """Write a safetensors file atomically, tensor by tensor, and return its sha256.
+
+    The library's own writer gives no digest, mode 0600, and needs all bytes in memory a second time.
+    """
+    header, end = {"__metadata__": dict(metadata)}, 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    digest = hashlib.sha256()
+    try:
+        with atomic_write(path) as file:
+
+            def put(data) -> None:
+                file.write(data)
+                digest.update(data)
+
+            put(len(text).to_bytes(8, "little"))
+            put(text)
+            for tensor in tensors.values():
+                put(memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()))
+    except UserError as error:
+        raise UserError(f"{error}; the file needs {8 + len(text) + end:,} bytes") from error
+    return digest.hexdigest()
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder."""
+
+    def __init__(self, folder: Path, keep: int):
+        """`keep`: how many of them stay."""
+        self.folder = folder
+        self._keep = keep
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, oldest first."""
+        return sorted(int(match[1]) for path in self.folder.glob("*.json") if (match := NAME.fullmatch(path.name)))
+
+    def _paths(self, step: int) -> tuple[Path, Path]:
+        path = self.folder / f"step-{step:08d}"
+        return path.with_suffix(".safetensors"), path.with_suffix(".json")
+
+    def save(self, step: int, tensors: Mapping[str, torch.Tensor], state: dict) -> None:
+        """Save the state after `step` steps; then remove the oldest beyond `keep`, and what writers left that died."""
+        data, seal = self._paths(step)
+        digest = write_tensors(data, tensors, {"format": "pt", "state": json.dumps(state)})
+        write_json(seal, {"sha256": digest})
+        steps = self.steps()
+        for old in steps[: -self._keep]:
+            old_data, old_seal = self._paths(old)
+            old_seal.unlink()
+            old_data.unlink(missing_ok=True)
+        kept = {path for step in steps[-self._keep :] for path in self._paths(step)}
+        for path in self.folder.glob("*step-*"):
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+    def newest(self) -> int:
+        """Step of the newest sound checkpoint, 0 if there is none; damaged ones no longer count after this."""
+        for step in reversed(self.steps()):
+            data, seal = self._paths(step)
+            try:
+                if sha256(data) == read_json(seal)["sha256"]:
+                    return step
+                error = "its sha256 is not the one in its .json file"
+            except (UserError, OSError, KeyError) as raised:
+                error = str(raised)
+            log.warning("checkpoint %s is damaged (%s); taking the one before it", data, error)
+            seal.unlink()
+        return 0
+
+    def load(self, step: int) -> tuple[dict[str, torch.Tensor], dict]:
+        """Tensors and state of a checkpoint that `newest` found sound."""
+        with safe_open(self._paths(step)[0], "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["state"])

@@ -1,0 +1,28 @@
+"""What makes a training run this one and no other: its settings, its code and the content of its data."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from babelmill.core import manifest
+
+SPLITS = ("train", "validation")
+
+
+def identity(settings: dict, tokenizer: Path, shards: list[Path]) -> dict:
+    """Of a run.
+
+    Args:
+        settings: content of the stage's settings file, which has the digest of the code too.
+        tokenizer, shards: the folders of data, whose manifests are read.
+    """
+    data = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
+    for folder in shards:
+        files = manifest.read(folder)["files"]
+        data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
+    return {"settings": settings, "data": data}
+
+
+def fingerprint(identity: dict) -> str:
+    """Name of the run's folder: 16 hex digits."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,304 @@
+"""The one table of stages: what each is called, reads, writes, and what its settings file says.
+
+Everything that has to know the stages takes them from here: the settings files, the helper functions of the rules,
+`babelmill why`, `status` and `clean`, and the tests. To add a stage, add an entry, a rules file of the same name in
+`workflow/rules/`, and a module of the same name beside this one (docs in CONTRIBUTING.md).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from babelmill.config import schema, sources
+from babelmill.config.resolve import Configuration
+from babelmill.core import code_digest, code_versions
+
+
+class Settings(BaseModel):
+    """What a stage is asked to do, as its settings file says.
+
+    Fields whose type is a section of the configuration are sections that the stage reads; it reads no other. The others
+    are what its entry in the table `adds`.
+
+    Attributes:
+        stage: its name.
+        name: the language or the model.
+        languages: codes of the model's languages, in order.
+        code: version or digest of the stage's code.
+        raw: the content of the settings file, for the manifest.
+        modules: {module: digest} of the code that runs, for the manifest.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: str
+    name: str
+    languages: list[str] = []
+    code: str = ""
+    raw: dict[str, Any] = {}
+    modules: dict[str, str] = {}
+
+    @classmethod
+    def sections(cls) -> dict[str, type[schema.Section]]:
+        """The sections of the configuration that the stage reads."""
+        types = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {n: t for n, t in types.items() if isinstance(t, type) and issubclass(t, schema.Section)}
+
+
+class DownloadSettings(Settings):
+    """`source`: {"repository", "revision", "commit"} of the dataset; the commit is None if the stage resolves it."""
+
+    source: dict[str, Any]
+
+
+class CorpusSettings(Settings):
+    """`sources`: what local text there is; `byte_premium`: the language's, where a budget needs it."""
+
+    corpus: schema.Corpus
+    sources: dict[str, Any]
+    byte_premium: float | None = None
+
+
+class TokenizerSettings(Settings):
+    """`source`: the repository of an adopted tokenizer; `sources`: {path: sha256} of a local one."""
+
+    tokenizer: schema.Tokenizer
+    mixture: schema.Mixture
+    source: dict[str, Any] | None
+    sources: dict[str, str]
+
+
+class ShardsSettings(Settings):
+    """Nothing of its own: tokenizer and corpus decide all."""
+
+
+class TrainSettings(Settings):
+    """The model and how it is trained."""
+
+    model: schema.Model
+    train: schema.Train
+    mixture: schema.Mixture
+
+
+class RunSettings(Settings):
+    """How a training run is looked after. No stage: the train rule takes it as an `ancient` input."""
+
+    run: schema.Run
+
+
+class ExportSettings(Settings):
+    """What the Hugging Face folder holds."""
+
+    export: schema.Export
+
+
+class EvaluateSettings(Settings):
+    """How the exported model is measured."""
+
+    evaluation: schema.Evaluation
+
+
+class ConvertSettings(Settings):
+    """`language_table`: {code: {"name", "tag", "script"}} of the model's languages."""
+
+    card: schema.Card
+    language_table: dict[str, dict[str, str]]
+
+
+class PublishSettings(Settings):
+    """`repository`: where the model goes, `owner/name`."""
+
+    publish: schema.Publish
+    repository: str
+
+
+# What stages add to their sections: functions of the configuration and the name of the language or model. A section
+# among the values is laid over the configuration's; None in its place leaves the section out.
+
+
+def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
+    """For stages that sections tell everything."""
+    return {}
+
+
+def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
+    """The dataset on the Hub."""
+    return {"source": sources.hub_source(configuration, name)}
+
+
+def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
+    """The local text. What is not read must not rerun anything: without a download, no name of a dataset."""
+    added: dict[str, Any] = {"sources": sources.corpus_sources(configuration, name)}
+    if not sources.hub_source(configuration, name):
+        added["corpus"] = {"hub": None, "revision": ""}
+    if configuration.corpus(name).corpus.budget:
+        added["byte_premium"] = configuration.table[name].byte_premium
+    return added
+
+
+def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Where an adopted tokenizer comes from. Nothing is weighed for it, and a file has no revision."""
+    added = sources.tokenizer_source(configuration, name)
+    if configuration.model(name).tokenizer.source:
+        added["mixture"] = None
+    if not added["source"]:
+        added["tokenizer"] = {"revision": ""}
+    return added
+
+
+def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Names and tags of the languages, for the card."""
+    rows = {code: configuration.table[code] for code in configuration.languages_of(name)}
+    return {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
+
+
+def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
+    """The repository on the Hub."""
+    return {"repository": sources.repository(configuration, name)}
+
+
+def from_the_hub(configuration: Configuration, language: str) -> bool:
+    """Whether a language's text has to be downloaded."""
+    return sources.hub_source(configuration, language) is not None
+
+
+def always(_configuration: Configuration, _name: str) -> bool:
+    """For stages that every language or model has."""
+    return True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the workflow.
+
+    Attributes:
+        name: of the stage, its rule, its rules file and its module.
+        of: whether its settings are a language's or a model's.
+        settings: the type of its settings; it says which sections of the configuration the stage reads.
+        folder: where its results are, with {language}, {model} or both; a stage with {language} has a job for each.
+        reads: the stages whose results it reads.
+        adds: what its settings say beyond its sections.
+        applies: whether a language or model has this stage at all.
+        also: modules that it runs in another process, or ships, without importing them.
+        files: other files of the package that it reads.
+    """
+
+    name: str
+    of: Literal["language", "model"]
+    settings: type[Settings]
+    folder: str
+    reads: tuple[str, ...]
+    adds: Callable[[Configuration, str], dict[str, Any]] = add_nothing
+    applies: Callable[[Configuration, str], bool] = always
+    also: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def by_language(self) -> bool:
+        """Whether the stage has a job for each language."""
+        return "{language}" in self.folder
+
+    def path(self, model: str, language: str) -> Path:
+        """The folder of its results."""
+        return Path(self.folder.format(model=model, language=language))
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """{module or file: digest} of the stage's code."""
+        return code_digest.modules(self.name, self.also) | code_digest.files(self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the stage's code."""
+        return code_digest.combined(self.modules)
+
+    @property
+    def version(self) -> code_versions.Version | None:
+        """The newest version of the stage's code."""
+        return code_versions.newest(self.name)
+
+
+TABLE = (
+    Stage(
+        name="download",
+        of="language",
+        settings=DownloadSettings,
+        folder="results/downloads/{language}",
+        reads=(),
+        adds=add_download,
+        applies=from_the_hub,
+    ),
+    Stage(
+        name="corpus",
+        of="language",
+        settings=CorpusSettings,
+        folder="results/corpora/{language}",
+        reads=("download",),
+        adds=add_corpus,
+    ),
+    Stage(
+        name="tokenizer",
+        of="model",
+        settings=TokenizerSettings,
+        folder="results/tokenizers/{model}",
+        reads=("corpus",),
+        adds=add_tokenizer,
+    ),
+    Stage(
+        name="shards",
+        of="model",
+        settings=ShardsSettings,
+        folder="results/shards/{model}/{language}",
+        reads=("tokenizer", "corpus"),
+    ),
+    Stage(
+        name="train",
+        of="model",
+        settings=TrainSettings,
+        folder="results/models/{model}",
+        reads=("tokenizer", "shards"),
+    ),
+    Stage(
+        name="export",
+        of="model",
+        settings=ExportSettings,
+        folder="results/exports/{model}",
+        reads=("train", "tokenizer", "shards"),
+        also=(
+            "release.prove",
+            "model.gpt_bert",
+            "model.transformers.configuration_gpt_bert",
+            "model.transformers.modeling_gpt_bert",
+        ),
+    ),
+    Stage(
+        name="evaluate",
+        of="model",
+        settings=EvaluateSettings,
+        folder="results/evaluations/{model}",
+        reads=("export", "corpus", "shards"),
+    ),
+    Stage(
+        name="convert",
+        of="model",
+        settings=ConvertSettings,
+        folder="converted/{model}",
+        reads=("export", "evaluate", "corpus", "tokenizer", "train"),
+        adds=add_convert,
+    ),
+    Stage(
+        name="publish",
+        of="model",
+        settings=PublishSettings,
+        folder="published/{model}.json",
+        reads=("convert",),
+        adds=add_publish,
+    ),
+)
+STAGES = {stage.name: stage for stage in TABLE}
+# The stages that lead to the deliverable, which `why` and `status` are about; what is published is another matter.
+TO_CONVERTED = {name: stage for name, stage in STAGES.items() if name != "publish"}

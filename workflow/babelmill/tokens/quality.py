@@ -1,0 +1,70 @@
+"""What a tokenizer does to a language: how far it compresses, how it splits words, whether it gives the text back."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
+
+LETTERS = "LMN"  # Unicode general categories of which a word's edges consist: letters, marks, numbers
+
+
+def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, float]:
+    """Figures of a tokenizer on a text.
+
+    * `bytes_per_token`: UTF-8 bytes of the text over its tokens (special tokens not counted).
+    * `tokens_per_word`: fertility, all tokens over all words between white space (Rust et al. 2021,
+      arXiv:2012.15613). Of scripts without spaces such "words" are whole clauses.
+    * `words_kept_whole`: share of these words, punctuation at their edges taken away, that are one token after a space.
+    * `round_trip_rate`: share of the documents (of long ones: of their parts) that decoding gives back to the byte.
+    """
+    size = tokens = total = intact = 0
+    chunks: Counter[str] = Counter()
+    for documents in batches:
+        texts = [part for text in documents for part in parts(text)]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
+        total += len(texts)
+        intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
+        tokens += sum(map(len, ids))
+        size += sum(len(text.encode()) for text in texts)
+        for text in texts:
+            chunks.update(text.split())
+    words: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        words[bare(chunk)] += count
+    words.pop("", None)
+    encodings = tokenizer.encode_batch_fast([f" {word}" for word in words], add_special_tokens=False)
+    whole = sum(count for count, encoding in zip(words.values(), encodings, strict=True) if len(encoding.ids) == 1)
+    return {
+        "bytes_per_token": size / max(tokens, 1),
+        "tokens_per_word": tokens / max(chunks.total(), 1),
+        "words_kept_whole": whole / max(words.total(), 1),
+        "round_trip_rate": intact / max(total, 1),
+    }
+
+
+def bare(word: str) -> str:
+    """A word without the punctuation and symbols at its edges."""
+    inner = [i for i, character in enumerate(word) if unicodedata.category(character)[0] in LETTERS]
+    return word[inner[0] : inner[-1] + 1] if inner else ""
+
+
+def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarray:
+    """How often each token occurs in a text: [vocabulary size] int64."""
+    counts = np.zeros(vocab_size(tokenizer), np.int64)
+    for texts in batches:
+        counts += np.bincount(encode(tokenizer, texts)[0], minlength=len(counts))
+    return counts
+
+
+def vocabulary_used(tokenizer: Tokenizer, counts: np.ndarray) -> float:
+    """Share of the entries, special tokens left out, that occur; `counts`: [vocabulary size] occurrences."""
+    occurs = counts > 0
+    special = special_ids(tokenizer)
+    occurs[special] = False
+    return float(occurs.sum() / (len(occurs) - len(special)))

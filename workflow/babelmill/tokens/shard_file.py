@@ -1,0 +1,119 @@
+"""The file format of token shards: one safetensors file holding a token stream and where its documents start.
+
+`tokens` (uint16, or uint32 when the vocabulary has more than 65,536 entries) is the stream of all documents, each as
+`<s>` text `</s>`. `offsets` (int64, documents + 1 entries) says where they start: document i is
+`tokens[offsets[i]:offsets[i + 1]]`. The metadata names the tokenizer by the sha256 of its file and its vocabulary size.
+
+safetensors writes its table of sizes first, and a corpus is tokenized as a stream whose length is known at the end
+only. So the writer leaves room for the table and for the offsets (the number of documents is known: Parquet stores
+it), lets the tokens follow, and fills both in as it goes: nothing grows with the corpus. Training and evaluation read
+through a memory map. This file knows nothing of tokenization, so that changes there leave the trainer's code alone.
+"""
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from babelmill.core.files import UserError, atomic_write
+
+HEADER_BYTES = 1024  # the 8 bytes of its length included; a multiple of 8 keeps the offsets aligned in the map
+OFFSET_BYTES = 8
+DTYPES = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A shard, memory-mapped.
+
+    Attributes:
+        path: the file.
+        tokens: [tokens] uint16 or uint32, the stream of all documents.
+        offsets: [documents + 1] int64, document starts; the last entry is the number of tokens.
+        metadata: `tokenizer_sha256` and `vocab_size`, both as text.
+    """
+
+    path: Path
+    tokens: np.ndarray
+    offsets: np.ndarray
+    metadata: dict[str, str]
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary that the tokens are numbers in."""
+        return int(self.metadata["vocab_size"])
+
+    @classmethod
+    def open(cls, path: str | Path) -> "ShardFile":
+        """Map a shard; a UserError names the file if it is none. (Contents are the manifest's to verify.)"""
+        path = Path(path)
+        try:
+            data = np.memmap(path, dtype=np.uint8, mode="r")
+            length = int(data[:8].view("<u8")[0])
+            header = json.loads(bytes(data[8 : 8 + length]))
+            body = data[8 + length :]
+            arrays = {}
+            for name, dtypes in (("tokens", DTYPES), ("offsets", {"I64": np.dtype("<i8")})):
+                start, end = header[name]["data_offsets"]
+                arrays[name] = body[start:end].view(dtypes[header[name]["dtype"]])
+            metadata = header["__metadata__"]
+            int(metadata["vocab_size"])
+            if arrays["offsets"][0] != 0 or arrays["offsets"][-1] != len(arrays["tokens"]):
+                raise ValueError("its offsets do not span its tokens")
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
+        return cls(path, arrays["tokens"], arrays["offsets"], metadata)
+
+
+class ShardWriter:
+    """Writes documents to an open file, in constant memory. `write_shard` makes one."""
+
+    def __init__(self, file, documents: int, vocab_size: int, tokenizer_sha256: str):
+        self._file = file
+        self._documents = documents
+        self._metadata = {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
+        self._dtype_name = "U16" if vocab_size <= 2**16 else "U32"
+        self._dtype = DTYPES[self._dtype_name]
+        self._offset_bytes = (documents + 1) * OFFSET_BYTES
+        self._written = 0  # documents whose tokens are in the file
+        self.tokens = 0  # tokens in the file
+        self._put(HEADER_BYTES, np.zeros(1, "<i8"))
+
+    def _put(self, position: int, array: np.ndarray) -> None:
+        self._file.seek(position)
+        self._file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+
+    def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
+        """Add documents: their tokens one after another, and the number of tokens of each."""
+        ends = self.tokens + np.cumsum(lengths, dtype="<i8")
+        self._put(HEADER_BYTES + (self._written + 1) * OFFSET_BYTES, ends)
+        self._put(HEADER_BYTES + self._offset_bytes + self.tokens * self._dtype.itemsize, tokens.astype(self._dtype))
+        self.tokens += len(tokens)
+        self._written += len(lengths)
+
+    def finish(self) -> None:
+        """Write the table of sizes."""
+        if self._written != self._documents:
+            raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
+        end = self._offset_bytes + self.tokens * self._dtype.itemsize
+        header = {
+            "__metadata__": self._metadata,
+            "offsets": {"dtype": "I64", "shape": [self._documents + 1], "data_offsets": [0, self._offset_bytes]},
+            "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [self._offset_bytes, end]},
+        }
+        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # spaces may follow the JSON
+        self._put(0, np.array([len(text)], "<u8"))
+        self._put(8, np.frombuffer(text, np.uint8))
+
+
+@contextlib.contextmanager
+def write_shard(path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str):
+    """Write a shard of exactly `documents` documents through the ShardWriter that this yields; atomic."""
+    with atomic_write(path) as file:
+        writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256)
+        yield writer
+        writer.finish()
