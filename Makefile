@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 export PYTHONPATH := workflow
+# pyright would look on the network for a newer version.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 SETUP := .venv/.installed
 
 .PHONY: demo test lint bench setup help
@@ -17,10 +19,12 @@ demo: $(SETUP)  ## train a tiny English model in front of you, from text that co
 test: $(SETUP)  ## all tests on all cores; not root on Debian or Ubuntu: make test ARGS='--ignore tests/slurm'
 	$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
 
-lint: $(SETUP)  ## ruff, snakefmt, snakemake --lint
+lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
 	$(BIN)/snakemake --lint
 
 bench: $(SETUP)  ## speed of a training step beside BERT's, and a micro_batch_tokens for this machine
