@@ -16,7 +16,7 @@ for stage in STAGES:
 
 
 include: "workflow/rules/no_such_target.smk"
-include: "workflow/rules/ending.smk"
+include: "workflow/rules/start_and_end.smk"
 
 
 rule all:

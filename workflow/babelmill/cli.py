@@ -16,17 +16,17 @@ from babelmill.core.files import UserError
 from babelmill.core.stage_entry import configure_logging
 
 COMMANDS = {
-    "status": "how far each model is: stage, step, loss, speed, time left",
-    "why": "what would run for a model, and which value, file or code is the reason",
-    "plan": "what training will cost: steps, FLOPs, memory, GPU-hours",
-    "config": "every setting of a model, and the file it comes from",
-    "show": "what a converted model is, how good it is, and what it says",
-    "clean": "list the checkpoints that no setting uses; --remove deletes them",
-    "lock": "pin the texts and tokenizers of the Hub, for the same bytes elsewhere",
+    "status": "how far each model is",
+    "why": "what would run for a model, and for which reason",
+    "plan": "what training will cost: steps, memory, GPU-hours",
+    "config": "every setting of a model, and where it comes from",
+    "show": "what a converted model is, and what it says",
+    "clean": "list or delete the checkpoints that no setting uses",
+    "lock": "pin texts and tokenizers of the Hub to commits",
     "unlock": "remove the lock that a killed Snakemake left",
-    "accept": "say that edited code gives the same results as before, or new ones",
-    "convert-training": "a Hugging Face folder from what training left, without the workflow",
-    "convert-gpt-bert": "a Hugging Face folder from a checkpoint of the published GPT-BERT code",
+    "accept": "say that edited code gives the same results, or new",
+    "convert-training": "a Hugging Face folder from what training left",
+    "convert-gpt-bert": "the same from a published GPT-BERT checkpoint",
 }
 PACKAGE = Path(__file__).resolve().parent
 
@@ -40,9 +40,8 @@ def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     """Return the parser; it knows the arguments of `commands`, and of the others the name and a line of help."""
     parser = argparse.ArgumentParser(
         prog="babelmill",
-        description="From raw text to published language models. The workflow itself runs with"
-        " `snakemake --profile profiles/local converted/eng`; these commands look at it and look after it.",
-        epilog="`babelmill COMMAND --help` says more. Run them where you run Snakemake.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=80),
+        description="Look at the workflow and look after it, in the folder where Snakemake runs it.",
     )
     parser.add_argument("--version", action="version", version=f"babelmill {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

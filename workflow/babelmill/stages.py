@@ -300,5 +300,16 @@ TABLE = (
     ),
 )
 STAGES = {stage.name: stage for stage in TABLE}
-# The stages that lead to the deliverable, which `why` and `status` are about; what is published is another matter.
-TO_CONVERTED = {name: stage for name, stage in STAGES.items() if name != "publish"}
+
+
+def leading_to(name: str) -> dict[str, Stage]:
+    """A stage and all whose results it reads, directly or not, in the order of the table."""
+    found = {name}
+    for stage in reversed(TABLE):
+        if stage.name in found:
+            found.update(stage.reads)
+    return {stage.name: stage for stage in TABLE if stage.name in found}
+
+
+# The stages that make the deliverable: what `why`, `status` and the summary after a run are about.
+TO_CONVERTED = leading_to("convert")

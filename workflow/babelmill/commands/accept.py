@@ -69,8 +69,10 @@ def note_results(label: str, text: str) -> None:
 
 def accept(names: list[str], new: bool, results: str | None, when: dict[str, list[Any]]) -> None:
     """Enter the present code of stages into the list of versions."""
-    if new and not (names and results):
-        raise UserError("--new needs a stage, and --results with what changes: users read it before they train again")
+    if new and not names:
+        raise UserError("--new needs the name of a stage")
+    if new and not results and any(code_versions.newest(name) for name in names):
+        raise UserError("--new needs --results with what changes: users read it before they train again")
     if not new and (results or when):
         raise UserError("--results and --when go with --new")
     for stage in (STAGES[name] for name in names):
@@ -81,7 +83,8 @@ def accept(names: list[str], new: bool, results: str | None, when: dict[str, lis
             print(f"{code_versions.add(stage.name, stage.digest).label}: same results")
             continue
         version = code_versions.begin(stage.name, stage.digest, when)
-        note_results(version.label, results or "")
+        if results:
+            note_results(version.label, results)
         print(f"{version.label}: new results; what depends on it runs again")
 
 

@@ -195,8 +195,9 @@ def run(args: argparse.Namespace) -> None:
     """Print, stage by stage, what would run for a model and why."""
     configuration = loading.from_arguments(args)
     for model in args.models or configuration.targets():
-        print(model)
+        jobs = explain(configuration, model)
         several = len(configuration.languages_of(model)) > 1
-        for job in explain(configuration, model):
+        print(model)
+        for job in jobs:
             title = f"{job.stage.name} {job.language}" if several and job.language else job.stage.name
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")

@@ -1,0 +1,62 @@
+"""A checkout of one's own, to edit: what a user has who changed the code, or who upgraded."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROOT
+
+NAMES = ("Snakefile", "CHANGELOG.md", "workflow", "config", "profiles", "envs")
+
+
+class Checkout:
+    """A copy of the project, and the commands of a user who works with it in a folder of results."""
+
+    def __init__(self, path: Path, results: Path):
+        """Copy the project to `path`; `results` is the folder that all commands run in."""
+        self.path, self.results = path, results
+        path.mkdir(parents=True)
+        for name in NAMES:
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "lock.yaml")
+                shutil.copytree(ROOT / name, path / name, ignore=ignored)
+            else:
+                shutil.copy(ROOT / name, path / name)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text that must be in a file exactly once."""
+        source = (self.path / name).read_text(encoding="utf-8")
+        assert source.count(old) == 1, f"{name} has {old!r} {source.count(old)} times"
+        (self.path / name).write_text(source.replace(old, new), encoding="utf-8")
+
+    def package(self, name: str, old: str, new: str) -> None:
+        """Edit a module of the package."""
+        self.edit(f"workflow/babelmill/{name}", old, new)
+
+    def run(self, *command) -> subprocess.CompletedProcess:
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", *map(str, command)]
+        return subprocess.run(command, cwd=self.results, env=environment, capture_output=True, text=True)
+
+    def babelmill(self, *arguments, check: bool = True) -> str:
+        """What a command prints."""
+        done = self.run("babelmill", *arguments)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def snakemake(self, *arguments, check: bool = True) -> str:
+        """What Snakemake prints."""
+        command = ["snakemake", "--snakefile", self.path / "Snakefile", "--cores", "1", "--resources", "gpu=0"]
+        done = self.run(*command, *arguments)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def would_run(self, *targets, profile: str = "demo") -> list[str]:
+        """The rules that a dry run with a profile lists, without repetition, in order."""
+        output = self.snakemake("--profile", self.path / "profiles" / profile, "--dry-run", *targets)
+        rules = re.findall(r"^(?:local)?rule (\w+):", output, re.MULTILINE)
+        assert rules or "Nothing to be done" in output, output
+        return list(dict.fromkeys(rules))

@@ -1,0 +1,105 @@
+"""Text that is touched, copied, edited: the content of files decides, at the cost of a look at each."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from babelmill.core import local_sources
+from babelmill.core.files import sha256
+from conftest import Workspace
+
+CORPUS = {("corpus", "eng"), ("tokenizer", "eng"), ("shards", "eng"), ("train", "eng")}
+CORPUS |= {("export", "eng"), ("evaluate", "eng"), ("convert", "eng")}
+
+
+def texts(workspace):
+    return sorted((workspace.path / "texts/eng").glob("*.txt"))
+
+
+def test_a_touch_or_a_copy_repeats_nothing(workspace, tmp_path):
+    for path in texts(workspace):
+        path.touch()
+    assert workspace.would_run() == set()
+    # A copy has other times and inodes everywhere. (Snakemake goes by the times of results, so these must stay.)
+    shutil.copytree(workspace.path, tmp_path / "copy")
+    for path in texts(copy := Workspace(tmp_path / "copy")):
+        os.utime(path)
+    assert copy.would_run() == set()
+
+
+def test_an_edit_of_equal_size_and_time_is_seen(workspace):
+    path = workspace.path / "texts/eng/030.txt"
+    before = path.stat()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"30.", b"31."))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size and path.stat().st_mtime_ns == before.st_mtime_ns
+    assert workspace.would_run() == CORPUS
+    said = workspace.python("-m", "babelmill", "why", "eng").stdout
+    assert f"corpus           corpus file texts/eng/{path.name} replaced\n" in said
+    path.write_bytes(content)
+    assert workspace.would_run() == set()
+
+
+def test_more_text_is_seen_and_what_it_makes_stays(workspace):
+    """The corpus that a changed text gave is known by its content, too."""
+    path = workspace.path / "texts/eng/more.txt"
+    path.write_text("One more document, all of its own.\n")
+    assert workspace.would_run() == CORPUS
+    workspace.snakemake("results/corpora/eng/manifest.json")
+    assert ("corpus", "eng") not in workspace.would_run()
+    path.touch()
+    assert ("corpus", "eng") not in workspace.would_run()
+    path.unlink()
+    assert ("corpus", "eng") in workspace.would_run()
+
+
+def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
+    monkeypatch.chdir(workspace.path)
+    read = []
+    monkeypatch.setattr(local_sources, "sha256", lambda path: read.append(path) or sha256(path))
+    folder = workspace.path / "results/corpora/eng"
+    patterns = ["texts/eng/*.txt"]
+    local_sources.snapshot(patterns, folder)  # the copy of the workspace has new inodes
+    assert len(read) == len(texts(workspace))
+    read.clear()
+    local_sources.snapshot(patterns, folder)
+    assert read == []
+    texts(workspace)[5].touch()
+    local_sources.snapshot(patterns, folder)
+    assert read == ["texts/eng/005.txt"]
+    (folder / local_sources.HASHES).write_text("{damaged")
+    local_sources.snapshot(patterns, folder)
+    assert len(read) == 1 + len(texts(workspace))
+
+
+def test_before_the_first_corpus_nothing_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setattr(local_sources, "sha256", lambda path: pytest.fail(f"{path} was read"))
+    found = local_sources.snapshot(["*.txt"], tmp_path / "results/corpora/eng")
+    assert found == {"*.txt": {"files": 1, "bytes": 4, "sha256": None}}
+    assert not (tmp_path / "results").exists()
+
+
+def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
+    """A look at each, and a settings file of a few lines; 2,000 files here."""
+    monkeypatch.chdir(tmp_path)
+    corpus = tmp_path / "corpus"
+    (tmp_path / "texts").mkdir()
+    for number in range(2000):
+        (tmp_path / f"texts/{number}.txt").write_text(str(number))
+    corpus.mkdir()
+    content = local_sources.hashes(local_sources.expand_glob("texts/*.txt"), corpus)
+    listing = [{"path": path, "sha256": digest} for path, digest in content.items()]
+    sources = {"texts/*.txt": {"files": 2000, "bytes": 1, "sha256": None}}
+    manifest = {"figures": {"sources": listing}, "settings": {"sources": sources}}
+    (corpus / "manifest.json").write_text(json.dumps(manifest))
+    assert local_sources.snapshot(["texts/*.txt"], corpus) == sources
+    time.sleep(0.01)
+    (tmp_path / "texts/7.txt").write_text("8")
+    (entry,) = local_sources.snapshot(["texts/*.txt"], corpus).values()
+    assert entry["files"] == 2000 and entry["sha256"] is not None

@@ -1,0 +1,110 @@
+"""A new stage is one entry in the table, one rules file and one module; everything else finds it."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from checkouts import Checkout
+from released_results import SETTINGS, unpack
+
+ENTRY = '''class CountSettings(Settings):
+    """What is counted."""
+
+    tokenizer: schema.Tokenizer
+
+
+TABLE = (
+    Stage(
+        name="count",
+        of="model",
+        settings=CountSettings,
+        folder="results/counts/{model}",
+        reads=("tokenizer",),
+    ),
+'''
+RULE = '''"""Stage `count`. Takes: a tokenizer. Gives: results/counts/{model}/."""
+
+
+rule count:
+    """Count the entries of a tokenizer."""
+    input:
+        settings=settings("count"),
+        tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
+    output:
+        count="results/counts/{model}/count.json",
+        manifest="results/counts/{model}/manifest.json",
+    log:
+        "logs/count/{model}.log",
+    shell:
+        "python -m babelmill.count --settings {input.settings:q} --tokenizer {input.tokenizer[0]:q}"
+        " --out {output.manifest:q} --log {log:q}"
+'''
+MODULE = '''"""Stage `count`: count the entries of a tokenizer."""
+
+import argparse
+import sys
+
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import read_json, write_json
+from babelmill.settings import read_settings
+from babelmill.stages import CountSettings
+
+
+def run(args: argparse.Namespace) -> None:
+    """Count."""
+    settings = read_settings(args.settings, CountSettings)
+    manifest.verify(args.tokenizer, "tokenizer.json")
+    entries = len(read_json(args.tokenizer / "tokenizer.json")["model"]["vocab"])
+    write_json(args.out / "count.json", {"entries": entries, "asked": settings.tokenizer.vocab_size})
+    manifest.write(args.out, settings, ["count.json"], upstream=[args.tokenizer])
+
+
+if __name__ == "__main__":
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--tokenizer", required=True, type=stage_entry.folder)
+    parser.add_argument("--out", required=True, type=stage_entry.folder)
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+'''
+TARGET = "results/counts/eng/manifest.json"
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Checkout:
+    made = Checkout(tmp_path / "checkout", unpack(tmp_path / "work"))
+    made.package("stages.py", "TABLE = (\n", ENTRY)
+    (made.path / "workflow/rules/count.smk").write_text(RULE)
+    (made.path / "workflow/babelmill/count.py").write_text(MODULE)
+    return made
+
+
+def test_it_runs_and_reruns_like_any_other(checkout):
+    assert checkout.would_run("converted/eng") == []  # nothing else depends on it
+    assert checkout.would_run(TARGET) == ["count"]
+    checkout.snakemake(TARGET)
+    assert json.loads((checkout.results / "results/counts/eng/count.json").read_text()) == {"asked": 300, "entries": 300}
+    assert checkout.would_run(TARGET) == []
+    values = SETTINGS | {"tokenizer": {"vocab_size": 290}}
+    (checkout.results / "config/config.yaml").write_text(yaml.safe_dump(values))
+    assert checkout.would_run(TARGET) == ["tokenizer", "count"]
+    assert re.search(r"count +\w* ?.*no version", checkout.babelmill("accept"))
+
+
+def test_its_code_counts(checkout):
+    checkout.snakemake(TARGET)
+    checkout.package("count.py", 'len(read_json', '1 + len(read_json')
+    assert checkout.would_run(TARGET) == ["count"]
+
+
+def test_where_the_deliverable_needs_it_the_commands_know_it(checkout):
+    checkout.package("stages.py", 'reads=("export", "evaluate", "corpus", "tokenizer", "train"),', 'reads=("export", "count"),')
+    checkout.edit(
+        "workflow/rules/convert.smk",
+        "        settings=settings(\"convert\"),\n",
+        "        settings=settings(\"convert\"),\n        count=\"results/counts/{model}/manifest.json\",\n",
+    )
+    assert checkout.would_run("converted/eng") == ["count", "convert"]
+    said = checkout.babelmill("why", "eng")
+    assert "count            has not run yet" in said and "convert          " in said
+    assert re.search(r"eng +count +waiting", checkout.babelmill("status", "eng"))

@@ -1,0 +1,163 @@
+"""What an upgrade, or an edit of one's own, makes again, on results that an earlier commit made (`released_results.py`)."""
+
+import re
+
+import pytest
+import yaml
+
+from checkouts import Checkout
+from released_results import SETTINGS, unpack
+
+AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
+LOSS = ("training/objectives.py", "weight * (1 + 2 * z_loss_weight * normalizer)", "weight * (1 + z_loss_weight * normalizer)")
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Checkout:
+    return Checkout(tmp_path / "checkout", unpack(tmp_path / "work"))
+
+
+def configure(checkout: Checkout, values: dict) -> None:
+    (checkout.results / "config/config.yaml").write_text(yaml.safe_dump(values))
+
+
+def test_the_release_itself_repeats_nothing(checkout):
+    """With nothing that Snakemake remembers."""
+    assert checkout.would_run("converted/eng") == []
+    assert "up to date" in (said := checkout.babelmill("why", "eng")) and "changed" not in said
+    assert checkout.would_run("converted/deu") == AFTER_TRAIN
+
+
+def test_a_changed_licence_is_a_new_card_and_nothing_else(checkout):
+    configure(checkout, SETTINGS | {"card": {"license": "cc-by-4.0"}})
+    assert checkout.would_run("converted/eng") == ["convert"]
+
+
+def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(checkout):
+    """Messages, waits, the table of GPUs, the record, the mirror, comments, annotations, docstrings."""
+    checkout.package("runtime/cost.py", '"L4": 121e12', '"L4": 121e12, "B300": 2500e12')
+    checkout.package("runtime/slurm.py", "COMPLETING_SECONDS = 120", "COMPLETING_SECONDS = 240")
+    checkout.package("runtime/wandb_mirror.py", "PATIENCE = 15.0", "PATIENCE = 20.0")
+    checkout.package("runtime/record.py", "for line in path.read_text", "for line in  path.read_text")
+    checkout.package("runtime/gpu_claims.py", "but of {len(available)} on this machine", "but of {len(available)} here")
+    checkout.package("training/loop.py", "left after step %d; the same command goes on from there", "left after step %d")
+    checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
+    checkout.package("training/masking.py", '"""Which tokens of a row are hidden', '"""What of a row is hidden')
+    checkout.package("training/masking.py", "length: int) -> torch.Tensor:", "length: 'int') -> torch.Tensor:  # same")
+    assert checkout.would_run("converted/eng") == []
+    assert checkout.would_run("converted/deu") == AFTER_TRAIN
+    configure(checkout, SETTINGS | {"run": {"checkpoint_every": 1000}})
+    checkout.snakemake("results/models/deu/manifest.json")
+    log = (checkout.results / "logs/train/deu.log").read_text()
+    assert (step := re.search(r"going on after step (\d+)", log)) and int(step[1]) >= 4
+
+
+@pytest.mark.parametrize(
+    ("edit", "module"),
+    [
+        (LOSS, "training.objectives"),
+        (("training/masking.py", "LONGEST_SPAN = 3", "LONGEST_SPAN = 4"), "training.masking"),
+    ],
+    ids=["loss", "mask"],
+)
+def test_an_edited_loss_or_mask_trains_again(checkout, edit, module):
+    checkout.package(*edit)
+    assert checkout.would_run("converted/eng") == AFTER_TRAIN
+    said = checkout.babelmill("why", "eng")
+    assert f"train            source code of babelmill.train changed in {module}\n" in said
+    assert "export           runs because train does" in said
+    assert re.search(r"train +\S+.*edited", checkout.babelmill("accept"))
+
+
+def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
+    checkout.package(
+        "config/schema.py", "    min_characters: NonNegative\n", "    min_characters: NonNegative\n"
+        "    min_words: Annotated[NonNegative, Neutral(0)]\n"
+    )
+    checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_words: 0\n")
+    assert checkout.would_run("converted/eng") == []
+    assert "min_words" not in (checkout.results / "results/settings/eng/corpus.json").read_text()
+    configure(checkout, SETTINGS | {"corpus": {"min_words": 3}})
+    assert checkout.would_run("converted/eng")[0] == "corpus"
+    assert "corpus           corpus.min_words unset -> 3" in checkout.babelmill("why", "eng")
+    configure(checkout, SETTINGS)
+    assert checkout.would_run("converted/eng") == []
+
+
+def test_a_key_that_moved_repeats_nothing(checkout):
+    """Checkpointing of activations becomes a matter of the model: its place in files stays, in all that names it."""
+    line = "    activation_checkpointing: bool\n"
+    checkout.package("config/schema.py", line, "")
+    moved = '    activation_checkpointing: Annotated[bool, Was("train.activation_checkpointing")]\n'
+    checkout.package("config/schema.py", "    layer_mixing: bool\n", f"    layer_mixing: bool\n{moved}")
+    defaults = (checkout.path / "config/defaults.yaml").read_text()
+    line = next(line for line in defaults.splitlines(True) if "activation_checkpointing:" in line)
+    checkout.edit("config/defaults.yaml", line, "")
+    checkout.edit("config/defaults.yaml", "  layer_mixing: true", f"{line}  layer_mixing: true")
+    trainer = (checkout.path / "workflow/babelmill/training/trainer.py").read_text()
+    assert trainer.count("train.activation_checkpointing") == 1
+    checkout.package("training/trainer.py", "train.activation_checkpointing", "settings.model.activation_checkpointing")
+    assert checkout.would_run("converted/eng") == AFTER_TRAIN  # the trainer was edited
+    assert "train 1" in checkout.babelmill("accept", "train")
+    assert checkout.would_run("converted/eng") == []
+    configure(checkout, SETTINGS | {"models": {"eng": {"model": {"activation_checkpointing": True}}}})
+    assert "train.activation_checkpointing False -> True" in checkout.babelmill("why", "eng")
+    checkout.snakemake("results/models/eng/manifest.json")  # and the stage finds it where it is now
+
+
+def test_an_accepted_edit_repeats_nothing(checkout):
+    checkout.package(*LOSS)
+    assert "same results" in checkout.babelmill("accept", "train")
+    assert checkout.would_run("converted/eng") == []
+    assert re.search(r"train +train 1 \(\w{8}\) +known", checkout.babelmill("accept"))
+
+
+def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
+    checkout.package(*LOSS)
+    refused = checkout.babelmill("accept", "--new", "train", check=False)
+    assert "--results" in refused and refused.count("\n") == 1
+    checkout.babelmill("accept", "--new", "train", "--results", "the z-loss counts half")
+    assert re.search(r"^- Results: train 2 \(\w{8}\): the z-loss counts half$", changelog(checkout), re.MULTILINE)
+    assert checkout.would_run("converted/eng") == AFTER_TRAIN
+    said = checkout.babelmill("why", "eng")
+    assert re.search(r"train +train 2 \(\w{8}\) in place of train 1 \(\w{8}\): the z-loss counts half", said)
+    # From then on the old code's results are the old ones, and the new code's edits can be accepted.
+    checkout.package("training/masking.py", "MASKED, REPLACED = 0.8, 0.1", "MASKED, REPLACED = 0.80, 0.10 + 0")
+    assert "train 2" in checkout.babelmill("accept", "train")
+    assert "train 2" in checkout.babelmill("why", "eng")
+
+
+def test_a_limited_version_repeats_only_what_it_is_limited_to(checkout):
+    checkout.package(*LOSS)
+    limit = ["--when", "train.objective=causal"]
+    checkout.babelmill("accept", "--new", "train", "--results", "causal runs are better", *limit)
+    assert checkout.would_run("converted/eng") == []
+    configure(checkout, SETTINGS | {"train": SETTINGS["train"] | {"objective": "causal"}})
+    assert "causal runs are better" in checkout.babelmill("why", "eng")
+    assert '"code": "train 2' in (checkout.would_run("converted/eng") and settings(checkout, "train"))
+
+
+def test_a_job_whose_code_changed_while_it_was_queued_refuses(checkout):
+    checkout.would_run("converted/deu")  # writes the settings that a job is submitted with
+    checkout.package("tokenizer.py", "REPORT_BYTES = 8_000_000", "REPORT_BYTES = 4_000_000")
+    arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "results/corpora/eng", "--out", "new"]
+    done = checkout.run("babelmill.tokenizer", *arguments)
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == 1 and len(lines) == 1, done.stderr
+    assert "results/settings/eng/tokenizer.json: was written for the code 'tokenizer 1" in lines[0]
+    assert "edited after this job was queued; run the workflow again" in lines[0]
+    assert not (checkout.results / "new").exists()
+
+
+@pytest.mark.parametrize("profile", ["demo", "local", "slurm", "slurm-multinode"])
+def test_an_edited_command_of_a_rule_repeats_nothing(checkout, profile):
+    checkout.edit("workflow/rules/tokenizer.smk", "--threads {threads} --log", "--threads {threads}  --log")
+    assert checkout.would_run("converted/eng", profile=profile) == []
+
+
+def changelog(checkout: Checkout) -> str:
+    return (checkout.path / "CHANGELOG.md").read_text()
+
+
+def settings(checkout: Checkout, stage: str) -> str:
+    return (checkout.results / f"results/settings/eng/{stage}.json").read_text()

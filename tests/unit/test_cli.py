@@ -1,0 +1,84 @@
+"""The command line: one place for help, errors and exit codes."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from babelmill.cli import COMMANDS
+from conftest import ROOT
+
+SCRIPT = Path(sys.executable).with_name("babelmill")
+
+
+def babelmill(*arguments, cwd=ROOT, **environment) -> subprocess.CompletedProcess:
+    variables = os.environ | environment
+    return subprocess.run([SCRIPT, *arguments], cwd=cwd, env=variables, capture_output=True, text=True)
+
+
+def test_the_help_is_a_screenful_and_names_every_command():
+    done = babelmill("--help", COLUMNS="80", LINES="24")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
+    for name in COMMANDS:
+        assert any(line.split()[:1] == [name] for line in lines), name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help_of_its_own(command):
+    done = babelmill(command, "--help")
+    assert done.returncode == 0 and done.stdout.startswith(f"usage: babelmill {command}")
+    module = importlib.import_module(f"babelmill.commands.{command.replace('-', '_')}")
+    assert module.__doc__.splitlines()[0] in done.stdout
+
+
+def test_the_module_is_the_same_as_the_script():
+    done = subprocess.run([sys.executable, "-m", "babelmill", "--version"], capture_output=True, text=True)
+    assert done.stdout == babelmill("--version").stdout and done.returncode == 0
+
+
+def test_an_error_is_one_line(tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("preset: tiny\n")
+    for command in ("why", "status", "plan", "config", "lock"):
+        done = babelmill(command, "enk", cwd=tmp_path)
+        assert done.returncode == 1 and done.stdout == "", command
+        assert done.stderr.startswith("error: there is no model 'enk'; did you mean eng"), done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_word_that_is_no_command():
+    done = babelmill("wy", "eng")
+    assert done.returncode == 2 and "invalid choice: 'wy'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path):
+    """`babelmill config eng | head -1`"""
+    command = f"{SCRIPT} config eng | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("eng: ")
+
+
+def test_another_checkouts_script_refuses(tmp_path):
+    """It would write settings files, and judge results, by the code of another checkout."""
+    package = tmp_path / "workflow/babelmill"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    done = babelmill("status", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"error: this is the babelmill of {ROOT}, and this folder has its own")
+
+
+def test_the_shell_completes_commands_and_options():
+    def answers(line: str) -> list[str]:
+        environment = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+        command = f'exec 8>&1 9>/dev/null; exec "{SCRIPT}"'
+        variables = os.environ | environment
+        done = subprocess.run(["bash", "-c", command], env=variables, capture_output=True, text=True)
+        return [word.strip() for word in done.stdout.replace("\x0b", "\n").splitlines()]
+
+    assert "status" in answers("babelmill sta")
+    assert "--profile" in answers("babelmill why --pro")
