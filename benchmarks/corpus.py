@@ -31,8 +31,9 @@ BARE = {
 SETTINGS = """
 import json, sys
 from babelmill.config.resolve import Configuration
+from babelmill.settings import settings_of
 values = {"languages": {"eng": {"corpus": json.loads(sys.argv[1])}}}
-print(json.dumps(Configuration([("benchmark", values)]).settings("eng", "corpus")))
+print(json.dumps(settings_of(Configuration([("benchmark", values)]), "eng", "corpus")))
 """
 
 

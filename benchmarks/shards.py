@@ -38,7 +38,8 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.core import manifest  # noqa: E402
 from babelmill.core.files import write_json  # noqa: E402
-from babelmill.settings import read_settings  # noqa: E402
+from babelmill.settings import read_settings, settings_of  # noqa: E402
+from babelmill.stages import ShardsSettings  # noqa: E402
 from babelmill.tokens.documents import Documents  # noqa: E402
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads  # noqa: E402
 
@@ -50,7 +51,7 @@ def write_settings(folder: Path) -> None:
     """Settings of the stages that run, in `folder`."""
     configuration = Configuration([("benchmark", {"tokenizer": {"vocab_size": VOCAB_SIZE}})])
     for stage in ("tokenizer", "shards"):
-        write_json(folder / f"{stage}.json", configuration.settings("eng", stage))
+        write_json(folder / f"{stage}.json", settings_of(configuration, "eng", stage))
 
 
 def first(stream: Iterator[str], size: int) -> Iterator[str]:
@@ -70,7 +71,7 @@ def write_corpus(folder: Path, texts: list[str], size: int, settings: Path) -> N
             stream = first(enlarge(texts, amount, seed=len(split)), amount)
             while group := list(itertools.islice(stream, 5000)):
                 out.write_table(pa.table({"text": pa.array(group, pa.string())}))
-    manifest.write(folder, read_settings(settings, "shards"), ["train.parquet", "validation.parquet"])
+    manifest.write(folder, read_settings(settings, ShardsSettings), ["train.parquet", "validation.parquet"])
 
 
 def stage(folder: Path, name: str, *arguments) -> tuple[float, float, float]:

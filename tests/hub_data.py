@@ -8,7 +8,6 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from babelmill import tokenizer
 from babelmill.core import manifest
 from babelmill.core.files import sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 
@@ -74,7 +74,7 @@ class Trained:
     def write_manifest(self, name: str, files: list[str], upstream=()) -> None:
         """Write the manifest of a stage's folder. Paths are relative to the whole, so that it can be copied."""
         with contextlib.chdir(self.folder):
-            manifest.write(name, SimpleNamespace(stage=name, name="test", raw={}), files, upstream)
+            manifest.write(name, manifest.Asked(name, "test", {}), files, upstream)
 
     def _write_shards(self) -> None:
         tokens, lengths = encode(self.tokenizer, SENTENCES)
@@ -107,7 +107,7 @@ class Trained:
     def settings(self, variants=("main", "ema"), default_variant="main") -> None:
         """Write the export settings."""
         export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False}
-        values = {"stage": "export", "name": "test", "languages": ["eng"], "code": "0", "export": export}
+        values = {"stage": "export", "name": "test", "languages": ["eng"], "code": STAGES["export"].digest, "export": export}
         write_json(self.folder / "export.json", values)
 
     def export(self, out: str = "export") -> subprocess.CompletedProcess:

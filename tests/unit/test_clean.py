@@ -11,6 +11,7 @@ from babelmill.config.loading import load
 from babelmill.core.files import write_json
 from babelmill.runtime.identity import fingerprint, identity
 from babelmill.runtime.run_lock import Lock
+from babelmill.settings import settings_of
 from training_data import Data
 
 
@@ -29,7 +30,7 @@ def project(tmp_path, monkeypatch):
 
 def make_run(project, overrides=None, model="eng"):
     """A run's folder, as the trainer names it for these settings."""
-    settings = load(overrides=overrides or {}).settings("eng", "train")
+    settings = settings_of(load(overrides=overrides or {}), "eng", "train")
     results = project / "results"
     run_identity = identity(settings, results / "tokenizers/eng", [results / "shards/eng/eng"])
     folder = results / "checkpoints" / model / fingerprint(run_identity)

@@ -1,17 +1,19 @@
 """The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
 
-import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
-from babelmill.core.globs import snapshot
 
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
-from babelmill.core.files import UserError
+from babelmill.config.sources import hub_source
+from babelmill.core.files import UserError, write_json
+from babelmill.settings import read_settings, settings_of, write_settings
+from babelmill.stages import STAGES, RunSettings, TrainSettings
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
 
@@ -24,8 +26,8 @@ def refused(*layers, name="eng"):
     """The one line of error for these layers."""
     with pytest.raises(UserError) as error:
         made = configuration(*layers)
-        made.settings(name, "train")
-        made.settings(name, "corpus")
+        settings_of(made, name, "train")
+        settings_of(made, name, "corpus")
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -97,7 +99,7 @@ def test_later_layers_beat_earlier_ones():
     ],
 )
 def test_the_repository_of_a_model(layer, repository):
-    assert configuration(layer).settings("eng", "publish")["repository"] == repository
+    assert settings_of(configuration(layer), "eng", "publish")["repository"] == repository
 
 
 def test_the_layer_of_a_null_is_named():
@@ -109,17 +111,19 @@ def test_the_layer_of_a_null_is_named():
 
 @pytest.mark.parametrize("value", [0.001, "0.001", "1e-3", 1e-3])
 def test_spellings_of_a_number_are_one_setting(value):
-    assert (
-        configuration({"train": {"learning_rate": value}}).settings("eng", "train")["train"]["learning_rate"] == 0.001
-    )
+    made = configuration({"train": {"learning_rate": value}})
+    assert settings_of(made, "eng", "train")["train"]["learning_rate"] == 0.001
 
 
 def test_text_of_the_command_line_is_coerced():
-    train = {"max_steps": "100", "token_weighted": "true", "hybrid_ratio": "8/16", "epochs": "3"}
-    as_text = configuration({"train": train}).settings("eng", "train")
-    train = {"max_steps": 100, "token_weighted": True, "hybrid_ratio": "1/2", "epochs": 3.0}
-    assert as_text == configuration({"train": train}).settings("eng", "train")
-    assert configuration({"train": {"max_steps": "null"}}).settings("eng", "train")["train"]["max_steps"] is None
+    def train(**values):
+        return settings_of(configuration({"train": values}), "eng", "train")["train"]
+
+    text = {"token_weighted": "true", "hybrid_ratio": "8/16", "learning_rate_floor": "0"}
+    typed = {"token_weighted": True, "hybrid_ratio": "1/2", "learning_rate_floor": 0.0}
+    assert train(**text, max_steps="100") == train(**typed, max_steps=100)
+    assert train(**text, epochs="3") == train(**typed, epochs=3.0)
+    assert train(max_steps="null")["max_steps"] is None
 
 
 @pytest.mark.parametrize(
@@ -189,12 +193,11 @@ def test_a_language_without_text_is_told_what_to_set():
 
 def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no lock file
-    source = configuration().hub_source("zul")
+    source = hub_source(configuration(), "zul")
     assert source == {"repository": "BabyLM-community/babylm-zul", "revision": "main", "commit": None}
-    assert configuration(TEXT).hub_source("eng") is None
-    assert configuration(TEXT).settings("eng", "corpus") == configuration(TEXT, {"corpus": {"hub": "a/b"}}).settings(
-        "eng", "corpus"
-    )
+    assert hub_source(configuration(TEXT), "eng") is None
+    other = configuration(TEXT, {"corpus": {"hub": "a/b"}})
+    assert settings_of(configuration(TEXT), "eng", "corpus") == settings_of(other, "eng", "corpus")
 
 
 def test_unknown_names_come_with_the_nearest_known_ones():
@@ -204,30 +207,114 @@ def test_unknown_names_come_with_the_nearest_known_ones():
         configuration({"models": {"multi": {"languages": ["eng"]}}}).languages_of("multilingal")
 
 
-def test_source_files_enter_the_settings_by_size_and_time(tmp_path):
-    file = tmp_path / "a.txt"
-    file.write_text("one")
-    layer = {"corpus": {"files": [str(tmp_path / "*.txt")]}}
-
-    def sources():
-        snapshot.cache_clear()
-        return configuration(layer).settings("eng", "corpus")["sources"]
-
-    first = sources()
-    assert first[str(tmp_path / "*.txt")]["files"] == 1
-    file.write_text("two")  # same size
-    os.utime(file, ns=(0, 10**18))  # older than before, as after `cp -p`
-    assert sources() != first
+def test_source_files_enter_the_settings_by_number_and_size_as_long_as_there_is_no_corpus(tmp_path, monkeypatch):
+    """What is known without reading them; see `test_local_sources.py`."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one")
+    Path("b.txt").write_text("four")
+    found = settings_of(configuration({"corpus": {"files": ["*.txt"]}}), "eng", "corpus")["sources"]
+    assert found == {"*.txt": {"files": 2, "bytes": 7, "sha256": None}}
 
 
 def test_single_language_models_ignore_the_mixture():
-    assert configuration({"mixture": {"weights": 0.5}}).settings("eng", "train") == configuration().settings(
-        "eng", "train"
-    )
-    mixture = {"models": {"two": {"languages": ["eng", "deu"]}}}
-    assert configuration(mixture, {"mixture": {"weights": 0.5}}).settings("two", "train") != configuration(
-        mixture
-    ).settings("two", "train")
+    def settings(name, *layers):
+        two = {"models": {"two": {"languages": ["eng", "deu"]}}}
+        return [settings_of(configuration(two, *layers), name, stage) for stage in ("tokenizer", "train")]
+
+    assert settings("eng", {"mixture": {"weights": 0.5}}) == settings("eng")
+    for half, size in zip(settings("two", {"mixture": {"weights": 0.5}}), settings("two"), strict=True):
+        assert half != size and half | {"mixture": {"weights": 1.0}} == size
+
+
+TWO = {"models": {"two": {"languages": ["eng", "deu"]}}}
+
+
+@pytest.mark.parametrize(
+    ("stage", "always", "one", "other"),
+    [
+        ("train", {"train": {"max_steps": 100}}, {"train": {"epochs": 3}}, {"train": {"epochs": 4}}),
+        *(
+            ("train", {"train": {"objective": objective}}, {"train": {key: one}}, {"train": {key: other}})
+            for objective in ("causal", "masked")
+            for key, one, other in (("hybrid_ratio", "1/2", "2/3"), ("token_weighted", True, False))
+        ),
+        *(
+            ("train", {"train": {"objective": "causal"}}, {"train": {key: 0.2}}, {"train": {key: 0.3}})
+            for key in ("mask_rate_start", "mask_rate_end")
+        ),
+        *(
+            ("tokenizer", {"tokenizer": {"source": "a/b"}}, {"tokenizer": {key: 500}}, {"tokenizer": {key: 600}})
+            for key in ("vocab_size", "min_frequency")
+        ),
+        ("tokenizer", {"tokenizer": {"source": "a/b"}}, {"mixture": {"weights": 0.5}}, {"mixture": {"weights": 1}}),
+        ("tokenizer", {}, {"tokenizer": {"revision": "v1"}}, {"tokenizer": {"revision": "v2"}}),
+        ("corpus", {"corpus": {"builtin": "python-docs"}}, {"corpus": {"hub": "a/b"}}, {"corpus": {"revision": "v"}}),
+    ],
+)
+def test_what_cannot_matter_is_no_setting(stage, always, one, other):
+    name = "eng" if stage == "corpus" else "two"
+
+    def settings(*layers):
+        return settings_of(configuration(TWO, *layers), name, stage)
+
+    assert settings(always, one) == settings(always, other)
+    if stage == "train":
+        assert settings({"train": {"objective": "hybrid"}}, one) != settings({"train": {"objective": "hybrid"}}, other)
+
+
+@pytest.mark.parametrize("stage", [*STAGES.values(), None], ids=lambda stage: stage.name if stage else "run")
+def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch):
+    """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
+    monkeypatch.chdir(tmp_path)
+    made = configuration(TWO, {"publish": {"username": "lab"}})
+    name = "eng" if stage and stage.of == "language" else "two"
+    resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
+    values = settings_of(made, name, stage.name if stage else "run")
+    write_json("settings.json", values)
+    kind = stage.settings if stage else RunSettings
+    found = read_settings("settings.json", kind)
+    sections = {section: resolved.sections[section] for section in kind.sections()}
+    if "tokenizer" in sections:  # it comes from no repository
+        sections["tokenizer"] = sections["tokenizer"].model_copy(update={"revision": ""})
+    assert {section: getattr(found, section) for section in sections} == sections
+    assert (found.name, found.raw) == (name, values)
+    assert found.languages == (list(resolved.languages) if stage else [])
+    assert found.code == (stage.digest if stage else "") and found.modules == (stage.modules if stage else {})
+    other = STAGES["export" if stage and stage.name == "train" else "train"]
+    with pytest.raises(UserError, match=rf"settings\.json: these are settings of stage .*, not of '{other.name}'"):
+        read_settings("settings.json", other.settings)
+
+
+def test_settings_for_other_code_are_refused(tmp_path):
+    """A job in the queue was submitted for the code of then; what it would make now is another result."""
+    path = tmp_path / "settings.json"
+    values = settings_of(configuration(), "eng", "train")
+    write_json(path, values | {"code": "0123456789abcdef"})
+    with pytest.raises(UserError, match=r"settings\.json: was written for the code '0123456789abcdef' of stage train"):
+        read_settings(path, TrainSettings)
+    write_json(path, values | {"model": values["model"] | {"hidden_size": "wide"}})
+    with pytest.raises(UserError, match=r"settings\.json: model\.hidden_size = 'wide': "):
+        read_settings(path, TrainSettings)
+    write_json(path, values | {"model": values["model"] | {"depth": 3}})
+    with pytest.raises(UserError, match=r"settings\.json: model\.depth = 3: "):
+        read_settings(path, TrainSettings)
+
+
+def test_settings_files_are_written_where_they_differ(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_settings(configuration(TEXT), "eng")
+    folder = Path("results/settings/eng")
+    stages = {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert", "publish", "run"}
+    assert {path.stem for path in folder.iterdir()} == stages, "text of one's own is not downloaded"
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    (folder / "train.json").write_text("")  # as a crash may leave it
+    write_settings(configuration(TEXT, {"evaluation": {"sequence_length": 64}}), "eng")
+    changed = {path.name for path in folder.iterdir() if path.stat().st_mtime_ns != before[path.name]}
+    assert changed == {"train.json", "evaluate.json"}
+    write_settings(configuration(TWO), "two")
+    assert {path.stem for path in Path("results/settings/two").iterdir()} == stages - {"corpus"}
+    with pytest.raises(UserError, match="no model 'tow'"):
+        write_settings(configuration(TWO), "tow")
 
 
 def test_weights_of_a_mixture_are_exponents():
@@ -239,7 +326,7 @@ def test_weights_of_a_mixture_are_exponents():
 
 def test_config_command_prints_values_and_their_layers(tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "babelmill.settings", *arguments]
+        command = [sys.executable, "-m", "babelmill", "config", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     done = run("eng", "--profile", "profiles/demo", "--config", "train={epochs: 3}")
@@ -260,5 +347,5 @@ def test_the_readme_says_how_to_name_ones_own_text(tmp_path, monkeypatch):
     (tmp_path / "texts/a.txt").write_text("A text.")
     lines = (ROOT / "config/config.yaml").read_text().splitlines()
     edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
-    assert configuration(edited).settings("eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
+    assert settings_of(configuration(edited), "eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
     assert configuration(edited).model("eng").preset == "small"

@@ -17,11 +17,14 @@ from babelmill import download
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES
 from hub_server import Fault, HubServer
 
 REPOSITORY = "BabyLM-community/babylm-eng"
+CODE = STAGES["download"].digest
 # Waiting between attempts is not what is tested.
-PROGRAM = "from babelmill import download, hub_client; hub_client.WAITS = {waits}; download.main()"
+PROGRAM = "from babelmill import download; from babelmill.hub import client; client.WAITS = {waits}; download.main()"
 
 
 def parquet(texts) -> bytes:
@@ -61,7 +64,7 @@ def folder(tmp_path, monkeypatch):
 def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0, 0), **environment):
     """Run the stage as a rule does; returns the finished process."""
     source = {"repository": repository, "revision": revision, "commit": commit}
-    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": "", "source": source}
+    settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": CODE, "source": source}
     Path("settings.json").write_text(json.dumps(settings))
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
@@ -272,10 +275,8 @@ def test_many_files_of_other_formats(hub):
 def test_the_corpus_reads_what_was_downloaded(hub):
     commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
     succeed(hub)
-    corpus = {"files": ["config.json"], "validation_share": 0.1}
-    values = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
-    values["corpus"]["files"] = []
-    write_json("settings.json", values)
+    values = {"languages": {"eng": {"corpus": {"hub": REPOSITORY, "validation_share": 0.1}}}}
+    write_json("settings.json", settings_of(Configuration([("test", values)]), "eng", "corpus"))
     command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json"]
     command += ["--download", "out/manifest.json", "--out", "corpus/manifest.json"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -2,14 +2,13 @@
 
 import os
 import subprocess
-from types import SimpleNamespace
 
 import pytest
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
 
-SETTINGS = SimpleNamespace(stage="corpus", name="eng", raw={"stage": "corpus"})
+SETTINGS = manifest.Asked("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

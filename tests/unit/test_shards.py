@@ -11,7 +11,8 @@ from babelmill import shards, tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.settings import read_settings
+from babelmill.settings import read_settings, settings_of
+from babelmill.stages import ShardsSettings, TokenizerSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 
@@ -28,7 +29,7 @@ HELD_OUT = ["Held out.", "Wir halten das zurück: 漢字"]
 
 def settings(folder, stage):
     path = folder / f"{stage}.json"
-    write_json(path, Configuration([("test", {"tokenizer": {"vocab_size": 320}})]).settings("eng", stage))
+    write_json(path, settings_of(Configuration([("test", {"tokenizer": {"vocab_size": 320}})]), "eng", stage))
     return path
 
 
@@ -37,7 +38,7 @@ def write_corpus(folder, validation=HELD_OUT):
     for split, texts in (("train", DOCUMENTS), ("validation", validation)):
         table = pa.table({"text": pa.array(texts, pa.string())})
         pq.write_table(table, folder / f"corpus/{split}.parquet", row_group_size=100)
-    read = read_settings(settings(folder, "shards"), "shards")
+    read = read_settings(settings(folder, "shards"), ShardsSettings)
     manifest.write(folder / "corpus", read, ["train.parquet", "validation.parquet"])
 
 
@@ -97,7 +98,7 @@ def test_large_vocabularies_take_four_bytes(inputs):
     grown = load_tokenizer(path)
     grown.add_tokens([f"rare{i}" for i in range(70_000)])
     grown.save(str(path))
-    manifest.write(inputs / "tokenizer", read_settings(inputs / "tokenizer.json", "tokenizer"), ["tokenizer.json"])
+    manifest.write(inputs / "tokenizer", read_settings(inputs / "tokenizer.json", TokenizerSettings), ["tokenizer.json"])
     shard = ShardFile.open(build(inputs) / "validation.safetensors")
     assert shard.tokens.dtype == np.uint32 and shard.vocab_size == 70_320
 
@@ -114,7 +115,7 @@ def test_one_flipped_bit_is_refused_and_leaves_nothing(inputs, name):
 
 def test_validation_without_documents_is_refused(inputs):
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), inputs / "corpus/validation.parquet")
-    read = read_settings(inputs / "shards.json", "shards")
+    read = read_settings(inputs / "shards.json", ShardsSettings)
     manifest.write(inputs / "corpus", read, ["train.parquet", "validation.parquet"])
     with pytest.raises(UserError, match=r"corpus of eng has no validation documents.*corpus\.validation_share"):
         build(inputs)

@@ -20,7 +20,8 @@ from babelmill import tokenizer as stage_tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
-from babelmill.settings import read_settings
+from babelmill.settings import read_settings, settings_of
+from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts
 from babelmill.tokens.quality import measure, vocabulary_used
@@ -49,9 +50,9 @@ def write_corpus(folder: Path, training: list[str], validation: list[str] = ("He
     folder.mkdir(parents=True)
     for split, texts in (("train", training), ("validation", validation)):
         pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / f"{split}.parquet", row_group_size=7)
-    values = Configuration([("test", {})]).settings("eng", "shards")  # any stage's will do
+    values = settings_of(Configuration([("test", {})]), "eng", "shards")  # any stage's will do
     write_json(folder / "settings.json", values)
-    settings = read_settings(folder / "settings.json", "shards")
+    settings = read_settings(folder / "settings.json", ShardsSettings)
     manifest.write(folder, settings, ["train.parquet", "validation.parquet"])
     return folder
 
@@ -62,7 +63,7 @@ def run(tmp_path, corpora: dict[str, Path], out="out", threads=1, **sections) ->
         "languages": {code: {"name": code} for code in corpora},
         "models": {"model": {"languages": list(corpora), **sections}},
     }
-    write_json(tmp_path / "s.json", Configuration([("test", values)]).settings("model", "tokenizer"))
+    write_json(tmp_path / "s.json", settings_of(Configuration([("test", values)]), "model", "tokenizer"))
     arguments = {"corpora": list(corpora.values()), "out": tmp_path / out, "threads": threads, "log": None}
     stage_tokenizer.run(argparse.Namespace(settings=tmp_path / "s.json", **arguments))
     return load_tokenizer(tmp_path / out / "tokenizer.json"), manifest.verify(tmp_path / out)["figures"]
@@ -146,8 +147,8 @@ def test_long_documents_have_the_tokens_of_their_parts(monkeypatch):
     texts = ["".join(generator.choices(units, k=500)) for _ in range(200)]
     tokenizer = stage_tokenizer.train(iter([texts]), 1200, 2)
     expected = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-    for name, value in (("pieces.PART", 4), ("tokenizer_file.LONG", 100), ("tokenizer_file.GROUP", 3)):
-        monkeypatch.setattr(f"babelmill.{name}", value)
+    for name, value in (("pretokenizer.PART", 4), ("tokenizer_file.LONG", 100), ("tokenizer_file.GROUP", 3)):
+        monkeypatch.setattr(f"babelmill.tokens.{name}", value)
     assert sum(len(list(parts(text))) for text in texts) > 4000
     assert all("".join(parts(text)) == text for text in texts)
     tokens, lengths = encode(tokenizer, texts)
@@ -188,7 +189,7 @@ def test_the_same_bytes_on_every_run_and_for_every_number_of_threads(tmp_path):
     corpus = write_corpus(tmp_path / "eng", [text[i : i + 300] + text[:i] for i in range(0, 900, 7)])
     write_json(
         tmp_path / "s.json",
-        Configuration([("test", {"tokenizer": {"vocab_size": 700}})]).settings("eng", "tokenizer"),
+        settings_of(Configuration([("test", {"tokenizer": {"vocab_size": 700}})]), "eng", "tokenizer"),
     )
     for out, threads, parallel in (("1", "1", "true"), ("2", "2", "false"), ("3", "3", "true")):
         command = [sys.executable, "-m", "babelmill.tokenizer", "--settings", tmp_path / "s.json", "--corpora", corpus]

@@ -18,7 +18,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.hub import revisions
-from babelmill.settings import read_settings
+from babelmill.settings import read_settings, settings_of, write_settings
+from babelmill.stages import ShardsSettings
 from hub_server import Fault, HubServer
 
 REPOSITORY = "someone/tokenizer"
@@ -27,7 +28,7 @@ CONFIGURATION = {
     "languages": {"eng": {"corpus": {"builtin": "python-docs"}}},
     "tokenizer": {"source": REPOSITORY},
 }
-PROGRAM = "from babelmill import hub_client, tokenizer; hub_client.WAITS = (0, 0); tokenizer.main()"
+PROGRAM = "from babelmill import tokenizer; from babelmill.hub import client; client.WAITS = (0, 0); tokenizer.main()"
 
 
 def tokenizer_file(size: int) -> dict[str, bytes]:
@@ -53,9 +54,9 @@ def hub(tmp_path, monkeypatch):
     Path("corpus").mkdir()
     for split in ("train", "validation"):
         pq.write_table(pa.table({"text": ["the tokens of the text"]}), f"corpus/{split}.parquet")
-    write_json("corpus.json", load().settings("eng", "shards"))  # any stage's will do
+    write_json("corpus.json", settings_of(load(), "eng", "shards"))  # any stage's will do
     files = ["train.parquet", "validation.parquet"]
-    manifest.write("corpus", read_settings("corpus.json", "shards"), files)
+    manifest.write("corpus", read_settings("corpus.json", ShardsSettings), files)
     with HubServer() as server:
         yield server
 
@@ -69,7 +70,7 @@ def start(hub, *arguments, **environment) -> subprocess.CompletedProcess:
 def run(hub, **environment) -> subprocess.CompletedProcess:
     """Write the settings as the workflow does, and run the stage as its rule does."""
     revisions.read_lock.cache_clear()
-    load().write_settings("eng")
+    write_settings(load(), "eng")
     arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "corpus", "--out", "out"]
     return start(hub, "-c", PROGRAM, *arguments, **environment)
 
@@ -148,7 +149,7 @@ def test_it_is_a_change_of_settings_only_where_it_is_read(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
 
     def settings(**tokenizer) -> str:
-        return json.dumps(Configuration([("test", {"tokenizer": tokenizer})]).settings("eng", "tokenizer"))
+        return json.dumps(settings_of(Configuration([("test", {"tokenizer": tokenizer})]), "eng", "tokenizer"))
 
     assert settings() == settings(revision="v2")
     assert settings(source=REPOSITORY) != settings(source=REPOSITORY, revision="v2")
