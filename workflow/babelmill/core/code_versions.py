@@ -65,15 +65,15 @@ class Version:
 
 
 @functools.cache
-def read(path: Path = PATH) -> dict[str, list[Version]]:
+def read() -> dict[str, list[Version]]:
     """The versions of each stage, oldest first. A UserError names a line that is none."""
     found: dict[str, list[Version]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(PATH.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
             continue
         match = LINE.fullmatch(line)
         if not match:
-            raise UserError(f"{path}, line {number}: stage, version, first digits and digest are expected: {line!r}")
+            raise UserError(f"{PATH}, line {number}: stage, version, first digits and digest are expected: {line!r}")
         stage, version, first, digest, when = match.groups()
         versions = found.setdefault(stage, [])
         known = next((v for v in versions if (v.number, v.first) == (int(version), first)), None)

@@ -1,0 +1,86 @@
+"""The list of code versions: what a settings file says, and that the present code is in it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from babelmill.core import code_versions
+from babelmill.core.files import UserError
+from babelmill.stages import STAGES
+from conftest import ROOT
+
+A, B, C, D = (letter * 16 for letter in "abcd")
+
+
+@pytest.fixture
+def versions(tmp_path, monkeypatch):
+    """Write a list in place of the package's."""
+
+    def write(*lines: str) -> Path:
+        path = tmp_path / "code_versions.txt"
+        path.write_text("".join(f"{line}\n" for line in ("# a comment", *lines)))
+        monkeypatch.setattr(code_versions, "PATH", path)
+        code_versions.read.cache_clear()
+        return path
+
+    yield write
+    code_versions.read.cache_clear()
+
+
+def lookup(**values):
+    return lambda key: values.get(key.replace(".", "_"), code_versions.UNKNOWN)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_present_code_is_known(stage):
+    known = [digest for version in code_versions.read().get(stage, []) for digest in version.digests]
+    assert STAGES[stage].digest in known, f"the code of {stage} was edited: see CONTRIBUTING.md, After an edit"
+
+
+def test_users_can_read_what_each_version_changed():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for version in (v for versions in code_versions.read().values() for v in versions if v.number > 1):
+        assert re.search(rf"Results: {re.escape(version.label)}: \w", changelog), version.label
+
+
+def test_a_digest_in_the_list_is_its_version_and_another_is_itself(versions):
+    versions(f"train 1 aaaaaaaa {A}", f"train 1 aaaaaaaa {B}", f"train 2 cccccccc {C}")
+    assert code_versions.labels("train", A, lookup()) == ["train 1 (aaaaaaaa)"]
+    assert code_versions.labels("train", B, lookup()) == ["train 1 (aaaaaaaa)"]
+    assert code_versions.labels("train", C, lookup()) == ["train 2 (cccccccc)"]
+    assert code_versions.labels("train", D, lookup()) == [D]
+    assert code_versions.labels("export", A, lookup()) == [A]
+
+
+def test_a_limited_version_holds_for_the_settings_that_it_names(versions):
+    versions(f"train 1 aaaaaaaa {A}", f'train 2 bbbbbbbb {B} when {{"train.objective": ["causal"]}}')
+    versions_of = {"causal": ["train 2 (bbbbbbbb)"], "hybrid": ["train 1 (aaaaaaaa)"]}
+    for objective, label in versions_of.items():
+        assert code_versions.labels("train", B, lookup(train_objective=objective)) == label
+        assert code_versions.labels("train", A, lookup(train_objective=objective)) == ["train 1 (aaaaaaaa)"]
+    # A settings file that does not say may have been written for either.
+    assert code_versions.labels("train", B, lookup()) == ["train 2 (bbbbbbbb)", "train 1 (aaaaaaaa)"]
+
+
+def test_two_forks_may_have_a_version_of_one_number_and_agree_on_the_next(versions):
+    path = versions(f"train 1 aaaaaaaa {A}", f"train 2 bbbbbbbb {B}", f"train 2 cccccccc {C}")
+    assert code_versions.labels("train", B, lookup()) != code_versions.labels("train", C, lookup())
+    with pytest.raises(
+        UserError, match=r"train 2 \(bbbbbbbb\) and train 2 \(cccccccc\) are two versions of one number"
+    ):
+        code_versions.add("train", D)
+    assert code_versions.begin("train", D, {}).label == "train 3 (dddddddd)"
+    assert path.read_text().endswith(f"train 3 dddddddd {D}\n")
+
+
+def test_a_line_that_is_none_is_named(versions):
+    path = versions(f"train 1 aaaaaaaa {A}", "train one two three")
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))}, line 3: .* 'train one two three'"):
+        code_versions.read()
+
+
+def test_a_stage_without_a_version_cannot_be_accepted(versions):
+    versions()
+    with pytest.raises(UserError, match="train has no version yet: say --new train"):
+        code_versions.add("train", A)
