@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -57,9 +56,9 @@ def run(workspace):
     """The checkpoint's path, and the function that delivers it."""
     figures = manifest.read(workspace.path / "results/models/eng")["figures"]
     checkpoints = workspace.path / "results/checkpoints/eng"
-    args = SimpleNamespace(model=workspace.path / "results/models/eng", checkpoints=checkpoints)
+    model = workspace.path / "results/models/eng"
     path = checkpoints / figures["fingerprint"] / "step-00000008.safetensors"
-    return path, lambda: export.copy_checkpoint(workspace.path / "out", args, "eng")
+    return path, lambda: export.copy_checkpoint(workspace.path / "out", model, checkpoints, "eng")
 
 
 def test_a_missing_checkpoint_is_an_error(run):

@@ -55,11 +55,14 @@ Babelmill takes it up: copy `{run}` into `results/checkpoints/{model}/` and run 
 """
 
 
-def copy_checkpoint(folder: Path, args: argparse.Namespace, name: str) -> list[str]:
-    """Copy the final checkpoint of the run that the model is of, and how to use it; names below `folder`."""
-    figures = manifest.read(args.model)["figures"]
+def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> list[str]:
+    """Copy the final checkpoint of the run that a model is of, and how to use it; return names below `folder`.
+
+    `model`: the folder that the stage `train` wrote; `checkpoints`: the folder of its runs; `name`: the model's.
+    """
+    figures = manifest.read(model)["figures"]
     run, step = figures["fingerprint"], f"step-{figures['steps']:08d}"
-    source = args.checkpoints / run
+    source = checkpoints / run
     data, seal = source / f"{step}.safetensors", source / f"{step}.json"
     remedy = "set export.include_raw to false, or train again: snakemake --forcerun train"
     if not (data.is_file() and seal.is_file()):
@@ -68,9 +71,9 @@ def copy_checkpoint(folder: Path, args: argparse.Namespace, name: str) -> list[s
         raise UserError(f"{data}: damaged, its sha256 is not the one in {seal}; {remedy}")
     with safe_open(data, "pt") as file:
         for prefix, weights in (("model", "main"), ("average", "ema")):
-            for key, tensor in load_file(args.model / WEIGHTS[weights]).items():
+            for key, tensor in load_file(model / WEIGHTS[weights]).items():
                 if not torch.equal(file.get_tensor(f"{prefix}.{key}"), tensor):
-                    raise UserError(f"{data}: {key} is not that of {args.model}; {remedy}")
+                    raise UserError(f"{data}: {key} is not that of {model}; {remedy}")
     files = [f"{step}.safetensors", f"{step}.json", "identity.json", "metrics.jsonl"]
     for file in files:
         copy_file(source / file, folder / RAW_FOLDER / run / file)
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
         inputs = ExportInputs(args.model, args.tokenizer, args.shards)
         files = build(folder, inputs, settings.export)
         if settings.export.include_raw:
-            files += copy_checkpoint(folder, args, settings.name)
+            files += copy_checkpoint(folder, args.model, args.checkpoints, settings.name)
         prove(folder, inputs, settings.export, args.out)
         manifest.write(folder, settings, files, [args.model, args.tokenizer])
 

@@ -18,7 +18,7 @@ import logging
 import sys
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, errors
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import disable_progress_bars, httpx
 from huggingface_hub.utils._runtime import is_xet_available
@@ -26,7 +26,7 @@ from huggingface_hub.utils._runtime import is_xet_available
 from babelmill import __version__
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.hub.client import cause, explained, git_oid, may_pass, one_line, patiently
+from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import read_settings
 from babelmill.stages import PublishSettings
@@ -63,8 +63,8 @@ def explanation(repository: str, error: BaseException) -> str | None:
     return None
 
 
-def find_or_create(api: HfApi, repository: str, private: bool):
-    """The repository's state, after it was created or made private where that is needed. Nothing is made public."""
+def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
+    """Return the repository's state, after it was created or made private where needed. Nothing is made public."""
     try:
         info = api.model_info(repository)
     except errors.RepositoryNotFoundError as error:
@@ -94,8 +94,10 @@ def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -
 
     def same(name: str) -> bool:
         entry = there.get(name)
-        if entry is None or entry.lfs:
-            return entry is not None and entry.lfs.sha256 == files[name]
+        if entry is None:
+            return False
+        if entry.lfs:
+            return entry.lfs.sha256 == files[name]
         return entry.size == (folder / name).stat().st_size and entry.blob_id == git_oid(folder / name)
 
     return [name for name in files if not same(name)]
@@ -123,24 +125,34 @@ def earlier_files(api: HfApi, repository: str, commit: str, there: dict[str, Rep
     return files
 
 
-def create_commit(api: HfApi, *args, **options):
-    """`api.create_commit`, which uploads through Xet wherever hf_xet is installed; without Xet where that fails.
+def create_commit(
+    api: HfApi,
+    repository: str,
+    operations: list[CommitOperationAdd | CommitOperationDelete],
+    message: str,
+    parent: str,
+) -> CommitInfo:
+    """Call `api.create_commit`, which uploads through Xet wherever hf_xet is installed; without Xet where that fails.
 
     A Hub may have no Xet, and a firewall may bar its servers. What hf_xet raises is Python's own.
     """
+
+    def attempt() -> CommitInfo:
+        return api.create_commit(repository, operations, commit_message=message, parent_commit=parent)
+
     try:
-        return api.create_commit(*args, **options)
+        return attempt()
     except (OSError, RuntimeError) as error:
         if isinstance(cause(error), errors.HfHubHTTPError | httpx.TransportError) or not is_xet_available():
             raise
         log.warning("upload through Xet: %s; uploading without it", one_line(error))
         constants.HF_HUB_DISABLE_XET = True
-    return api.create_commit(*args, **options)
+    return attempt()
 
 
-def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], settings) -> str:
-    """Bring the repository to the state of the folder; the commit at which it is there. Safe to repeat."""
-    head = find_or_create(api, repository, settings.publish.private).sha
+def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], settings: PublishSettings) -> str:
+    """Bring the repository to the state of the folder; return the commit at which it is there. Safe to repeat."""
+    head = commit_of(repository, find_or_create(api, repository, settings.publish.private).sha)
     there = listing(api, repository, head)
     earlier = earlier_files(api, repository, head, there, settings.name)
     changed = differing(files, folder, there)
@@ -149,10 +161,10 @@ def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], setti
         log.info("%s is up to date at %s", repository, head)
         return head
     log.info("%s: %d of %d files differ, %d are deleted", repository, len(changed), len(files), len(gone))
-    operations = [CommitOperationAdd(name, folder / name) for name in changed]
-    operations += [CommitOperationDelete(name) for name in gone]
+    uploads = [CommitOperationAdd(name, folder / name) for name in changed]
+    deletions = [CommitOperationDelete(name) for name in gone]
     message = f"{settings.name}, by Babelmill {__version__}"
-    commit = create_commit(api, repository, operations, commit_message=message, parent_commit=head).oid
+    commit = create_commit(api, repository, [*uploads, *deletions], message, head).oid
     if left := differing(files, folder, listing(api, repository, commit)):
         raise UserError(
             f"the repository {repository} did not take {', '.join(left)}: does a .gitignore in it name them?"

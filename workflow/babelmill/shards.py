@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import write_shard
-from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, token_id, use_threads, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS
 
 log = logging.getLogger("babelmill.shards")
@@ -40,8 +40,8 @@ PROGRESS_SECONDS = 10
 
 
 def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """The documents' tokens in order. Yields (tokens, number of tokens of each document, UTF-8 bytes) of batches."""
-    waiting: deque = deque()
+    """Yield the documents' tokens in order, in batches: (tokens, number of tokens of each document, UTF-8 bytes)."""
+    waiting: deque[tuple[Future[tuple[np.ndarray, np.ndarray]], int]] = deque()
     workers = min(threads + 1, MOST_BATCHES)
     with ThreadPoolExecutor(workers) as pool:
         for texts, sizes in corpus.batches():
@@ -69,7 +69,7 @@ def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tupl
 
 def build(tokenizer: Tokenizer, digest: str, corpus: Documents, path: Path, threads: int) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens and bytes of text."""
-    bos, eos = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    bos, eos = token_id(tokenizer, BOS), token_id(tokenizer, EOS)
     documents = size = 0
     began = reported = time.monotonic()
     with write_shard(path, corpus.count, vocab_size(tokenizer), digest) as writer:

@@ -116,8 +116,8 @@ def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
         yield chosen
 
 
-def missing_text(corpora: list[Documents], settings, entries: int) -> int:
-    """Bytes of text that are missing for the vocabulary that was asked for, estimated; `entries` is what came out.
+def missing_text(corpora: list[Documents], settings: TokenizerSettings, entries: int) -> int:
+    """Estimate how many bytes of text are missing for the vocabulary that was asked for; `entries` is what came out.
 
     The number of pairs that occur often enough grows like a power of the amount of text (Heaps' law), whose exponent
     half of the text tells.

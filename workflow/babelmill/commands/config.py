@@ -3,18 +3,16 @@
 import argparse
 
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration
+from babelmill.config.resolve import Configuration, Resolved
 
 
 def describe(configuration: Configuration, name: str) -> str:
     """Every value that applies to a model, and the layer it came from."""
     resolved = configuration.model(name)
     lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
-    parts = [("", resolved)]
-    if len(resolved.languages) > 1:
-        parts += [(f"{code}: ", configuration.corpus(code)) for code in resolved.languages]
-    else:
-        parts.insert(0, ("", configuration.corpus(resolved.languages[0])))
+    several = len(resolved.languages) > 1
+    corpora = [(f"{code}: " if several else "", configuration.corpus(code)) for code in resolved.languages]
+    parts: list[tuple[str, Resolved]] = [("", resolved), *corpora] if several else [*corpora, ("", resolved)]
     for prefix, part in parts:
         for section, values in part.sections.items():
             for key, value in values.model_dump().items():

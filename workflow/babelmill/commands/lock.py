@@ -9,6 +9,7 @@ is pinned to what was downloaded, so that locking repeats no run. Other entries 
 """
 
 import argparse
+from typing import Any
 
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
@@ -18,8 +19,8 @@ from babelmill.hub import revisions
 from babelmill.hub.sources import DATASET, TOKENIZER, resolve
 
 
-def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict]:
-    """Pin the texts and tokenizers of models; returns their entries. `update` resolves branches anew."""
+def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict[str, Any]]:
+    """Pin the texts and tokenizers of models; return their entries. `update` resolves branches anew."""
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     wanted = [(DATASET, code, hub_source(configuration, code)) for code in codes]
     tokenizers = (hub_tokenizer(configuration, model) for model in models)

@@ -1,6 +1,7 @@
 """Nested mappings, of which a configuration is made: reading, laying one over another, looking up, near misses."""
 
 import difflib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import yaml
 from babelmill.core.files import UserError
 
 
-def nearest(word: str, known) -> str:
-    """A hint such as `; did you mean eng?`, or what is allowed where nothing is near."""
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint such as `; did you mean eng?`, or what is allowed where nothing is near."""
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if near:
@@ -18,7 +19,7 @@ def nearest(word: str, known) -> str:
     return f"; known are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
 
 
-def read_yaml(path: str | Path) -> dict:
+def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a configuration file; an empty one is an empty mapping."""
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -31,8 +32,8 @@ def read_yaml(path: str | Path) -> dict:
     return values or {}
 
 
-def merge(base: dict, over: dict) -> dict:
-    """A new mapping: `over` laid over `base`, nested mappings merged, everything else replaced."""
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a new mapping: `over` laid over `base`, nested mappings merged, everything else replaced."""
     merged = dict(base)
     for key, value in over.items():
         merged[key] = (
@@ -44,25 +45,26 @@ def merge(base: dict, over: dict) -> dict:
 ABSENT = object()  # None is a value that users give
 
 
-def lookup(values: dict, keys) -> Any:
-    """The value under nested keys, or ABSENT."""
+def lookup(values: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """Return the value under nested keys, or ABSENT."""
+    found: Any = values
     for key in keys:
-        if not isinstance(values, dict) or key not in values:
+        if not isinstance(found, dict) or key not in found:
             return ABSENT
-        values = values[key]
-    return values
+        found = found[key]
+    return found
 
 
-def flatten(values: dict, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys."""
-    flat = {}
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one mapping of dotted keys."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
 
 
-def flatten_keys(values) -> set:
-    """Every key of nested mappings, to tell a key from the tag of a union in a pydantic location."""
+def flatten_keys(values: object) -> set[Any]:
+    """Return every key of nested mappings, to tell a key from the tag of a union in a pydantic location."""
     if not isinstance(values, dict):
         return set()
     return set(values).union(*(flatten_keys(value) for value in values.values()))

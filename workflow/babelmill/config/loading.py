@@ -2,7 +2,9 @@
 
 import argparse
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="values over all files")
 
 
-def parse_overrides(pairs) -> dict:
-    """`--config key=value ...`; values are YAML, as Snakemake reads them."""
+def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """Read `--config key=value ...`; values are YAML, as Snakemake reads them."""
     values = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -34,8 +36,8 @@ def parse_overrides(pairs) -> dict:
     return values
 
 
-def read_profile(folder: str | Path) -> dict:
-    """A profile's values; a UserError if the folder holds none."""
+def read_profile(folder: str | Path) -> dict[str, Any]:
+    """Read a profile's values; a UserError if the folder holds none."""
     names = ("profile.v9+.yaml", "profile.yaml", "config.v9+.yaml", "config.v8+.yaml", "config.yaml")
     path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
     if path is None:
@@ -56,8 +58,8 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
     return load(files, overrides)
 
 
-def load(configfiles=(), overrides: dict | None = None) -> Configuration:
-    """`config/config.yaml` of the working folder, then the given files, then the overrides."""
+def load(configfiles: Sequence[str | Path] = (), overrides: dict[str, Any] | None = None) -> Configuration:
+    """Load `config/config.yaml` of the working folder, then the given files, then the overrides."""
     sources = [(str(path), read_yaml(path)) for path in ("config/config.yaml", *configfiles) if os.path.exists(path)]
     missing = [path for path in configfiles if not os.path.exists(path)]
     if missing:

@@ -7,9 +7,9 @@ with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`.
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DEFAULTS = "config/defaults.yaml"
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
+S = TypeVar("S", bound=schema.Section)
 MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
 
 
@@ -80,7 +81,7 @@ class ResolvedModel(Resolved):
 class Configuration:
     """All layers, checked. Resolving a name is cheap and cached, since Snakemake asks once for each job."""
 
-    def __init__(self, sources: list[tuple[str, dict]], root: Path = ROOT):
+    def __init__(self, sources: list[tuple[str, dict[str, Any]]], root: Path = ROOT):
         """`sources`: the user's files and command line as (label, values), later beats earlier."""
         self.root = root
         self.sources = sources
@@ -148,8 +149,8 @@ class Configuration:
         """The models of `targets:`, batches expanded, each once."""
         return self.models_of(self.top.targets)
 
-    def models_of(self, names) -> list[str]:
-        """The models that models and batches (and `all`, the targets) stand for, each once; a UserError for others."""
+    def models_of(self, names: Iterable[str]) -> list[str]:
+        """Return the models that names stand for, each once: models, batches, `all` (the targets); or a UserError."""
         names = [member for name in names for member in (self.top.targets if name == "all" else [name])]
         names = [member for name in names for member in self.batches.get(name, [name])]
         for name in names:
@@ -207,7 +208,7 @@ class Configuration:
         """The label of the user's last source that says something about a key; None if none does."""
         return self._origin(dotted.split("."))
 
-    def _origin(self, keys) -> str | None:
+    def _origin(self, keys: Sequence[str]) -> str | None:
         return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
 
     def origin_of_name(self, name: str) -> str:
@@ -223,14 +224,14 @@ class Configuration:
         if preset not in known:
             where = self.origin(f"models.{name}.preset") or self.origin("preset")
             raise UserError(f"{where}: preset = {preset!r} of model {name} is not allowed{nearest(preset, known)}")
-        if preset == "auto":
-            if len(languages) > 1:
-                return "multilingual"
+        if preset != "auto":
+            return preset
+        if len(languages) == 1:
             return "base" if self.table[languages[0]].tier == 1 else "small"
-        return preset
+        return "multilingual"
 
     @functools.cache  # noqa: B019
-    def _preset_values(self, preset: str) -> dict:
+    def _preset_values(self, preset: str) -> dict[str, Any]:
         return read_yaml(self.root / "config/presets" / f"{preset}.yaml")
 
     def _sections(self, names: list[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -254,10 +255,10 @@ class Configuration:
         own = [label for dotted, label in origins.items() if dotted.startswith(f"{section}.")]
         return origins.get(key) or (own[-1] if own else DEFAULTS)
 
-    def _validate(self, schema, values, prefix: str, label):
+    def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str], str]) -> S:
         """Validate, or raise one line: file: key = value: what is allowed."""
         try:
-            return schema.model_validate(values)
+            return section.model_validate(values)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             message = first["msg"].removeprefix("Value error, ")
@@ -270,10 +271,10 @@ class Configuration:
                 raise UserError(f"{label(key)}: {message}") from None
             raise UserError(f"{label(key)}: {key} = {first['input']!r}: {message}") from None
 
-    def _check_keys(self, user: dict) -> None:
+    def _check_keys(self, user: dict[str, Any]) -> None:
         """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
 
-        def check(values, known, prefix):
+        def check(values: Any, known: Collection[str], prefix: str) -> None:
             if not isinstance(values, dict):
                 raise UserError(
                     f"{self.origin(prefix.rstrip('.'))}: {prefix.rstrip('.')} = {values!r}: keys are expected"

@@ -8,7 +8,7 @@ in one place. `configuration.py` says how layers are merged and which stage read
 import dataclasses
 import re
 from fractions import Fraction
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -48,7 +48,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _ratio(value) -> str:
+def _ratio(value: object) -> str:
     """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
     if not match or not int(match[2]) > 0 or not 0 < int(match[1]) < int(match[2]):
@@ -59,15 +59,16 @@ def _ratio(value) -> str:
 
 def _budget(value: float | str | None) -> float | str | None:
     """Megabytes as a number, or "N words", "N documents"; 500k and 5M are understood, and mean words."""
-    if value is None or isinstance(value, float):
+    if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
-    number = match and float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]]
-    if not number or (match[2] and match[3] == "MB"):
+    digits, factor, unit = match.groups() if match else ("0", "", "")
+    number = float(digits) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[factor]
+    if not number or (factor and unit == "MB"):
         raise ValueError("megabytes of English-equivalent text, or such as 500k words or 5M documents, are allowed")
-    if match[3] == "MB" or not (match[2] or match[3]):
+    if unit == "MB" or not (factor or unit):
         return number
-    return f"{round(number)} {match[3] or 'words'}"
+    return f"{round(number)} {unit or 'words'}"
 
 
 REPO_FIELDS = ("username", "model", "causal_suffix", "variant_suffix")
@@ -86,9 +87,12 @@ def _repo_template(text: str) -> str:
     return text
 
 
-def _exponent(weights: float | str) -> float:
-    """The words are exponents too, so that `size` and 1 are equal settings."""
-    return {"size": 1.0, "uniform": 0.0}.get(weights, weights)
+def _exponent(value: Any) -> float:
+    """Turn a word into the exponent that it stands for, so that `size` and 1 are equal settings."""
+    try:
+        return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(value)
+    except (TypeError, ValueError):
+        raise ValueError("size, uniform or a number from 0 to 1 is allowed") from None
 
 
 class Section(BaseModel):
@@ -142,10 +146,7 @@ class Tokenizer(Section):
 class Mixture(Section):
     """How a model of several languages weighs them: by the size of each to the power of `weights`."""
 
-    weights: Annotated[
-        Literal["size", "uniform"] | Annotated[float, Field(ge=0, le=1)],
-        AfterValidator(_exponent),
-    ]
+    weights: Annotated[Share, BeforeValidator(_exponent)]
 
 
 class Model(Section):
@@ -164,7 +165,7 @@ class Model(Section):
     layer_mixing: bool
 
     @model_validator(mode="after")
-    def _heads_divide_width(self):
+    def _heads_divide_width(self) -> Self:
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"model.num_attention_heads = {self.num_attention_heads} does not divide"
@@ -205,7 +206,7 @@ class Train(Section):
     non_finite: Literal["stop", "skip"]
 
     @model_validator(mode="after")
-    def _phases(self):
+    def _phases(self) -> Self:
         starts = self.phase_starts
         if len(starts) != len(self.sequence_lengths):
             raise ValueError(
@@ -230,7 +231,7 @@ class Export(Section):
     include_raw: bool
 
     @model_validator(mode="after")
-    def _default_is_exported(self):
+    def _default_is_exported(self) -> Self:
         if self.default_variant not in self.variants:
             raise ValueError(
                 f"export.default_variant = {self.default_variant!r} is not in export.variants = {self.variants}"

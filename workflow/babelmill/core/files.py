@@ -12,7 +12,9 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 
 class UserError(Exception):
@@ -37,7 +39,7 @@ def _fsync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def space_left(path: Path, written: Path):
+def space_left(path: Path, written: Path) -> Iterator[None]:
     """Turn a full disk, or a full quota, into one line with the path and how many bytes were already written."""
     try:
         yield
@@ -51,7 +53,7 @@ def space_left(path: Path, written: Path):
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True):
+def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
     A full disk ends in a UserError that names the path and how many bytes were already written. Not `durable` is much
@@ -77,7 +79,7 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True):
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | Path):
+def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Build a folder beside `path`; put it in the place of `path` when the block succeeds, remove it when it fails.
 
     The files inside have to be flushed to disk by who writes them: use `atomic_write`, `write_json` and `copy_file`.
@@ -104,18 +106,18 @@ def copy_file(source: str | Path, target: str | Path) -> None:
         shutil.copyfileobj(read, write, 1 << 20)
 
 
-def canonical_json(value) -> str:
-    """JSON with sorted keys, so that equal values are equal texts."""
+def canonical_json(value: object) -> str:
+    """Return JSON with sorted keys, so that equal values are equal texts."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def write_json(path: str | Path, value) -> None:
+def write_json(path: str | Path, value: object) -> None:
     """Write canonical JSON: equal values are equal files."""
     with atomic_write(path, "w") as file:
         file.write(canonical_json(value))
 
 
-def read_json(path: str | Path):
+def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or damaged one is a UserError that names it."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))

@@ -82,12 +82,12 @@ def write(
     )
 
 
-def read(folder: str | Path) -> dict:
-    """The manifest of a folder; a UserError if there is none."""
+def read(folder: str | Path) -> dict[str, Any]:
+    """Return the manifest of a folder; a UserError if there is none."""
     return read_json(Path(folder) / NAME)
 
 
-def verify(folder: str | Path, *names: str) -> dict:
+def verify(folder: str | Path, *names: str) -> dict[str, Any]:
     """Check the named files (all of them if none is named) against the folder's manifest, which is returned."""
     folder = Path(folder)
     manifest = read(folder)

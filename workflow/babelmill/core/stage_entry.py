@@ -15,8 +15,8 @@ from babelmill.core.files import UserError
 log = logging.getLogger("babelmill")
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """A parser with the arguments every stage has: `--settings` and `--log`."""
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the arguments every stage has: `--settings` and `--log`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", required=True, type=Path, help="results/settings/{name}/{stage}.json")
     parser.add_argument("--log", type=Path, help="also write messages to this file")

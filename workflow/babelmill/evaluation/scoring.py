@@ -6,12 +6,16 @@ documents begin, and these parts are batched by length. Special tokens are no te
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from babelmill.tokens.vocabulary import Vocabulary
+
+if TYPE_CHECKING:  # importing transformers takes seconds
+    from transformers import PreTrainedModel
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
@@ -85,8 +89,8 @@ def batches(found: list[tuple[int, int, int]], size: int) -> Iterator[list[tuple
 
 
 @torch.inference_mode()
-def nats(model, rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
-    """Sum of -ln p over the scored targets. `progress` is told how many of them each batch held."""
+def nats(model: "PreTrainedModel", rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
+    """Return the sum of -ln p over the scored targets. `progress` is told how many of them each batch held."""
     device = model.device
     total = torch.zeros((), dtype=torch.float64, device=device)
     for batch in batches(parts(rows, vocabulary), BATCH_TOKENS[device.type]):

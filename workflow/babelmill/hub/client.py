@@ -10,14 +10,16 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from huggingface_hub import errors
 from huggingface_hub.utils import httpx
 
 from babelmill.core.files import UserError
 
+T = TypeVar("T")
 log = logging.getLogger("babelmill.hub.client")
 WAITS = (1, 4, 15, 30)  # seconds before each new attempt
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, signed ones too
@@ -25,21 +27,21 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every a
 LATER = (408, 409, 412, 429)
 
 
-def patiently(ask: Callable):
+def patiently(ask: Callable[[], T]) -> T:
     """Call `ask`, again after a while where the failure may pass: no connection, a conflict, 429, 5xx."""
-    for wait in (*WAITS, None):
+    for wait in WAITS:
         try:
             return ask()
         except Exception as error:
-            if wait is None or not may_pass(error):
+            if not may_pass(error):
                 raise
             log.warning("%s; next attempt in %d s", one_line(error), wait)
             time.sleep(wait)
-    return None
+    return ask()
 
 
 @contextlib.contextmanager
-def explained(explanation: Callable[[BaseException], str | None]):
+def explained(explanation: Callable[[BaseException], str | None]) -> Iterator[None]:
     """Turn what the client raises into the one line that `explanation` has for it, if it has one."""
     try:
         yield
@@ -82,6 +84,13 @@ def one_line(error: BaseException) -> str:
     if token := os.environ.get("HF_TOKEN", "").strip():
         text = text.replace(token, "<HF_TOKEN>")
     return next((line.strip() for line in text.split("\n") if line.strip()), type(error).__name__)
+
+
+def commit_of(repository: str, sha: str | None) -> str:
+    """Return the commit that the Hub says a repository is at; a UserError if it says none."""
+    if sha is None:
+        raise UserError(f"the answer about the repository {repository} names no commit; is HF_ENDPOINT a Hub?")
+    return sha
 
 
 def git_oid(path: Path) -> str:

@@ -9,6 +9,7 @@ The key of a text is its language, that of a tokenizer its repository and revisi
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -36,8 +37,8 @@ def recorded(key: str, repository: str, revision: str) -> str | None:
 
 
 @functools.cache
-def read_lock() -> dict[str, dict]:
-    """The entries of the lock file: {key: {"repository", "revision", "commit"}}; none if there is no file."""
+def read_lock() -> dict[str, dict[str, Any]]:
+    """Return the entries of the lock file: {key: {"repository", "revision", "commit"}}; none if there is no file."""
     if not LOCK.exists():
         return {}
     try:
@@ -48,15 +49,15 @@ def read_lock() -> dict[str, dict]:
         raise UserError(f"{LOCK}: not as `babelmill lock` writes it; delete it and lock again") from None
 
 
-def write_lock(entries: dict[str, dict]) -> None:
+def write_lock(entries: dict[str, dict[str, Any]]) -> None:
     """Add entries to the lock file, over those of the same keys."""
     with atomic_write(LOCK, "w") as file:
         file.write(HEADER + yaml.safe_dump(read_lock() | entries))
     read_lock.cache_clear()
 
 
-def source(key: str, repository: str, revision: str, settings: Path) -> dict:
-    """What a stage is to fetch: {"repository", "revision", "commit"}, where no commit says: resolve the revision.
+def source(key: str, repository: str, revision: str, settings: Path) -> dict[str, Any]:
+    """Say what a stage is to fetch: {"repository", "revision", "commit"}, where no commit says: resolve the revision.
 
     The commit is the lock file's, or else the one that was downloaded. But a stage whose settings file (`settings`)
     asked for a branch, and which got this very commit, stays as it was asked: locking what was downloaded must not
@@ -76,7 +77,7 @@ def in_lock(key: str, repository: str, revision: str) -> str | None:
     return _commit(read_lock().get(key), repository, revision)
 
 
-def _commit(entry: dict | None, repository: str, revision: str) -> str | None:
+def _commit(entry: dict[str, Any] | None, repository: str, revision: str) -> str | None:
     if entry and (entry["repository"], entry["revision"]) == (repository, revision):
         return entry["commit"]
     return None

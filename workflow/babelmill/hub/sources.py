@@ -9,7 +9,7 @@ import huggingface_hub
 from huggingface_hub import constants, errors
 from huggingface_hub.utils import httpx
 
-from babelmill.hub.client import explained, one_line, patiently
+from babelmill.hub.client import commit_of, explained, one_line, patiently
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -55,7 +55,8 @@ def resolve(use: Use, repository: str, revision: str) -> str:
             )
             return found.resolved
         api = huggingface_hub.HfApi()
-        return patiently(lambda: api.repo_info(repository, repo_type=use.repo_type, revision=revision).sha)
+        info = patiently(lambda: api.repo_info(repository, repo_type=use.repo_type, revision=revision))
+        return commit_of(repository, info.sha)
 
 
 def explanation(use: Use, repository: str, revision: str, error: BaseException) -> str | None:

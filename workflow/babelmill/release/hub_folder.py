@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save
 
@@ -75,8 +76,8 @@ def write_weights(source: Path, target: Path) -> None:
         file.write(save(named, metadata={"format": "pt"}))
 
 
-def model_config(shape: dict) -> dict:
-    """config.json, from the training model's."""
+def model_config(shape: dict[str, Any]) -> dict[str, Any]:
+    """Make config.json from the training model's."""
     return shape | {
         "architectures": ["GPTBertForMaskedLM"],
         "model_type": "babelmill_gpt_bert",
@@ -96,8 +97,8 @@ def special_tokens(tokenizer: Path) -> dict[str, str]:
     return {name: token for name, token in SPECIAL.items() if token in vocabulary}
 
 
-def tokenizer_config(tokens: dict[str, str], positions: int) -> dict:
-    """tokenizer_config.json. `PreTrainedTokenizerFast` is the one class name that transformers 4 and 5 both know."""
+def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
+    """Make tokenizer_config.json. `PreTrainedTokenizerFast` is the one class name that transformers 4 and 5 share."""
     return tokens | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -50,10 +51,10 @@ class Found:
     """
 
     weights: dict[str, dict[str, Tensor]]
-    shape: dict
+    shape: dict[str, Any]
     tokenizer: Path
     origin: str
-    known: dict = field(default_factory=dict)
+    known: dict[str, Any] = field(default_factory=dict)
     metrics: Path | None = None
 
 
@@ -170,8 +171,8 @@ def check(found: Found, source: Path) -> None:
         log.warning("the tokenizer has %d entries, the model %d: the last ones are never used", entries, rows)
 
 
-def known_from(settings: dict) -> dict:
-    """What the card can say about a model that was trained with these settings."""
+def known_from(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what the card can say about a model that was trained with these settings."""
     table = read_table(ROOT / "config/languages.tsv")
     return {
         "languages": {
@@ -219,18 +220,19 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
     check(found, source)
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)
-    wanted = Export(variants=variants, default_variant=variants[-1], include_raw=False)
+    known: dict[str, Any] = {"settings": {"model": found.shape}} | found.known
+    wanted = Export.model_validate({"variants": variants, "default_variant": variants[-1], "include_raw": False})
     with atomic_folder(out) as folder:
         files = build(folder, inputs, wanted)
         prove(folder, inputs, wanted, out)
         facts = card.Facts(
             name=out.name,
-            variants=wanted.variants,
+            variants=variants,
             default_variant=wanted.default_variant,
             parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
             code={name: sha256(folder / name) for name in files if name.endswith(".py")},
             origin=found.origin,
-            **{"settings": {"model": found.shape}} | found.known,
+            **known,
         )
         files += card.write(folder, facts, found.metrics)
         asked = manifest.Asked("convert", out.name, {"export": wanted.model_dump(exclude={"include_raw"})})

@@ -11,6 +11,7 @@ import json
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -58,8 +59,8 @@ def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
     return {"main": _renamed(content, path)}
 
 
-def _renamed(weights, path: Path) -> dict[str, Tensor]:
-    """Weights under our names; a UserError if this is no state_dict, or the head has a matrix of its own."""
+def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
+    """Return weights under our names; a UserError if this is no state_dict, or the head has a matrix of its own."""
     pairs = weights.items() if isinstance(weights, dict) else [(None, None)]
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
         raise UserError(f"{path}: no state_dict of a model (names and tensors) is in it")
@@ -71,12 +72,12 @@ def _renamed(weights, path: Path) -> dict[str, Tensor]:
     return kept
 
 
-def read_shape(path: Path, weights: dict[str, Tensor]) -> dict:
-    """The model's shape: the keys of a published configuration file, and what the weights tell (gate, layer mixing)."""
+def read_shape(path: Path, weights: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the shape: the keys of a published configuration file, and what the weights tell (gate, layer mixing)."""
     config = read_json(path)
     for key, kind in KEYS.items():
         value = config.get(key) if isinstance(config, dict) else None
-        if isinstance(value, bool) or not isinstance(value, kind) or value < 0:
+        if value is None or isinstance(value, bool) or not isinstance(value, kind) or value < 0:
             raise UserError(f"{path}: {key} = {value!r}: the configuration file that the model was trained with has it")
     shape = {key: config[key] for key in KEYS}
     if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:

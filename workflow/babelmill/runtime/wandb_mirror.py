@@ -16,7 +16,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import wandb
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +46,13 @@ class Mirror:
         threading.Thread(target=self._pass_on, daemon=True).start()
 
     def _pass_on(self) -> None:
-        for line in self._process.stdout:
+        for line in self._process.stdout or ():
             log.warning("W&B: %s", line.rstrip())
 
     def close(self) -> None:
         """Let it send what is left, for at most `PATIENCE` seconds."""
-        self._process.stdin.close()
+        if self._process.stdin:
+            self._process.stdin.close()
         try:
             self._process.wait(self.PATIENCE)
         except subprocess.TimeoutExpired:
@@ -55,11 +61,11 @@ class Mirror:
             self._process.wait()
 
 
-def begin(name: str, folder: Path):
-    """The W&B run; offline if it has to be."""
+def begin(name: str, folder: Path) -> "wandb.Run":
+    """Begin the W&B run; offline if it has to be."""
     import wandb
 
-    arguments = {
+    arguments: dict[str, Any] = {
         "id": f"{re.sub(r'[^A-Za-z0-9_-]', '-', name)}-{folder.name}",
         "name": name,
         "project": os.environ.get("WANDB_PROJECT", "babelmill"),
@@ -70,11 +76,9 @@ def begin(name: str, folder: Path):
             init_timeout=8.0, finish_timeout=6.0, console="off", silent=True, x_disable_stats=True
         ),
     }
-    mode = os.environ.get("WANDB_MODE")
-    if mode is None and not (os.environ.get("WANDB_API_KEY") or has_netrc_key()):
-        mode = "offline"
+    offline = "WANDB_MODE" not in os.environ and not (os.environ.get("WANDB_API_KEY") or has_netrc_key())
     try:
-        return wandb.init(mode=mode, **arguments)
+        return wandb.init(mode="offline" if offline else None, **arguments)  # None: W&B reads WANDB_MODE
     except Exception as error:
         print(f"not reachable ({error}); recording offline in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
@@ -89,8 +93,8 @@ def has_netrc_key() -> bool:
         return False
 
 
-def new_lines(path: Path, start: int):
-    """Lines that are added to a file after byte `start`, until standard input ends."""
+def new_lines(path: Path, start: int) -> Iterator[str]:
+    """Yield lines that are added to a file after byte `start`, until standard input ends."""
     with open(path, encoding="utf-8") as file:
         file.seek(start)
         rest, ended = "", False
@@ -100,8 +104,8 @@ def new_lines(path: Path, start: int):
             yield from lines
 
 
-def flat(line: dict, prefix: str = ""):
-    """Nested entries as (`languages/deu/loss`, value)."""
+def flat(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested entries as (`languages/deu/loss`, value)."""
     for key, value in line.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}/")

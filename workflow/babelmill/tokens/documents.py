@@ -39,7 +39,10 @@ class Documents:
         with pq.ParquetFile(self.path) as parquet:
             for group in range(parquet.num_row_groups):
                 for column in parquet.read_row_group(group, columns=["text"])["text"].chunks:
-                    yield column, pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+                    yield (
+                        column,
+                        pc.call_function("binary_length", [column]).to_numpy(zero_copy_only=False).astype(np.int64),
+                    )
 
     def bytes(self) -> int:
         """UTF-8 bytes of all documents (one pass over the file)."""

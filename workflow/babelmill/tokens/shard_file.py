@@ -12,8 +12,10 @@ through a memory map. This file knows nothing of tokenization, so that changes t
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -72,7 +74,7 @@ class ShardFile:
 class ShardWriter:
     """Writes documents to an open file, in constant memory. `write_shard` makes one."""
 
-    def __init__(self, file, documents: int, vocab_size: int, tokenizer_sha256: str):
+    def __init__(self, file: IO[bytes], documents: int, vocab_size: int, tokenizer_sha256: str):
         self._file = file
         self._documents = documents
         self._metadata = {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
@@ -85,7 +87,7 @@ class ShardWriter:
 
     def _put(self, position: int, array: np.ndarray) -> None:
         self._file.seek(position)
-        self._file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+        self._file.write(np.ascontiguousarray(array).data.cast("B"))
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         """Add documents: their tokens one after another, and the number of tokens of each."""
@@ -111,7 +113,7 @@ class ShardWriter:
 
 
 @contextlib.contextmanager
-def write_shard(path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str):
+def write_shard(path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str) -> Iterator[ShardWriter]:
     """Write a shard of exactly `documents` documents through the ShardWriter that this yields; atomic."""
     with atomic_write(path) as file:
         writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256)

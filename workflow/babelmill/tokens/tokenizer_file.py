@@ -41,8 +41,16 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 def begin_with_bos(tokenizer: Tokenizer) -> None:
     """Make a text `<s> A` and a pair `<s> A <s> B`: the form in which the models see text in training."""
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, token_id(tokenizer, BOS))]
     )
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of a special token; a UserError if the tokenizer has no such token."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise UserError(f"the tokenizer has no token {token}")
+    return found
 
 
 def vocab_size(tokenizer: Tokenizer) -> int:

@@ -33,10 +33,9 @@ class Vocabulary:
     def read(cls, path: str | Path, size: int) -> "Vocabulary":
         """Read a tokenizer.json; `size` as the shards have it. Raise a UserError if a special token is missing."""
         added = {token["content"]: token["id"] for token in read_json(path)["added_tokens"] if token["special"]}
-        ids = [added.get(token) for token in (BOS, EOS, PAD, MASK)]
-        if None in ids:
+        if not added.keys() >= {BOS, EOS, PAD, MASK}:
             raise UserError(f"{path}: <s>, </s>, <pad> and <mask> must be special tokens; one of them is missing")
-        return cls(size, *ids, tuple(sorted(added.values())))
+        return cls(size, added[BOS], added[EOS], added[PAD], added[MASK], tuple(sorted(added.values())))
 
     @functools.cached_property
     def is_special(self) -> np.ndarray:
