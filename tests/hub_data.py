@@ -107,7 +107,13 @@ class Trained:
     def settings(self, variants=("main", "ema"), default_variant="main") -> None:
         """Write the export settings."""
         export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False}
-        values = {"stage": "export", "name": "test", "languages": ["eng"], "code": STAGES["export"].digest, "export": export}
+        values = {
+            "stage": "export",
+            "name": "test",
+            "languages": ["eng"],
+            "code": STAGES["export"].digest,
+            "export": export,
+        }
         write_json(self.folder / "export.json", values)
 
     def export(self, out: str = "export") -> subprocess.CompletedProcess:

@@ -9,18 +9,9 @@ import pytest
 
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
+from babelmill.stages import TO_CONVERTED
 from conftest import SMALL
 
-ORDER = ["download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"]
-READS = {
-    "corpus": {"download"},
-    "tokenizer": {"corpus"},
-    "shards": {"corpus", "tokenizer"},
-    "train": {"shards", "tokenizer"},
-    "export": {"train", "tokenizer", "shards"},
-    "evaluate": {"export", "corpus", "shards"},
-    "convert": {"export", "evaluate", "corpus", "tokenizer", "train"},
-}
 # The first stage that reads a section (`mixture` only for a model of several languages).
 READER = {
     "corpus": "corpus",
@@ -57,8 +48,8 @@ OTHER = {
     "publish.username": "lab",
     "publish.repo_template": "{username}/{model}{causal_suffix}{variant_suffix}",
 }
-# A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub.
-NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision"}
+# A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub; the steps are given.
+NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision", "train.epochs"}
 
 
 def keys():
@@ -88,9 +79,9 @@ def other_value(section, name, value):
 def downstream(stages):
     """The stages, and all that follow from them."""
     found = set(stages)
-    for stage in ORDER:
-        if READS.get(stage, set()) & found:
-            found.add(stage)
+    for stage in TO_CONVERTED.values():
+        if found.intersection(stage.reads):
+            found.add(stage.name)
     return found
 
 

@@ -168,7 +168,7 @@ def test_what_the_rules_import_is_light(fresh):
     code = "; ".join(
         [
             *imports,
-            "Configuration([]).write_settings('eng')",
+            "write_settings(Configuration([]), 'eng')",
             "import sys; print({'torch', 'tokenizers', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules))",
         ]
     )

@@ -19,14 +19,14 @@ from published import GOLDEN, model, write_tokenizer
 
 
 def convert(folder: Path, *arguments) -> subprocess.CompletedProcess:
-    """The command, far from any workflow."""
-    command = [sys.executable, "-m", "babelmill.convert", *map(str, arguments)]
+    """The command `babelmill convert-...`, far from any workflow."""
+    command = [sys.executable, "-m", "babelmill", *map(str, arguments)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def message(done: subprocess.CompletedProcess) -> str:
     """The one line of a refusal."""
-    lines = [line for line in done.stderr.splitlines() if "error: " in line]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 1 and len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
     return lines[0]
 
@@ -38,7 +38,7 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     """From copies alone, and the files that the workflow exports come out byte for byte."""
     shutil.copytree(built / "results/models/eng", tmp_path / "trained")
     shutil.copy(built / "results/tokenizers/eng/tokenizer.json", tmp_path)
-    done = convert(tmp_path, "--from-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
+    done = convert(tmp_path, "convert-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert done.returncode == 0, done.stderr
     assert "comparisons with the training model: difference at most" in done.stderr
     exported = manifest.verify(built / "results/exports/eng")["files"]
@@ -49,10 +49,10 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     assert card.data.language == ["en"] and not card.data.eval_results and card.data.license is None
     assert "| `train.max_steps` | 8 |" in card.text and "## Results" not in card.text
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
-    wrong = convert(tmp_path, "--from-training", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
+    wrong = convert(tmp_path, "convert-training", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
     assert "out/mine: is a result of convert, not of training" in message(wrong)
     # A second time, it does not touch what is there.
-    again = convert(tmp_path, "--from-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
+    again = convert(tmp_path, "convert-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert "--out out/mine: exists" in message(again)
 
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     run = next((built / "results/checkpoints/eng").iterdir())
     for name in ("step-00000008.safetensors", "identity.json"):
         shutil.copy(run / name, tmp_path)
-    arguments = ["--from-training", "step-00000008.safetensors", "--tokenizer"]
+    arguments = ["convert-training", "step-00000008.safetensors", "--tokenizer"]
     tokenizer = built / "results/tokenizers/eng"
     done = convert(tmp_path, *arguments, tokenizer, "--out", "out")
     assert done.returncode == 0, done.stderr
@@ -77,16 +77,18 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
     assert not list(tmp_path.glob("*other*"))
 
 
-def test_help_says_how():
-    done = subprocess.run([sys.executable, "-m", "babelmill.convert", "--help"], capture_output=True, text=True)
-    for option in ("--from-training", "--from-gpt-bert", "--config", "--ema", "--masked-target", "--export"):
-        assert option in done.stdout
-    done = subprocess.run(
-        [sys.executable, "-m", "babelmill.convert", "--from-gpt-bert", "m.bin", "--tokenizer", "t.json", "--out", "o"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2 and "--from-gpt-bert needs --config too" in done.stderr
+def test_help_says_how(tmp_path):
+    options = {
+        "convert-training": ["source", "--tokenizer", "--out"],
+        "convert-gpt-bert": ["weights", "--ema", "--config", "--tokenizer", "--masked-target", "--out"],
+    }
+    for command, names in options.items():
+        done = convert(tmp_path, command, "--help")
+        assert done.returncode == 0 and f"babelmill {command} " in done.stdout
+        for name in names:
+            assert f"  {name}" in done.stdout
+    done = convert(tmp_path, "convert-gpt-bert", "m.bin", "--tokenizer", "t.json", "--out", "o")
+    assert done.returncode == 2 and "the following arguments are required: --config" in done.stderr
 
 
 # Checkpoints of the published implementation.
@@ -122,7 +124,7 @@ def published(tmp_path):
     return tmp_path
 
 
-ARGUMENTS = ["--from-gpt-bert", "model.bin", "--config", "base.json", "--tokenizer", "tokenizer.json"]
+ARGUMENTS = ["convert-gpt-bert", "model.bin", "--config", "base.json", "--tokenizer", "tokenizer.json"]
 
 
 def test_a_published_checkpoint_computes_what_it_did(published):

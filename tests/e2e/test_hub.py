@@ -1,4 +1,4 @@
-"""Exported folders in the versions of transformers that people have. The checks themselves are in `hub_checks.py`."""
+"""Exported folders in the versions of transformers that people have. The checks are in `hub_checks.py` and `hub_training_checks.py`."""
 
 import math
 import os
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def check(model, version: str, home: Path, *options, **environment) -> None:
-    """Run `hub_checks.py` in a process of its own, with one version of transformers and nothing cached."""
+    """Run the checks in a process of their own, with one version of transformers and nothing cached."""
     variables = os.environ | {
         "BABELMILL_EXPORT": str(model),
         "TRANSFORMERS_VERSION": version,
@@ -28,7 +28,8 @@ def check(model, version: str, home: Path, *options, **environment) -> None:
         "HF_HOME": str(home),
         "PYTHONPATH": str(installed(TRANSFORMERS_4)) if version == "4.57.6" else "",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "hub_checks.py"), *options]
+    checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, *options]
     done = subprocess.run(command, env=variables | environment, cwd=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 

@@ -100,7 +100,11 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, tmp_path):
     assert orphans, "the trainer outlives its Snakemake"
     for pid in orphans:
         os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
-    workspace.python("-m", "babelmill", "unlock", "--snakefile", ROOT / "Snakefile", "--cores", "1")
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
+    unlocked = workspace.python("-m", "babelmill", "unlock", "--profile", "profile")
+    assert unlocked.returncode == 0, unlocked.stdout + unlocked.stderr
+    assert not list((tmp_path / ".snakemake/locks").iterdir())
     second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
     assert second.returncode != 0
     assert "another training run is writing here" in second.stdout + second.stderr

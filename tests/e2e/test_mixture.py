@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from babelmill.settings import read_settings
+from babelmill.stages import TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.batches import TokenCounts
 from babelmill.training.plan import Plan
@@ -52,7 +53,7 @@ def test_every_language_is_reported(mixture):
     assert all(language in card for language in ("English", "German"))
 
     shards = [ShardFile.open(mixture / f"results/shards/two/{code}/train.safetensors") for code in LANGUAGES]
-    settings = read_settings(mixture / "results/settings/two/train.json", "train")
+    settings = read_settings(mixture / "results/settings/two/train.json", TrainSettings)
     plan = Plan(settings.train, settings.mixture.weights, [TokenCounts(shard.offsets) for shard in shards])
     rows = np.concatenate([plan.step(step).rows.language for step in range(plan.steps)])
     assert abs(int((rows == 0).sum()) - int((rows == 1).sum())) <= 1, "uniform, though their sizes differ"

@@ -19,7 +19,8 @@ RECEIPT = "published/eng.json"
 LARGE = {"model.safetensors", "model.main.safetensors"}
 # Waiting between attempts is not what is tested.
 PROGRAM = (
-    "import sys; from babelmill import hub_client, publish; hub_client.WAITS = (0, 0, 0, 0); sys.exit(publish.main())"
+    "import sys; from babelmill import publish; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0);"
+    " sys.exit(publish.main())"
 )
 
 

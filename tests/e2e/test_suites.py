@@ -1,4 +1,5 @@
-"""Exported folders in the evaluation suites that people use. What the BabyLM pipelines call is in `hub_checks.py`."""
+"""Exported folders in the evaluation suites that people use. What the BabyLM pipelines call is in
+`hub_training_checks.py`."""
 
 import json
 import os

@@ -98,7 +98,9 @@ def test_large_vocabularies_take_four_bytes(inputs):
     grown = load_tokenizer(path)
     grown.add_tokens([f"rare{i}" for i in range(70_000)])
     grown.save(str(path))
-    manifest.write(inputs / "tokenizer", read_settings(inputs / "tokenizer.json", TokenizerSettings), ["tokenizer.json"])
+    manifest.write(
+        inputs / "tokenizer", read_settings(inputs / "tokenizer.json", TokenizerSettings), ["tokenizer.json"]
+    )
     shard = ShardFile.open(build(inputs) / "validation.safetensors")
     assert shard.tokens.dtype == np.uint32 and shard.vocab_size == 70_320
 
