@@ -19,6 +19,7 @@ from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.digests import DigestSet, digests
 from babelmill.corpus.sampling import Budget, Sampler
+from babelmill.settings import settings_of
 
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
 
@@ -32,7 +33,8 @@ def folder(tmp_path, monkeypatch):
 
 def build(out="out", **corpus) -> dict:
     """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
-    values = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})]).settings("eng", "corpus")
+    configuration = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})])
+    values = settings_of(configuration, "eng", "corpus")
     write_json("settings.json", values)
     corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path(out), download=[]))
     return manifest.verify(out)["figures"]
@@ -71,9 +73,7 @@ def test_every_document_is_kept_or_counted(folder):
     assert list(figures["damaged_files"]) == ["bad.txt.zst"]
     assert figures["bytes"]["train"] == sum(len(text.encode()) for text in texts("train"))
     digest = hashlib.sha256(Path("bad.csv").read_bytes()).hexdigest()
-    status = Path("bad.csv").stat()
-    expected = {"path": "bad.csv", "bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
-    assert figures["sources"][0] == expected
+    assert figures["sources"][0] == {"path": "bad.csv", "bytes": Path("bad.csv").stat().st_size, "sha256": digest}
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_glob_without_a_file(folder):
 
 def test_the_command_ends_with_one_line(folder):
     Path("a.csv").write_text("body\nx\n")
-    values = Configuration([("test", {"languages": {"eng": {"corpus": {"files": ["a.csv"]}}}})])
-    write_json("settings.json", values.settings("eng", "corpus"))
+    configuration = Configuration([("test", {"languages": {"eng": {"corpus": {"files": ["a.csv"]}}}})])
+    write_json("settings.json", settings_of(configuration, "eng", "corpus"))
     command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json", "--out", "out/manifest.json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
@@ -267,7 +267,8 @@ def test_a_budget_does_not_depend_on_order_or_repetition(folder):
 def test_a_budget_counts_what_says_the_same_in_the_language(folder, budget, size):
     write_jsonl("a.jsonl", DOCUMENTS)
     corpus = {"files": ["a.jsonl"], "budget": budget, "validation_share": 0}
-    values = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})]).settings("ukr", "corpus")
+    configuration = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})])
+    values = settings_of(configuration, "ukr", "corpus")
     write_json("settings.json", values)
     corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[]))
     assert manifest.read("out")["figures"]["budget"]["asked"] == round(size * 1.751)

@@ -10,6 +10,7 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
+from babelmill.corpus.batches import BLOCK
 from babelmill.corpus.tally import Tally
 
 TEXTS = ["one\u2028still one\x85and\x0chere", "NA", "007", "null", 'x<s>y "quoted", or not', "zwei\nZeilen", "ひとつ🎈"]
@@ -81,10 +82,10 @@ def test_batches_stay_small(tmp_path):
     """Memory is bounded by the batch, not by the file or its row groups."""
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table({"text": ["z" * 100_000] * 200}), path, use_dictionary=False)
-    assert max(batch.nbytes for batch in readers.read(path, Tally())) < 3 * readers.BLOCK
+    assert max(batch.nbytes for batch in readers.read(path, Tally())) < 3 * BLOCK
     path = tmp_path / "corpus.csv"
     path.write_bytes(encode(["z" * 1000] * 20_000, ".csv"))
-    assert max(batch.nbytes for batch in readers.read(path, Tally())) < 3 * readers.BLOCK
+    assert max(batch.nbytes for batch in readers.read(path, Tally())) < 3 * BLOCK
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])

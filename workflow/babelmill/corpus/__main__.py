@@ -3,7 +3,7 @@
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
 reads local files (`corpus.files`, `corpus.builtin`), or with `--download` what the stage `download` left. It writes
-`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `readers.METADATA`) and
+`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`) and
 `manifest.json`, whose figures say what was read, dropped and why. One pass over the text, in memory that does not
 depend on its size but for the digests of the documents (`digests.py`). The order is that of the files (sorted) and of
 the documents in them, so that every run writes the same bytes.
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from babelmill.config import schema
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.corpus import builtin, readers
@@ -43,7 +44,7 @@ QUIET = 10  # seconds between messages of progress
 
 
 def expand(patterns: Iterable[str], key: str) -> list[Path]:
-    """The files that globs name, sorted, each once. UserError: a glob without a file, a file of no known format."""
+    """Return the files that globs name, sorted, each once. UserError: a glob without a file, an unknown format."""
     found: set[str] = set()
     for pattern in patterns:
         files = local_sources.expand_glob(pattern)
@@ -57,8 +58,8 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
     return paths
 
 
-def read_all(paths: list[Path], corpus, tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
-    """The documents of all files, in order."""
+def read_all(paths: list[Path], corpus: schema.Corpus, tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of all files, in order."""
     spoken = 0.0
     for i, path in enumerate(paths, 1):
         if time.monotonic() - spoken > QUIET:
@@ -68,12 +69,16 @@ def read_all(paths: list[Path], corpus, tally: Tally, scratch: Path) -> Iterator
 
 
 def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
-    """Which documents, by their digests [N, 2], are set aside: bool [N], true for about `share` of them."""
+    """Return which documents, by their digests [N, 2], are set aside: bool [N], true for about `share` of them."""
     return keys[:, 0] < np.uint64(int(share * 2**64))
 
 
 def prepare(
-    batches: Iterable[pa.RecordBatch], corpus, tally: Tally, held_out: DigestSet, sampler: Sampler | None = None
+    batches: Iterable[pa.RecordBatch],
+    corpus: schema.Corpus,
+    tally: Tally,
+    held_out: DigestSet,
+    sampler: Sampler | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Clean batches and drop documents seen before. Yields (batch, digests [rows, 2]).
 
@@ -102,11 +107,11 @@ class Inputs:
     train: list[Path]
     validation: list[Path]
     local: list[Path]
-    hub: dict | None
+    hub: dict[str, str] | None
 
 
-def inputs(corpus, download: Path | None) -> Inputs:
-    """What the configuration names, and what the stage `download` left in the folder `download`."""
+def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
+    """Return what the configuration names, and what the stage `download` left in the folder `download`."""
     train, validation = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
     local, hub = [*train, *validation], None
     if download:
@@ -117,36 +122,58 @@ def inputs(corpus, download: Path | None) -> Inputs:
     return Inputs(train, validation, local, hub)
 
 
+def sampler_of(settings: CorpusSettings) -> Sampler | None:
+    """Return what draws the sample that `corpus.budget` asks for; None without a budget."""
+    if settings.corpus.budget is None:
+        return None
+    assert settings.byte_premium is not None, "settings with a budget say what a byte of the language is worth"
+    return Sampler(Budget.parse(settings.corpus.budget, settings.byte_premium))
+
+
+def hold_out(paths: list[Path], corpus: schema.Corpus, tally: Tally, validation: Writer, scratch: Path) -> DigestSet:
+    """Write the user's own validation text, and return the digests of its documents."""
+    held_out = DigestSet()
+    for batch, keys in prepare(read_all(paths, corpus, tally, scratch), corpus, tally, DigestSet()):
+        held_out.add(keys)
+        validation.write(batch)
+    return held_out
+
+
+def training_documents(
+    paths: list[Path],
+    corpus: schema.Corpus,
+    tally: Tally,
+    held_out: DigestSet,
+    sampler: Sampler | None,
+    scratch: Path,
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield the documents that are not the user's own validation text, as (batch, digests [rows, 2])."""
+    batches = read_all(paths, corpus, tally, scratch)
+    if corpus.builtin:
+        batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
+    documents = prepare(batches, corpus, tally, held_out, sampler)
+    return sample(documents, sampler, tally, scratch) if sampler else documents
+
+
 def run(args: argparse.Namespace) -> None:
     """Build the corpus of a language."""
     settings = read_settings(args.settings, CorpusSettings)
-    corpus = settings.corpus
-    tally = Tally(corpus.on_error)
-    sampler = corpus.budget and Sampler(Budget.parse(corpus.budget, settings.byte_premium))
+    corpus, tally, sampler = settings.corpus, Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(corpus, next(iter(args.download), None))
     identities = {path.as_posix(): local_sources.identity(path) for path in sources.local}
+    share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         with Writer(train_file) as train, Writer(validation_file) as validation:
-            held_out = DigestSet()
-            batches = read_all(sources.validation, corpus, tally, args.out)
-            for batch, keys in prepare(batches, corpus, tally, DigestSet()):
-                held_out.add(keys)
-                validation.write(batch)
-            batches = read_all(sources.train, corpus, tally, args.out)
-            if corpus.builtin:
-                batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
-            documents = prepare(batches, corpus, tally, held_out, sampler)
-            if sampler:
-                documents = sample(documents, sampler, tally, args.out)
-            for batch, keys in documents:
-                aside = is_validation(keys, 0.0 if sources.validation else corpus.validation_share)
+            held_out = hold_out(sources.validation, corpus, tally, validation, args.out)
+            for batch, keys in training_documents(sources.train, corpus, tally, held_out, sampler, args.out):
+                aside = is_validation(keys, share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, tally, train, validation)
-        if sampler and not tally.dropped["over_budget"]:
-            log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
+    if sampler and not tally.dropped["over_budget"]:
+        log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     found = figures(tally, train, validation) | {
         "sources": listing(identities, args.out),
         "budget": sampler and sampler.report(),
@@ -164,8 +191,8 @@ def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.Reco
         yield batch
 
 
-def check(name: str, corpus, tally: Tally, train: Writer, validation: Writer) -> None:
-    """A corpus without training documents, or without the validation documents that were asked for, is an error."""
+def check(name: str, corpus: schema.Corpus, tally: Tally, train: Writer, validation: Writer) -> None:
+    """Raise a UserError if there are no training documents, or none for validation though some were asked for."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     if missing := set(corpus.categories) - tally.categories:
         found = ", ".join(sorted(tally.categories)) or "none"
@@ -191,8 +218,8 @@ def check(name: str, corpus, tally: Tally, train: Writer, validation: Writer) ->
         )
 
 
-def figures(tally: Tally, train: Writer, validation: Writer) -> dict:
-    """The manifest's figures: documents and bytes of each split, and what happened to the documents that were read."""
+def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
+    """Return the manifest's figures: documents and bytes of each split, and what happened to all that was read."""
     return {
         "documents": {"train": train.documents, "validation": validation.documents},
         "bytes": {"train": train.bytes, "validation": validation.bytes},
@@ -206,7 +233,7 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict:
 
 
 def listing(identities: dict[str, list[int]], folder: Path) -> list[dict[str, Any]]:
-    """The local files that were read: path, bytes, sha256. A UserError names one that was changed meanwhile.
+    """Return the local files that were read: path, bytes, sha256. A UserError names one that was changed meanwhile.
 
     Args:
         identities: {path: `local_sources.identity`} from before they were read.
@@ -220,7 +247,7 @@ def listing(identities: dict[str, list[int]], folder: Path) -> list[dict[str, An
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument(
         "--out", required=True, type=stage_entry.folder, help="output folder, results/corpora/{language}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from babelmill.corpus.readers import batch_of
+from babelmill.corpus.batches import batch_of
 
 LICENSE = "PSF-2.0"
 DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, so that the validation split has many to choose
@@ -23,7 +23,7 @@ LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "pyd
 
 
 def python_docs() -> Iterator[pa.RecordBatch]:
-    """Yield the documents of `python-docs` as batches of `readers.SCHEMA`, one batch a module, in sorted order."""
+    """Yield the documents of `python-docs` as batches of `batches.SCHEMA`, one batch per module, in sorted order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     yield _batch("pydoc_data/topics", _topics(library / "pydoc_data" / "topics.py"))
     for folder, folders, names in os.walk(library):
@@ -41,7 +41,7 @@ def _batch(source: str, texts: list[str]) -> pa.RecordBatch:
 
 
 def _parse(path: Path) -> ast.Module:
-    """The syntax tree of a source file; an empty one if it does not parse, as some do not on purpose."""
+    """Return the syntax tree of a source file; an empty one if it does not parse, as some do not on purpose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in old modules
         try:
@@ -51,7 +51,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def _topics(path: Path) -> list[str]:
-    """The texts of the topics table, sorted by topic."""
+    """Return the texts of the topics table, sorted by topic."""
     for node in _parse(path).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             table = ast.literal_eval(node.value)
@@ -60,7 +60,7 @@ def _topics(path: Path) -> list[str]:
 
 
 def _docstrings(path: Path) -> list[str]:
-    """The docstrings of a module, its classes and functions, in source order."""
+    """Return the docstrings of a module, its classes and functions, in source order."""
     texts = []
     waiting: list[ast.AST] = [_parse(path)]
     while waiting:
@@ -73,7 +73,7 @@ def _docstrings(path: Path) -> list[str]:
 
 
 def _documents(texts: list[str]) -> list[str]:
-    """The paragraphs of all texts, joined to documents of about `DOCUMENT` characters."""
+    """Return the paragraphs of all texts, joined to documents of about `DOCUMENT` characters."""
     documents, current, size = [], [], 0
     for paragraph in "\n\n".join(texts).split("\n\n"):
         paragraph = paragraph.strip("\n")

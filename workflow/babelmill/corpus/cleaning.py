@@ -4,6 +4,9 @@ Nothing here changes a text unless the configuration asks for it. Order: categor
 (removing a character can bring two together that compose), length.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+
 import re
 import unicodedata
 
@@ -11,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelmill.corpus.tally import Tally
+from babelmill.config import schema
+from babelmill.corpus.tally import Reason, Tally
 
 # Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
 CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
@@ -19,8 +23,8 @@ NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, c
 LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
-def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
-    """Clean and filter a batch of `readers.SCHEMA` as the section `corpus` of the configuration says."""
+def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
+    """Clean and filter a batch of `batches.SCHEMA` as the section `corpus` of the configuration says."""
     if corpus.categories:
         found = batch["category"]
         tally.categories.update(found.unique().drop_null().to_pylist())
@@ -45,14 +49,14 @@ def clean(batch: pa.RecordBatch, corpus, tally: Tally) -> pa.RecordBatch:
 
 
 def may_have_control_characters(text: pa.StringArray) -> bool:
-    """False if no text has any, four times as fast as a regular expression finds out."""
+    """Return False if no text has any, four times as fast as a regular expression finds out."""
     _, _, data = text.buffers()  # a slice's has its neighbours' text too
     raw = bytes(data) if data is not None else b""
     return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
 
 
-def _keep(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, tally: Tally) -> pa.RecordBatch:
-    """The rows where `mask` is true; the others are counted."""
+def _keep(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: Reason, tally: Tally) -> pa.RecordBatch:
+    """Return the rows where `mask` is true, and count the others under `reason`."""
     kept = mask.true_count
     if kept == batch.num_rows:
         return batch
@@ -60,13 +64,13 @@ def _keep(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, tally: Tall
     return batch.filter(mask)
 
 
-def keep(batch: pa.RecordBatch, mask: np.ndarray, reason: str, tally: Tally) -> pa.RecordBatch:
-    """The rows where `mask` (bool [rows]) is true; the others are counted under `reason`."""
+def keep(batch: pa.RecordBatch, mask: np.ndarray, reason: Reason, tally: Tally) -> pa.RecordBatch:
+    """Return the rows where `mask` (bool [rows]) is true, and count the others under `reason`."""
     return _keep(batch, pa.array(mask), reason, tally)
 
 
 def _changed(before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally) -> pa.StringArray:
-    """`after`, with the documents that differ counted; `before` itself if none does."""
+    """Return `after`, and count the documents that differ; return `before` itself if none does."""
     changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
     if not changed:
         return before

@@ -18,7 +18,7 @@ LOAD = 0.6  # share of the slots that may be filled; linear probing slows down b
 
 
 def digests(text: pa.StringArray) -> np.ndarray:
-    """The digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
+    """Return the digest of each document, uint64 of shape [documents, 2]. Nulls are not allowed."""
     if not len(text):
         return np.empty((0, 2), np.uint64)
     _, offsets, data = text.buffers()
@@ -31,7 +31,7 @@ def digests(text: pa.StringArray) -> np.ndarray:
 class DigestSet:
     """A growing set of digests: open addressing with linear probing, a batch at a time. A slot of zeros is empty."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._slots = np.zeros((1 << 12, 2), np.uint64)
         self.count = 0
 
@@ -40,11 +40,8 @@ class DigestSet:
         """Bytes held."""
         return self._slots.nbytes
 
-    def __contains__(self, digest) -> bool:
-        return bool(self.contains(np.asarray(digest, np.uint64).reshape(1, 2))[0])
-
     def contains(self, keys: np.ndarray) -> np.ndarray:
-        """Which of the digests [N, 2] are in the set: bool [N]."""
+        """Return which of the digests [N, 2] are in the set: bool [N]."""
         found = np.zeros(len(keys), bool)
         rows, places = np.arange(len(keys)), self._places(keys)
         while len(rows):

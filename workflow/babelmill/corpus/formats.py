@@ -9,13 +9,13 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def split_name(path: PurePath) -> tuple[str, str | None]:
-    """The suffix and the compression of a file, by its name: (".jsonl", "zstd")."""
+    """Return the suffix and the compression of a file, by its name: (".jsonl", "zstd")."""
     compression = COMPRESSIONS.get(path.suffix)
     return (PurePath(path.stem).suffix if compression else path.suffix), compression
 
 
 def format_of(path: PurePath) -> tuple[str, str | None]:
-    """The format and the compression of a file; a UserError if it is none of `FORMATS`."""
+    """Return the format and the compression of a file. UserError: it is none of `FORMATS`."""
     suffix, compression = split_name(path)
     if suffix not in FORMATS:
         allowed = ", ".join(FORMATS)

@@ -8,8 +8,10 @@ One pass suffices. Once more than the budget has been seen, no digest above a ce
 more; the threshold sinks as more is seen, so that little more than twice the budget is ever kept, on disk.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+
 import dataclasses
-import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelmill.corpus.batches import SCHEMA
 from babelmill.corpus.cleaning import keep
-from babelmill.corpus.readers import SCHEMA
 from babelmill.corpus.tally import Tally
 
-WORD = 5.43  # bytes an English word, as the BabyBabelLM tiers count: 100 million words are 543 MB
+WORD = 5.43  # bytes per English word, as the BabyBabelLM tiers count: 100 million words are 543 MB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +36,13 @@ class Budget:
 
     @classmethod
     def parse(cls, value: float | str, byte_premium: float) -> "Budget":
-        """The budget of a language.
+        """Return the budget of a language.
 
         A number is megabytes (10^6 bytes) of English-equivalent text, `N words` so many times 5.43 bytes of it: what
         says the same takes `byte_premium` times the bytes in this language. `N documents` are documents.
         """
         if isinstance(value, str):
-            number, unit = re.fullmatch(r"(\d+) (words|documents)", value).groups()
+            number, unit = value.split()
             if unit == "documents":
                 return cls(int(number), unit)
             return cls(round(int(number) * WORD * byte_premium), "bytes")
@@ -50,19 +52,19 @@ class Budget:
 class Sampler:
     """Finds the digest below which a sample of the documents fills the budget."""
 
-    def __init__(self, budget: Budget):
+    def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self._keys: list[np.ndarray] = []
         self._sizes: list[np.ndarray] = []
         self._total = 0
         self._threshold = np.uint64(2**64 - 1)
 
-    def report(self) -> dict:
-        """The budget, and how much the sample holds of it."""
+    def report(self) -> dict[str, int | str]:
+        """Return the budget, and how much the sample holds of it."""
         return {"unit": self.budget.unit, "asked": self.budget.limit, "realised": self._total}
 
     def admits(self, keys: np.ndarray) -> np.ndarray:
-        """Which documents may still be in the sample, by their digests [N, 2]: bool [N]."""
+        """Return which documents may still be in the sample, by their digests [N, 2]: bool [N]."""
         return keys[:, 1] <= self._threshold
 
     def take(self, batch: pa.RecordBatch, keys: np.ndarray) -> None:

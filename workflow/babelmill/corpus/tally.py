@@ -29,11 +29,11 @@ class Tally:
 
     on_error: Literal["stop", "skip"] = "stop"
     read: int = 0
-    dropped: Counter = dataclasses.field(default_factory=Counter)
-    changed: Counter = dataclasses.field(default_factory=Counter)
+    dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
+    changed: Counter[str] = dataclasses.field(default_factory=Counter)
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
     categories: set[str] = dataclasses.field(default_factory=set)
-    _shown: Counter = dataclasses.field(default_factory=Counter)
+    _shown: Counter[tuple[Path, Reason]] = dataclasses.field(default_factory=Counter)
 
     def drop(self, reason: Reason, count: int = 1) -> None:
         """Count documents that were read and are not kept."""
@@ -41,7 +41,7 @@ class Tally:
             self.dropped[reason] += count
 
     def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
-        """A document that cannot be read: a UserError naming file and place, or a counted drop."""
+        """Report a document that cannot be read: a UserError naming file and place, or a counted drop."""
         if self.on_error == "stop":
             raise UserError(f"{path}: {where}: {problem}; mend it, or set corpus.on_error: skip to leave it out")
         self.read += 1
@@ -51,7 +51,7 @@ class Tally:
             log.warning("%s: %s: %s; skipped", path, where, problem)
 
     def bad_file(self, path: Path, problem: str) -> None:
-        """A file whose end cannot be read: a UserError naming it, or counted, and what came before is kept."""
+        """Report a file whose end cannot be read: a UserError naming it, or counted, and what came before is kept."""
         if self.on_error == "stop":
             raise UserError(
                 f"{path}: {problem}; replace the file, or set corpus.on_error: skip to use what is readable"

@@ -1,12 +1,17 @@
 """Writes a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+
 from collections import Counter
+from types import TracebackType
+from typing import IO, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from babelmill.corpus.readers import METADATA, SCHEMA
+from babelmill.corpus.batches import METADATA, SCHEMA
 
 ROW_GROUP = 16 << 20  # bytes of text
 
@@ -14,15 +19,19 @@ ROW_GROUP = 16 << 20  # bytes of text
 class Writer:
     """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes."""
 
-    def __init__(self, file):
+    def __init__(self, file: IO[bytes]) -> None:
         self._parquet = pq.ParquetWriter(
-            file, SCHEMA, compression="zstd", use_dictionary=list(METADATA), write_statistics=False
+            file,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=list(METADATA),  # pyright: ignore[reportArgumentType] (pyarrow takes names of columns, too)
+            write_statistics=False,
         )
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
         self.documents = self.bytes = 0
-        self.by_category: Counter = Counter()
-        self.by_license: Counter = Counter()
+        self.by_category: Counter[str] = Counter()
+        self.by_license: Counter[str] = Counter()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add documents."""
@@ -40,10 +49,12 @@ class Writer:
         if self._size >= ROW_GROUP:
             self._flush()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, error, *_) -> None:
+    def __exit__(
+        self, error: type[BaseException] | None, _value: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
         """Write what is waiting and the file's footer."""
         if error is None:
             self._flush()
