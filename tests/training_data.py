@@ -5,14 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import yaml
 
-from babelmill.config.schema import SECTIONS
-from babelmill.core import manifest
+from babelmill.config import schema
+from babelmill.core import code_versions, manifest
 from babelmill.core.files import sha256, write_json
+from babelmill.stages import STAGES, Settings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenCounts, TokenStream
@@ -44,7 +44,19 @@ TINY = {
 def section(name: str, **values):
     """A section of the settings: the defaults, the tiny values above, then these."""
     defaults = yaml.safe_load((ROOT / "config/defaults.yaml").read_text(encoding="utf-8"))[name]
-    return SECTIONS[name].model_validate({**defaults, **TINY.get(name, {}), **values})
+    return schema.SECTIONS[name].model_validate({**defaults, **TINY.get(name, {}), **values})
+
+
+def train_settings(languages: list[str], model: schema.Model, train: schema.Train) -> TrainSettings:
+    """The settings of the training stage as it reads them."""
+    mixture = schema.Mixture(weights="size")
+    return TrainSettings(stage="train", name="test", languages=languages, model=model, train=train, mixture=mixture)
+
+
+def code_label() -> str:
+    """What a settings file says of the present code of the training stage."""
+    stage = STAGES["train"]
+    return code_versions.labels(stage.name, stage.digest, lambda key: code_versions.UNKNOWN)[0]
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
@@ -83,14 +95,14 @@ class Data:
         tokenizer.mkdir(parents=True)
         added = [{"content": token, "id": i, "special": True} for i, token in enumerate(SPECIAL)]
         write_json(tokenizer / "tokenizer.json", {"added_tokens": added})
-        manifest.write(tokenizer, SimpleNamespace(stage="tokenizer", name="test", raw={}), ["tokenizer.json"])
+        manifest.write(tokenizer, Settings(stage="tokenizer", name="test"), ["tokenizer.json"])
         for i, language in enumerate(self.languages):
             shards = folder / "shards" / language
             for split, part in (("train", count // (i + 1)), ("validation", 12)):
                 texts = documents(part, seed=10 * i + len(split))
                 write_documents(shards / f"{split}.safetensors", texts, sha256(tokenizer / "tokenizer.json"))
             files = ["train.safetensors", "validation.safetensors"]
-            manifest.write(shards, SimpleNamespace(stage="shards", name="test", raw={}), files, [tokenizer])
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [tokenizer])
         self.settings()
         self.run_settings()
 
@@ -101,7 +113,7 @@ class Data:
             {
                 "stage": "train",
                 "name": "test",
-                "code": "0",
+                "code": code_label(),
                 "languages": self.languages,
                 "model": section("model", **(model or {})).model_dump(),
                 "train": section("train", **train).model_dump(),

@@ -20,10 +20,12 @@ from safetensors.torch import load_file
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.runtime import run_lock
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
+from babelmill.runtime.progress import Progress
+from babelmill.runtime.record import Record
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.stopping import Stop, seconds_left
 from babelmill.runtime.wandb_mirror import Mirror
-from babelmill.training.metrics import Progress, Record, summarize
+from babelmill.training.metrics import summarize
 from babelmill.training.objectives import Objective
 
 TENSORS = {
@@ -258,7 +260,7 @@ def test_time_left_goes_by_tokens(caplog):
 def test_a_bar_on_a_terminal():
     """One line that is drawn over; messages have their own."""
     code = (
-        "import logging, sys; from babelmill.training.metrics import Progress\n"
+        "import logging, sys; from babelmill.runtime.progress import Progress\n"
         "logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
         "progress = Progress(0, 2, 200)\n"
         "for step in (1, 2):\n"

@@ -12,13 +12,15 @@ from torch.nn import functional as F
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBertShape, training_mask
-from babelmill.runtime import launch
-from babelmill.runtime.launch import Processes
+from babelmill.runtime.processes import Processes
+from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
+from babelmill.training import gradients
 from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Pending, Trainer
-from training_data import VOCABULARY, documents, section, stream, write_documents
+from babelmill.training.votes import Votes
+from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 
 STEP = 35
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
@@ -36,7 +38,7 @@ def make(tmp_path):
             "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
         )
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
-        settings = SimpleNamespace(train=train, languages=["eng", "deu"])
+        settings = train_settings(["eng", "deu"], model, train)
         return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE)
 
     return make
@@ -100,9 +102,9 @@ def test_dropout_is_another_at_each_step_and_micro_batch(make, monkeypatch):
 
 def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end."""
-    monkeypatch.setattr(launch, "BUCKET_ELEMENTS", 2000)
+    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
     trainer = make(layers=6)
-    gradients = launch.Gradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
+    buckets = gradients.Gradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
     sent, arrived = [], []
     for parameter in trainer.model.parameters():
         parameter.register_post_accumulate_grad_hook(arrived.append)
@@ -111,11 +113,11 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
         sent.append(len(arrived))
         return SimpleNamespace(wait=lambda: None)
 
-    monkeypatch.setattr(launch.dist, "all_reduce", all_reduce)
-    gradients.last_backward()
+    monkeypatch.setattr(gradients.dist, "all_reduce", all_reduce)
+    buckets.last_backward()
     step = trainer.plan.step(STEP)
     trainer._learn(trainer.plan.micro_batches(step)[0], step.length, step.weights)
-    gradients.reduce()
+    buckets.reduce()
     assert len(sent) >= 6
     assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.7 * len(arrived)
 
@@ -144,8 +146,17 @@ def stop():
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def loop(tmp_path):
+    """A function that makes a loop in a folder of its own, which is open."""
+    run = section("run", checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
+    with RunFolder(tmp_path, {}, run) as folder:
+        folder.open("test", attempt=1, steps=40, tokens=0)
+        yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop)
+
+
 @pytest.mark.parametrize("compiled", [False, True])  # then short micro-batches are padded to a quarter
-def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, monkeypatch, compiled):
+def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, loop, stop, monkeypatch, compiled):
     trainer = make(micro_batch_tokens=640, global_batch_tokens=640)
     trainer._compiled = compiled
     embedding = F.embedding
@@ -156,40 +167,46 @@ def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, stop, m
         return embedding(ids, *args, **more)
 
     monkeypatch.setattr(F, "embedding", small_device)
-    run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
     with pytest.raises(
         UserError, match=r"micro_batch_tokens = 640 does not fit into memory; 80 would fit .*2.00 GiB.$"
     ):
-        Loop(trainer, run, None, 0, validated=True, stop=stop).run()
+        loop(trainer, Done(0, validated=True), stop).run()
 
 
-def test_a_signal_ends_a_validation(make, stop):
+def test_a_signal_ends_a_validation(make, loop, stop):
     """The run has done its last step; what remains is its validation."""
-    run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
     trainer = make()
-    assert Loop(trainer, run, None, 40, validated=False, stop=stop).run()
+    assert loop(trainer, Done(40, validated=False), stop).run()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert not Loop(trainer, run, None, 40, validated=False, stop=stop).run()
+    assert not loop(trainer, Done(40, validated=False), stop).run()
     assert trainer.validate(lambda: True) is None
 
 
-def test_a_validation_that_is_given_up_is_no_training_time(make, stop, monkeypatch):
+def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
     """It must not count in the throughput of the line that the resumed run goes on with."""
     trainer = make()
     monkeypatch.setattr(trainer, "validate", lambda leave: time.sleep(1.0))
-    run = SimpleNamespace(checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
-    loop = Loop(trainer, run, None, 40, validated=False, stop=stop)
-    before = loop._window.state()["seconds"]
-    assert not loop.run()
-    assert loop._window.state()["seconds"] - before < 1.0
+    run = loop(trainer, Done(40, validated=False), stop)
+    before = run._window.state()["seconds"]
+    assert not run.run()
+    assert run._window.state()["seconds"] - before < 1.0
+
+
+def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
+    outcome = make().run_step(3, lambda: Votes(save=True)).read()
+    assert outcome.decided == Votes(leave=False, save=True) and outcome.sums.shape == (4, 3) and outcome.norm > 0
 
 
 def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
-    """NCCL waits for a process that is gone, and torchrun has asked this one to end."""
+    """NCCL waits for a process that is gone, and the launcher has asked this one to end."""
     monkeypatch.setattr(Pending, "LOST", 0.5)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(0.6)  # a signal of long ago does not count, the waiting since does
     answers = iter([False, True])
-    Pending(None, torch.zeros(9), SimpleNamespace(query=lambda: next(answers)), []).read(stop)
+
+    def pending(query) -> Pending:
+        return Pending(None, torch.zeros(2, 3), torch.zeros(2), torch.zeros(()), SimpleNamespace(query=query), [])
+
+    pending(lambda: next(answers)).read(stop)
     with pytest.raises(UserError, match="lost contact with another process"):
-        Pending(None, torch.zeros(9), SimpleNamespace(query=lambda: False), []).read(stop)
+        pending(lambda: False).read(stop)

@@ -2,50 +2,69 @@
 
     python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
 
-With `--processes` above 1 this command is `torchrun --standalone` (its library, called here), but ends with an exit
-code that says what happened, which torchrun's own command does not pass on. SIGTERM, SIGINT and the end of a SLURM
-allocation coming near end the current step, save a checkpoint and leave with exit code 75: the same command goes on
-from there, on any number of processes.
+With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU; `torchrun -m
+babelmill.train ...` does the same. SIGTERM, SIGINT and the end of a SLURM allocation coming near end the current step,
+save a checkpoint and leave with exit code 75: the same command goes on from there, on any number of processes.
 
 A run's identity is its settings, its code and its data; its folder in `--checkpoints` is named by their fingerprint.
 The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
 """
 
 import argparse
-import contextlib
-import dataclasses
 import logging
 import os
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime import checkpoint, gpu_claims, slurm
-from babelmill.runtime.attempts import begin_attempt
-from babelmill.runtime.checkpoint import Checkpoints
-from babelmill.runtime.identity import SPLITS, fingerprint, identity
-from babelmill.runtime.launch import Processes, launch, report_exit_code
-from babelmill.runtime.record import Record
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.identity import SPLITS, identity
+from babelmill.runtime.launch import launch
+from babelmill.runtime.processes import Processes
+from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
-from babelmill.runtime.wandb_mirror import Mirror
 from babelmill.settings import read_settings
 from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenCounts, TokenStream
-from babelmill.training.loop import Folder, Loop
+from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
 
-def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
-    """Check everything that is read, once for all processes; a UserError names what is damaged or does not belong."""
+@dataclass(frozen=True)
+class Options:
+    """The command line: see the help of each argument in `parser`."""
+
+    settings: Path
+    log: Path | None
+    run: Path
+    tokenizer: Path
+    shards: list[Path]
+    checkpoints: Path
+    out: Path
+    threads: int
+    processes: int
+    gpus: int
+    nodes: int
+    requeue: int
+    attempt: int
+
+
+def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path]) -> None:
+    """Check everything that is read, once for all processes.
+
+    Raises:
+        UserError: a file is damaged or does not belong to the others.
+    """
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {', '.join(settings.languages)}")
     manifest.verify(tokenizer, "tokenizer.json")
@@ -60,110 +79,111 @@ def verify(settings, tokenizer: Path, shards: list[Path]) -> None:
                 raise UserError(f"{shard.path}: has no documents; the corpus is too small, add text")
 
 
-def write_results(out: Path, trainer: Trainer, vocabulary: Vocabulary, record: Path) -> list[str]:
-    """Write the trained weights, the shape of the model and the record; their names."""
-    for name, model in (("model", trainer.model), ("ema", trainer.average)):
-        checkpoint.write_tensors(out / f"{name}.safetensors", model.state_dict(), {"format": "pt"})
-    ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
-    write_json(out / "config.json", dataclasses.asdict(trainer.config) | ids)
-    with atomic_write(out / "metrics.jsonl") as file:
-        file.write(record.read_bytes())
-    return ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
+class Data:
+    """The shards of all languages by split, how many targets their rows have, and the tokenizer's vocabulary."""
+
+    def __init__(self, tokenizer: Path, folders: list[Path]):
+        self.shards = {
+            split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
+        }
+        self.counts = {split: [TokenCounts(shard.offsets) for shard in self.shards[split]] for split in SPLITS}
+        self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
 
 
-def train(args: argparse.Namespace) -> int:
-    """Train, or take up what was trained before, and write the results; the exit code."""
-    began = time.monotonic()
-    settings = read_settings(args.settings, TrainSettings)
-    run = read_settings(args.run, RunSettings).run
-    processes = Processes.start(args.threads)
+def train(arguments: argparse.Namespace) -> int:
+    """Train, or take up what was trained before, and write the results; return the exit code."""
+    began, options = time.monotonic(), Options(**vars(arguments))
+    settings = read_settings(options.settings, TrainSettings)
+    run = read_settings(options.run, RunSettings).run
+    processes = Processes.start(options.threads)
     stop = Stop(ask_slurm=processes.main)
-    report_exit_code(1)  # what is said of a process that is killed; from now on a signal ends in EXIT_CODE
-    processes.on_main(lambda: verify(settings, args.tokenizer, args.shards))
+    processes.on_main(lambda: verify(settings, options.tokenizer, options.shards))
 
-    shards = {split: [ShardFile.open(folder / f"{split}.safetensors") for folder in args.shards] for split in SPLITS}
-    counts = {split: [TokenCounts(shard.offsets) for shard in shards[split]] for split in SPLITS}
-    vocabulary = Vocabulary.read(args.tokenizer / "tokenizer.json", shards["train"][0].vocab_size)
-    plan = Plan(settings.train, settings.mixture.weights, counts["train"])
-    run_identity = identity(settings.raw, args.tokenizer, args.shards)
-    name = fingerprint(run_identity)
-    path = args.checkpoints / name
-    checkpoints = Checkpoints(path, run.keep)
-
-    with contextlib.ExitStack() as stack:
-        folder = None
-
-        def take_folder() -> tuple[int, bool]:
-            nonlocal folder
-            lock = stack.enter_context(Lock(path))
-            write_json(path / "identity.json", run_identity)
-            done = checkpoints.newest()
-            if done < plan.steps:
-                begin_attempt(path, args.attempt, done, plan.steps, plan.tokens_until(plan.steps))
-            record = Record(path / "metrics.jsonl", done)
-            if run.tracking == "wandb":
-                stack.callback(Mirror(settings.name, path).close)
-            folder = Folder(lock, checkpoints, record)
-            return done, record.validated
-
-        done, validated = processes.on_main(take_folder)
-        seed, device = settings.train.seed, processes.device
-        streams = {split: TokenStream(shards[split], vocabulary, seed, device) for split in SPLITS}
-        shape = GPTBertShape(vocab_size=vocabulary.size, **settings.model.model_dump())
-        validation = counts["validation"], streams["validation"]
-        trainer = Trainer(settings, shape, plan, streams["train"], validation, processes)
-        state = None
-        if done:
-            tensors, state = checkpoints.load(done)
-            trainer.restore(tensors, state)
-            state = state["loop"]
-            del tensors
+    data = Data(options.tokenizer, options.shards)
+    plan = Plan(settings.train, float(settings.mixture.weights), data.counts["train"])
+    run_identity = identity(settings.raw, options.tokenizer, options.shards)
+    with RunFolder(options.checkpoints, run_identity, run) as folder:
+        tokens = plan.tokens_until(plan.steps)
+        done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
+        trainer = make_trainer(settings, data, plan, processes)
+        state = restore(trainer, folder, done)
         if processes.main:
-            log.info("%s: %s", path, describe(trainer, done))
-            if args.gpus and device.type == "cpu":
-                log.warning("%d GPUs are asked for, but PyTorch sees none here: training on the CPU", args.gpus)
-            if (parts := len(plan.micro_batches(plan.step(plan.steps - 1)))) < processes.size:
-                log.warning(
-                    "a global batch has %d micro-batches at most, fewer than the %d processes: some have nothing to do;"
-                    " lower train.micro_batch_tokens",
-                    parts,
-                    processes.size,
-                )
-        finished = Loop(trainer, run, folder, done, validated, stop, state).run()
+            announce(trainer, folder, done, options.gpus)
+        finished = Loop(trainer, run, folder, done, stop, state).run()
         if finished:
-
-            def finish() -> None:
-                files = write_results(args.out, trainer, vocabulary, path / "metrics.jsonl")
-                figures = {
-                    "steps": plan.steps,
-                    "tokens": plan.step(plan.steps - 1).tokens,
-                    "epochs": plan.epochs(plan.steps),
-                    "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-                    "seconds": round(time.monotonic() - began, 1),
-                    "fingerprint": name,
-                }
-                manifest.write(args.out, settings, files, [args.tokenizer, *args.shards], figures)
-
-            processes.on_main(finish)
+            processes.on_main(lambda: write_results(options, settings, trainer, data.vocabulary, folder, began))
     processes.stop()
     return 0 if finished else EXIT_CODE
 
 
-def describe(trainer: Trainer, done: int) -> str:
-    """What is about to happen, in a line."""
+def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Processes) -> Trainer:
+    """Make the trainer of a run that has not begun."""
+    streams = {
+        split: TokenStream(data.shards[split], data.vocabulary, settings.train.seed, processes.device)
+        for split in SPLITS
+    }
+    shape = GPTBertShape(vocab_size=data.vocabulary.size, **settings.model.model_dump())
+    validation = data.counts["validation"], streams["validation"]
+    return Trainer(settings, shape, plan, streams["train"], validation, processes)
+
+
+def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:
+    """Let the trainer go on from the newest checkpoint; return the state of the loop, None if there is none."""
+    if not done.steps:
+        return None
+    tensors, state = folder.checkpoints.load(done.steps)
+    trainer.restore(tensors, state)
+    return state["loop"]
+
+
+def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None:
+    """Say what is about to happen, and warn about what is a pity."""
     plan, processes = trainer.plan, trainer.processes
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     text = (
         f"{parameters / 1e6:.1f} M parameters, {plan.steps:,} steps, {plan.epochs(plan.steps):.1f} epochs of"
         f" {plan.tokens:,} tokens; {processes.size} x {processes.device.type}"
     )
-    if done == plan.steps:
-        return f"{text}; already trained"
-    return f"{text}; going on after step {done:,}" if done else text
+    if done.steps:
+        text += "; already trained" if done.steps == plan.steps else f"; going on after step {done.steps:,}"
+    log.info("%s: %s", folder.path, text)
+    if gpus and processes.device.type == "cpu":
+        log.warning("%d GPUs are asked for, but PyTorch sees none here: training on the CPU", gpus)
+    parts = len(plan.micro_batches(plan.step(plan.steps - 1)))
+    if parts < processes.size:
+        log.warning(
+            "a global batch has %d micro-batches at most, fewer than the %d processes: some have nothing to do;"
+            " lower train.micro_batch_tokens",
+            parts,
+            processes.size,
+        )
 
 
-def main() -> int:
-    """The command; with `--processes` above 1, its launcher."""
+def write_results(
+    options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
+) -> None:
+    """Write the trained weights, the shape of the model, the record, and last the manifest."""
+    out, plan = options.out, trainer.plan
+    for name, model in (("model", trainer.model), ("ema", trainer.average)):
+        checkpoint.write_tensors(out / f"{name}.safetensors", model.state_dict(), {"format": "pt"})
+    ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
+    write_json(out / "config.json", asdict(trainer.config) | ids)
+    with atomic_write(out / "metrics.jsonl") as file:
+        file.write(folder.record.path.read_bytes())
+    figures = {
+        "steps": plan.steps,
+        "tokens": plan.tokens_until(plan.steps),
+        "epochs": plan.epochs(plan.steps),
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "seconds": round(time.monotonic() - began, 1),
+        "fingerprint": folder.name,
+    }
+    files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
+    manifest.write(out, settings, files, [options.tokenizer, *options.shards], figures)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, whose names are those of `Options`."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
@@ -178,34 +198,39 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
     parser.add_argument("--requeue", type=int, default=0, help="1: if the SLURM job must end early, requeue it")
     parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")
-    args = parser.parse_args()
-    if "RANK" in os.environ:  # one of the processes that `launch` started
-        return work(args)
+    return parser
+
+
+def work(arguments: argparse.Namespace) -> int:
+    """Train in this process."""
+    if int(os.environ.get("RANK", 0)) > 0:
+        arguments.log = None  # the main process writes it
+        logging.disable(logging.INFO)
+    return stage_entry.run(train, arguments)
+
+
+def main() -> int:
+    """Run the command: train in this process, or launch the processes that do."""
+    commands = parser()
+    arguments = commands.parse_args()
+    processes, nodes, threads = arguments.processes, arguments.nodes, arguments.threads
+    if "RANK" in os.environ:  # a launcher has started this process
+        return work(arguments)
+    command = [sys.executable, "-u", "-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
-        slurm.run_in_step(args.nodes, args.threads, [sys.executable, "-m", "babelmill.train", *sys.argv[1:]])
-    if args.processes % args.nodes or (args.nodes > 1 and slurm.job_id() is None):
-        parser.error(f"--nodes {args.nodes}: this is not a SLURM job, or it cannot share --processes {args.processes}")
+        slurm.run_in_step(nodes, threads, command)
+    if processes % nodes or (nodes > 1 and slurm.job_id() is None):
+        commands.error(f"--nodes {nodes}: this is not a SLURM job, or it cannot share --processes {processes}")
     try:
-        gpu_claims.claim(args.gpus)
-        here = args.processes // args.nodes
-        code = launch(here, args.nodes, args.threads, sys.argv[1:]) if args.processes > 1 else work(args)
+        gpu_claims.claim(arguments.gpus)
+        code = launch(command, processes // nodes, nodes, threads) if processes > 1 else work(arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if code == EXIT_CODE and not slurm.on_first_node():
         return 0  # an error would end the first node's task, which has yet to requeue the job (srun --kill-on-bad-exit)
-    if code == EXIT_CODE and args.requeue:
+    if code == EXIT_CODE and arguments.requeue:
         slurm.requeue()
-    return code
-
-
-def work(args: argparse.Namespace) -> int:
-    """Train in this process."""
-    if int(os.environ.get("RANK", 0)) > 0:
-        args.log = None  # the main process writes it
-        logging.disable(logging.INFO)
-    code = stage_entry.run(train, args)
-    report_exit_code(code)
     return code
 
 

@@ -1,42 +1,49 @@
 """Attempts of a training run: an attempt that fails without progress since the one before it is not repeated."""
 
 from pathlib import Path
+from typing import Any
 
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime import slurm
 
 
 def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int) -> None:
-    """Note that an attempt begins here; refuse the third in a row that begins after the same step, and any after a
-    SLURM job that was cancelled: who cancels a job does not want it back.
+    """Note that an attempt begins here, in the run's folder; `babelmill status` reads the note.
 
-    One repetition is made without progress, since it may have more memory or another machine. A job that SLURM put
-    back into its queue has made no attempt of its own. `babelmill status` reads the note.
+    One repetition without progress is allowed, since it may have more memory or another machine. An attempt that SLURM
+    put back into its queue is the same attempt.
+
+    Args:
+        path: the run's folder.
+        attempt: 1, or more for what a retry repeats.
+        done: steps done before it.
+        steps, tokens: of the whole run.
+
+    Raises:
+        UserError: the two attempts before this one made no progress, or the one before was a SLURM job that somebody
+            cancelled: who cancels a job does not want it back.
     """
     record, job = path / "attempt.json", slurm.job_id()
     before = read_json(record) if attempt > 1 and record.exists() else None
-    last = before is not None and before["attempt"] == attempt - 1 and before["job"] not in (None, job)
-    if last and slurm.was_cancelled(before["job"]):
-        raise UserError(
-            f"attempt {attempt} is not made: job {before['job']}, the one before it, was cancelled; run the workflow"
-            f" again to go on after step {done}"
-        )
     fruitless = 0
-    if before is not None and before["began_after_step"] == done:
-        fruitless = before["fruitless"] + (job is None or before["job"] != job)
+    if before is not None:
+        refuse_after_cancelled(before, attempt, done)
+        if before["began_after_step"] == done:
+            fruitless = before["fruitless"] + (job is None or before["job"] != job)
     if fruitless > 1:
         raise UserError(
             f"attempt {attempt} is not made: the two before it failed without progress after step {done};"
             " mend the cause and run the workflow again"
         )
-    write_json(
-        record,
-        {
-            "attempt": attempt,
-            "job": job,
-            "began_after_step": done,
-            "fruitless": fruitless,
-            "steps": steps,
-            "tokens": tokens,
-        },
-    )
+    note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
+    write_json(record, note | {"steps": steps, "tokens": tokens})
+
+
+def refuse_after_cancelled(before: dict[str, Any], attempt: int, done: int) -> None:
+    """Raise a UserError if the attempt `before` this one was another SLURM job, and was cancelled."""
+    job = before["job"]
+    if before["attempt"] == attempt - 1 and job not in (None, slurm.job_id()) and slurm.was_cancelled(job):
+        raise UserError(
+            f"attempt {attempt} is not made: job {job}, the one before it, was cancelled; run the workflow again to go"
+            f" on after step {done}"
+        )

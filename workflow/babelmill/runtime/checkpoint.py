@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -30,7 +31,8 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
 
     The library's own writer gives no digest, mode 0600, and needs all bytes in memory a second time.
     """
-    header, end = {"__metadata__": dict(metadata)}, 0
+    header: dict[str, dict[str, Any]] = {"__metadata__": dict(metadata)}
+    end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
@@ -40,36 +42,35 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
     try:
         with atomic_write(path) as file:
 
-            def put(data) -> None:
+            def put(data: bytes | memoryview) -> None:
                 file.write(data)
                 digest.update(data)
 
             put(len(text).to_bytes(8, "little"))
             put(text)
             for tensor in tensors.values():
-                put(memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()))
+                put(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     except UserError as error:
         raise UserError(f"{error}; the file needs {8 + len(text) + end:,} bytes") from error
     return digest.hexdigest()
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder."""
+    """The checkpoints in a run's folder, of which the newest `keep` stay."""
 
     def __init__(self, folder: Path, keep: int):
-        """`keep`: how many of them stay."""
         self.folder = folder
         self._keep = keep
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints, oldest first."""
+        """Return the steps of the checkpoints, oldest first."""
         return sorted(int(match[1]) for path in self.folder.glob("*.json") if (match := NAME.fullmatch(path.name)))
 
     def _paths(self, step: int) -> tuple[Path, Path]:
         path = self.folder / f"step-{step:08d}"
         return path.with_suffix(".safetensors"), path.with_suffix(".json")
 
-    def save(self, step: int, tensors: Mapping[str, torch.Tensor], state: dict) -> None:
+    def save(self, step: int, tensors: Mapping[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Save the state after `step` steps; then remove the oldest beyond `keep`, and what writers left that died."""
         data, seal = self._paths(step)
         digest = write_tensors(data, tensors, {"format": "pt", "state": json.dumps(state)})
@@ -85,7 +86,7 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def newest(self) -> int:
-        """Step of the newest sound checkpoint, 0 if there is none; damaged ones no longer count after this."""
+        """Return the step of the newest sound checkpoint, 0 without one; damaged ones no longer count after this."""
         for step in reversed(self.steps()):
             data, seal = self._paths(step)
             try:
@@ -98,7 +99,7 @@ class Checkpoints:
             seal.unlink()
         return 0
 
-    def load(self, step: int) -> tuple[dict[str, torch.Tensor], dict]:
-        """Tensors and state of a checkpoint that `newest` found sound."""
+    def load(self, step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Return tensors and state of a checkpoint that `newest` found sound."""
         with safe_open(self._paths(step)[0], "pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["state"])

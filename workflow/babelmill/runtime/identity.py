@@ -3,26 +3,27 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from babelmill.core import manifest
 
 SPLITS = ("train", "validation")
 
 
-def identity(settings: dict, tokenizer: Path, shards: list[Path]) -> dict:
-    """Of a run.
+def identity(settings: dict[str, Any], tokenizer: Path, shards: list[Path]) -> dict[str, Any]:
+    """Return the identity of a run, for JSON.
 
     Args:
         settings: content of the stage's settings file, which has the digest of the code too.
         tokenizer, shards: the folders of data, whose manifests are read.
     """
-    data = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
+    data: dict[str, Any] = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
     for folder in shards:
         files = manifest.read(folder)["files"]
         data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
     return {"settings": settings, "data": data}
 
 
-def fingerprint(identity: dict) -> str:
-    """Name of the run's folder: 16 hex digits."""
+def fingerprint(identity: dict[str, Any]) -> str:
+    """Return the name of the run's folder: 16 hex digits."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,197 +1,158 @@
-"""Start the processes that train together, and join them."""
+"""Start one training process per GPU of this machine, look after them, and tell how they ended.
 
-import contextlib
+This is a small `torchrun`, and starts its processes with the same environment, so that `torchrun -m babelmill.train` by
+hand works, too. It exists for two reasons. torchrun ends with 1 whatever the exit codes of its processes were, but a
+run that left early and may go on (75) is no failure. And torchrun signals whole process groups, which ends the workers
+that compile kernels for `torch.compile`: a training that waits for them waits for ever. Here, signals go to the
+training processes alone, and their exit codes are all that they tell the launcher.
+"""
+
 import ctypes
-import logging
+import functools
+import math
 import os
 import signal
+import subprocess
 import sys
-import tempfile
-import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
 from datetime import timedelta
+from types import FrameType
 
-import torch
-import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import RendezvousError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed import DistError, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from babelmill.core.files import UserError
 from babelmill.runtime import slurm
 from babelmill.runtime.stopping import EXIT_CODE
 
-SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before torchrun kills what it has asked to end
+MEETING_SECONDS = 600  # for the launchers of all machines to start
+SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before a process that was asked to end is killed
+POLL_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
-EXIT_CODE_FILE = "BABELMILL_EXIT_CODE_FILE"
-LAUNCHER = "BABELMILL_LAUNCHER"  # its process id
-TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
 
 
-@dataclass(frozen=True)
-class Processes:
-    """This process among those that train together."""
-
-    rank: int
-    size: int
-    local_size: int
-    device: torch.device
-
-    @property
-    def main(self) -> bool:
-        """Whether this is the one process that writes files."""
-        return self.rank == 0
-
-    @classmethod
-    def start(cls, threads: int) -> "Processes":
-        """Join the processes that torchrun started, or be alone; `threads` are for all on this machine together.
-
-        The number of threads is set, since it decides how sums on the CPU are cut and so their last bits.
-        """
-        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-        torch.set_num_threads(max(1, threads // local_size))
-        if "RANK" in os.environ:
-            end_with_launcher()
-        keep_freed_memory()
-        device = torch.device("cpu")
-        if torch.cuda.is_available():
-            if torch.cuda.device_count() <= local_rank:
-                raise UserError(
-                    f"{local_size} processes but {torch.cuda.device_count()} GPUs on this machine; start one a GPU"
-                )
-            device = torch.device("cuda", local_rank)
-            torch.cuda.set_device(device)
-        if size > 1:
-            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=TIMEOUT)
-        return cls(rank, size, local_size, device)
-
-    def stop(self) -> None:
-        """Leave the group, all processes together."""
-        if self.size > 1:
-            dist.barrier()
-            dist.destroy_process_group()
-
-    def on_main(self, function: Callable):
-        """Run `function` on the main process and give its result to all. Its UserError ends all processes."""
-        result, error = None, None
-        if self.main:
-            try:
-                result = function()
-            except UserError as raised:
-                error = raised
-        if self.size > 1:
-            message = [(result, error is not None)]
-            with lost_process():
-                dist.broadcast_object_list(message, device=torch.device("cpu"))
-            result, failed = message[0]
-            if failed and not self.main:
-                raise SystemExit(1)  # the main process says why
-        if error is not None:
-            raise error
-        return result
-
-    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Sum a tensor over all processes, in place."""
-        if self.size > 1:
-            with lost_process():
-                dist.all_reduce(tensor)
-        return tensor
-
-
-LOST_PROCESS = (
-    "lost contact with another process of this run, see its own message; run the workflow again, it goes on from the"
-    " last checkpoint"
-)
-
-
-@contextlib.contextmanager
-def lost_process():
-    """Around what the processes do together: when one of them is gone, the others end with a line that says so."""
-    try:
-        yield
-    except RuntimeError as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{LOST_PROCESS} ({first})") from error
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep what is freed: otherwise each large tensor of each step is new memory, cleared page by page."""
-    if hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(M_MMAP_MAX, 0)
-        libc.mallopt(M_TRIM_THRESHOLD, -1)
-
-
-def end_with_launcher() -> None:
-    """Let the system kill this process when its launcher dies: an orphan would go on training and hold the run's lock.
-
-    On Linux; elsewhere orphans notice when a process of theirs is gone. The launcher may have died while this process
-    started: torchrun forgets its processes if a signal comes while it starts them.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid()):
-        raise SystemExit(EXIT_CODE)
-
-
-def launch(processes: int, nodes: int, threads: int, arguments: list[str]) -> int:
-    """Run `python -m babelmill.train ARGUMENTS` as torchrun would; the exit code of this machine's first process.
-
-    torchrun hands signals on to its workers and waits for them, but ends with 1 whatever their exit code was, so the
-    first of them leaves its exit code in a file (see `report_exit_code`). And its own command line would take our
-    `--run` and `--log` for abbreviations of its options.
+def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
+    """Run `command` in several processes that train together, and wait for them.
 
     Args:
-        processes: on this machine.
+        command: a program and its arguments; it finds out by `Processes.start` which process it is.
+        processes: how many to start on this machine.
         nodes: machines; above 1 they are those of a SLURM job, and `launch` is called on each.
-        threads: on this machine.
-        arguments: of the command.
+        threads: of all processes on this machine together.
+
+    Returns:
+        0 if all processes succeeded, else the exit code of the first one that did not: the others end because of it.
+        A process that was killed by a signal counts as 1, but as 75 if it was asked to leave before it could listen.
 
     Raises:
         UserError: the machines did not meet.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads // processes)))
-    os.environ[LAUNCHER] = str(os.getpid())
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
-    meeting = slurm.rendezvous() if nodes > 1 else {"run_id": str(uuid.uuid4()), "rdzv_endpoint": "localhost:0"}
-    with tempfile.TemporaryDirectory(prefix="babelmill-") as folder:
-        outcome = os.environ[EXIT_CODE_FILE] = os.path.join(folder, "exit_code")
-        configuration = LaunchConfig(
-            min_nodes=nodes,
-            max_nodes=nodes,
-            nproc_per_node=processes,
-            rdzv_backend="c10d",
-            max_restarts=0,
-            monitor_interval=0.1,
-            shutdown_timeout=SHUTDOWN_SECONDS,
-            logs_specs=DefaultLogsSpecs(log_dir=os.path.join(folder, "logs")),
-            **meeting,
+    node = slurm.node_number() if nodes > 1 else 0
+    store = meet(nodes, node)
+    shared = {
+        "MASTER_ADDR": store.host,
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(nodes * processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the launcher has the store, process 0 must not open another
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, threads // processes))),
+    }
+    children = Children()
+    for local_rank in range(processes):
+        children.start(command, shared | {"RANK": str(node * processes + local_rank), "LOCAL_RANK": str(local_rank)})
+    return children.wait()
+
+
+def meet(nodes: int, node: int) -> TCPStore:
+    """Open the key-value store by which the processes find each other, and wait until all launchers have joined it.
+
+    It is on the first machine: of several on the SLURM job's own port, of one alone on a port that the system chooses.
+    """
+    host, port = slurm.meeting_point() if nodes > 1 else ("localhost", 0)
+    timeout = timedelta(seconds=MEETING_SECONDS)
+    try:
+        return TCPStore(host, port, world_size=nodes, is_master=node == 0, timeout=timeout)
+    except DistError as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise UserError(
+            f"the {nodes} nodes did not meet at {host}:{port} ({reason}); a new job tries another port; if it goes on,"
+            " see NCCL in profiles/README.md"
+        ) from error
+
+
+class Children:
+    """The training processes of this machine.
+
+    From its creation on, SIGTERM and SIGINT do not end the launcher: it asks the processes to leave, by SIGTERM in both
+    cases, since a Python that is still starting answers SIGINT with a traceback.
+    """
+
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._signalled = False  # whether the launcher received a signal
+        self._deadline = math.inf  # when the processes that still run are killed (time.monotonic)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self._signalled = True
+
+    def start(self, command: list[str], environment: Mapping[str, str]) -> None:
+        """Start a process with `environment` added to this one's.
+
+        It has a session of its own, so that Ctrl-C in a terminal reaches the launcher alone.
+        """
+        child = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            start_new_session=True,
+            preexec_fn=functools.partial(end_with_launcher, os.getpid()),
         )
-        unheard = 1  # the exit code if the first process ended before it could leave one
-        with contextlib.suppress(ChildFailedError):  # the workers have said what happened
-            try:
-                elastic_launch(configuration, sys.executable)("-u", "-m", "babelmill.train", *arguments)
-            except SignalException:
-                unheard = EXIT_CODE  # asked to leave while they were starting
-            except RendezvousError as error:
-                raise UserError(
-                    f"the {nodes} nodes did not meet at {meeting['rdzv_endpoint']} ({error.__cause__ or error}); a"
-                    " new job tries another port; if it goes on, see NCCL in profiles/README.md"
-                ) from error
-        try:
-            with open(outcome, encoding="utf-8") as file:
-                return int(file.read())
-        except FileNotFoundError:
-            return unheard
+        self._running.append(child)
+
+    def wait(self) -> int:
+        """Wait until all processes have ended, and return the exit code for all of them (see `launch`)."""
+        result = 0
+        while self._running:
+            if self._signalled:
+                self._ask_to_end()
+            for child in self._ended():
+                if child.returncode != 0:
+                    result = result or self._exit_code(child)
+                    self._ask_to_end()
+            if time.monotonic() > self._deadline:
+                for child in self._running:
+                    child.kill()
+            time.sleep(POLL_SECONDS)
+        return result
+
+    def _ended(self) -> list[subprocess.Popen[bytes]]:
+        """Return the processes that have ended since the last call."""
+        ended = [child for child in self._running if child.poll() is not None]
+        self._running = [child for child in self._running if child.returncode is None]
+        return ended
+
+    def _ask_to_end(self) -> None:
+        """Send SIGTERM to the processes that still run, once."""
+        if self._deadline == math.inf:
+            self._deadline = time.monotonic() + SHUTDOWN_SECONDS
+            for child in self._running:
+                child.terminate()
+
+    def _exit_code(self, child: subprocess.Popen[bytes]) -> int:
+        """Return the exit code of a process that has ended, where a signal to leave counts as having left."""
+        if child.returncode > 0:
+            return child.returncode
+        return EXIT_CODE if self._signalled and child.returncode == -signal.SIGTERM else 1
 
 
-def report_exit_code(code: int) -> None:
-    """On a machine's first process, before it ends: tell `launch` how."""
-    path = os.environ.get(EXIT_CODE_FILE)
-    if path is not None and os.environ["LOCAL_RANK"] == "0":
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(str(code))
+def end_with_launcher(launcher: int) -> None:
+    """Let the system kill the new process in which this runs when its launcher dies, whose process id is given.
+
+    An orphan would go on training and hold the run's lock. On Linux; elsewhere orphans notice when a process of theirs
+    is gone. The launcher may have died a moment ago.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:
+            os._exit(1)

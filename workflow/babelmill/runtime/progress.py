@@ -4,6 +4,7 @@ import logging
 import math
 import sys
 import time
+from typing import Any
 
 import torch
 
@@ -13,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Peak of one device; None if it is not known."""
+    """Return the peak of one device in FLOP/s; None if it is not known."""
     if device.type != "cuda":
         return None
     return peak_of(torch.cuda.get_device_name(device))
 
 
 def peak_memory(device: torch.device) -> float:
-    """Peak memory so far, in MiB."""
+    """Return the peak memory so far, in MiB: of the GPU, or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     import resource
@@ -30,7 +31,7 @@ def peak_memory(device: torch.device) -> float:
 
 
 def shown(value: float | None) -> str:
-    """For people: a mean that may not be known, since there was no target, or none with a finite loss."""
+    """Format a mean for people; it is not known if there was no target, or none with a finite loss."""
     return "unknown" if value is None else f"{value:.4f}"
 
 
@@ -50,7 +51,7 @@ class Progress:
                 if type(handler) is logging.StreamHandler:
                     handler.addFilter(self._beside_the_bar)
 
-    def show(self, line: dict) -> None:
+    def show(self, line: dict[str, Any]) -> None:
         """Say how far the run is, given the newest training line."""
         now, step = time.monotonic(), line["step"]
         left = (now - self._begin) / (line["tokens"] - self._start) * (self._tokens - line["tokens"])

@@ -1,10 +1,10 @@
-"""The record of a run: `metrics.jsonl`, one JSON object a line.
+"""The record of a run: `metrics.jsonl`, one JSON object per line.
 
 The file lies in the checkpoint folder while training goes on, so that it outlives an attempt, and is a result of the
 stage at the end. A resumed run first drops the lines after its checkpoint, so each logged step is there once.
 
 Fields of a line: `step` (steps done) and `kind`. Training lines are means since the line before:
-    loss, loss_masked, loss_causal  cross-entropy in nats a target; `loss` weighs the two as the objective does
+    loss, loss_masked, loss_causal  cross-entropy in nats per target; `loss` weighs the two as the objective does
     perplexity, accuracy            exp(loss); share of targets predicted right
     z_loss                          mean of logsumexp^2
     grad_norm                       before clipping
@@ -21,12 +21,18 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from babelmill.core.files import atomic_write, space_left
 
 
 class Record:
-    """`metrics.jsonl` of a run that has done `step` steps; `validated`: whether it has the validation of `step`."""
+    """`metrics.jsonl` of a run that has done `step` steps.
+
+    Attributes:
+        path: of the file.
+        validated: whether the file has the validation after `step` steps.
+    """
 
     def __init__(self, path: Path, step: int):
         kept, self.validated = [], False
@@ -41,22 +47,22 @@ class Record:
                     break  # the process died while it wrote its last line
         with atomic_write(path, "w") as file:
             file.writelines(kept)
-        self._path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  for as long as the run
+        self.path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  for as long as the run
 
-    def append(self, line: dict) -> None:
+    def append(self, line: dict[str, Any]) -> None:
         """Add a line; numbers that are not finite become null."""
-        with space_left(self._path, self._path):
+        with space_left(self.path, self.path):
             self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
-        """To disk: a checkpoint must not be older than what its run has recorded."""
-        with space_left(self._path, self._path):
+        """Flush to disk: a checkpoint must not be older than what its run has recorded."""
+        with space_left(self.path, self.path):
             os.fsync(self._file.fileno())
 
 
-def finite(value):
-    """JSON has no NaN and no infinity."""
+def finite(value: Any) -> Any:
+    """Replace what JSON does not have, NaN and infinity, by None, in nested dictionaries too."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

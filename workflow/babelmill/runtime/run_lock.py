@@ -1,8 +1,8 @@
-"""One writer a checkpoint folder: a lock file with host, process, job and a heartbeat.
+"""One writer per checkpoint folder: a lock file with host, process, job and a heartbeat.
 
 On one machine an owner is dead when its process is; elsewhere, when SLURM says that its job is, or else when its
-heartbeat (the file's modification time, by the file system's own clock) has stopped. Who comes second and finds a live
-owner ends with a line that names it.
+heartbeat (the file's modification time, by the file system's own clock) has stopped. A second one that finds a
+live owner ends with a line that names it.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ import os
 import socket
 import threading
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 from babelmill.core.files import UserError, write_json
 from babelmill.runtime import slurm
@@ -21,14 +23,14 @@ DEAD_AFTER = 60.0  # seconds without one, for an owner on another machine
 
 
 def _machine() -> str:
-    """Names where process numbers mean something: the host and, in a container, its process namespace."""
+    """Name where process numbers mean something: the host and, in a container, its process namespace."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine was started (a number may be used again); None if it is not there."""
+    """Return when a process of this machine was started (a number may be used again); None if it is not there."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -70,18 +72,18 @@ class Lock:
         threading.Thread(target=self._beat, daemon=True).start()
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._end.set()
         if self._read() == self._owner:
             self._path.unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Before writing: a UserError if somebody took the folder over (this process was asleep for long)."""
+        """Raise a UserError if somebody took the folder over (this process was asleep); call it before writing."""
         owner = self._read()
         if owner != self._owner:
             raise UserError(f"{self._path}: taken over by {self._describe(owner)}; this process ends")
 
-    def _read(self) -> dict | None:
+    def _read(self) -> dict[str, Any] | None:
         try:
             return json.loads(self._path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -96,10 +98,10 @@ class Lock:
                 f"{self._path.parent}: another training run is writing here: {holder}; wait for it, or end it"
             )
 
-    def _same_cluster(self, owner: dict) -> bool:
+    def _same_cluster(self, owner: dict[str, Any]) -> bool:
         return bool(owner["job"] and self._owner["job"]) and owner.get("cluster") == self._owner["cluster"]
 
-    def _alive(self, owner: dict) -> bool:
+    def _alive(self, owner: dict[str, Any]) -> bool:
         if owner["machine"] == self._owner["machine"]:
             return _started(owner["pid"]) == owner["started"]
         if self._same_cluster(owner):
@@ -112,12 +114,12 @@ class Lock:
         return self._guard.stat().st_mtime - self._path.stat().st_mtime < DEAD_AFTER
 
     def holder(self) -> str | None:
-        """The live process that holds the folder, described; None if it is free."""
+        """Describe the live process that holds the folder; None if it is free."""
         owner = self._read()
         return self._describe(owner) if owner is not None and self._alive(owner) else None
 
     @staticmethod
-    def _describe(owner: dict | None) -> str:
+    def _describe(owner: dict[str, Any] | None) -> str:
         if owner is None:
             return "nobody: the lock file is gone"
         job = f", job {owner['job']}" if owner["job"] else ""

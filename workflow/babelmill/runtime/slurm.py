@@ -21,12 +21,12 @@ COMPLETING_SECONDS = 120  # at most, between the end of a job and the end of its
 
 
 def job_id() -> str | None:
-    """The SLURM job this process belongs to."""
+    """Return the number of the SLURM job that this process belongs to; None outside of SLURM."""
     return os.environ.get("SLURM_JOB_ID")
 
 
 def ask(job: str, field: str) -> str | None:
-    """A field of a job in squeue's words, "" for one that ended long ago, None if SLURM does not answer.
+    """Return a field of a job in squeue's words, "" if it ended long ago, None if SLURM does not answer.
 
     Fields: `%T` is the state, `%L` the time left.
     """
@@ -78,21 +78,21 @@ def run_in_step(nodes: int, threads: int, command: list[str]) -> None:
     os.execvpe("srun", ["srun", *options, *command], environment | {OWN_STEP: "1"})
 
 
-def rendezvous() -> dict:
-    """Where the nodes of a job meet, as arguments of LaunchConfig: on the first one, on a port of the job's own."""
+def meeting_point() -> tuple[str, int]:
+    """Return where the nodes of a job meet: the first one's name, and a port of the job's own."""
     machines = os.environ["SLURM_STEP_NODELIST"]
     listing = subprocess.run(["scontrol", "show", "hostnames", machines], capture_output=True, text=True, check=True)
-    return {
-        "run_id": job_id(),
-        "rdzv_endpoint": f"{listing.stdout.split()[0]}:{FIRST_PORT + int(job_id()) % PORTS}",
-        "rdzv_configs": {"is_host": on_first_node()},
-        "local_addr": os.environ["SLURMD_NODENAME"],
-    }
+    return listing.stdout.split()[0], FIRST_PORT + int(job_id() or 0) % PORTS
+
+
+def node_number() -> int:
+    """Return the number of this machine among those of the job step, from 0; 0 outside of SLURM."""
+    return int(os.environ.get("SLURM_NODEID", "0"))
 
 
 def on_first_node() -> bool:
     """Whether this machine is the only one or the first of a SLURM job."""
-    return os.environ.get("SLURM_NODEID", "0") == "0"
+    return node_number() == 0
 
 
 def requeue() -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from types import FrameType
 
 from babelmill.runtime import slurm
 
@@ -39,7 +40,7 @@ class Stop:
             self._ask(job)
             threading.Thread(target=self._watch, args=(job,), daemon=True).start()
 
-    def _received(self, number: int, _frame) -> None:
+    def _received(self, number: int, _frame: FrameType | None) -> None:
         self._signal, self.signalled = number, time.monotonic()
 
     def _ask(self, job: str) -> None:
@@ -53,7 +54,7 @@ class Stop:
             self._ask(job)
 
     def reason(self, needed: float) -> str | None:
-        """Why to leave now, if there is a reason; `needed` is how long a step and a checkpoint may take, in seconds."""
+        """Return why to leave now, or None; `needed` is how long a step and a checkpoint may take, in seconds."""
         if self._signal is not None:
             return f"received {signal.Signals(self._signal).name}"
         if self._end is not None and time.monotonic() + needed + RESERVE > self._end:

@@ -2,7 +2,7 @@
 
 Row r of length T is the input `<s>` plus the T - 1 tokens from r T, and the T targets from r T. So rows of any length
 are strides over one stream, each token is a target exactly once, and nothing of the data depends on the sequence
-length. Tokens, segments, masks and targets are made on the device; the host sends a few numbers a row.
+length. Tokens, segments, masks and targets are made on the device; the host sends a few numbers per row.
 """
 
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class TokenCounts:
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def rows(self, length: int) -> int:
-        """Number of rows of this length; the last one may be padded."""
+        """Return the number of rows of this length; the last one may be padded."""
         return -(-self.tokens // length)
 
     def targets(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each row: how many targets may be masked (no special tokens), and how many causal ones (`</s>` too)."""
+        """Return for each row how many targets may be masked (no special tokens), and all causal ones (`</s>` too)."""
         if length not in self._rows:
             rows = self.rows(length)
             valid = np.full(rows, length)
@@ -134,7 +134,7 @@ class TokenStream:
         return self._build(host.to(self._device, non_blocking=True), length, targets, weights)
 
     def _build(self, sent: torch.Tensor, length: int, targets: int, weights: tuple[float, float]) -> MicroBatch:
-        """All on the device. The number of targets is known from the plan, so nothing has to wait for it."""
+        """Build all on the device. The number of targets is known from the plan, so nothing has to wait for it."""
         start, end, to_mask, language, *keys = sent
         words = self._vocabulary
         index = start[:, None] + torch.arange(length, device=self._device)

@@ -6,19 +6,21 @@ cut into buckets whose reduction starts during the backward pass, as soon as the
 """
 
 import re
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from babelmill.runtime.launch import Processes, lost_process
+from babelmill.runtime.processes import Processes, lost_process
 
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
 
 
 def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
-    """A GPTBert's parameters in the order in which a backward pass finishes their gradients: the classifier's, those of
-    the layers from the last to the first, and what all layers share.
+    """Return a GPTBert's parameters in the order in which a backward pass finishes their gradients.
+
+    These are the classifier's, those of the layers from the last to the first, and what all layers share.
     """
 
     def key(name: str) -> tuple[int, int, bool]:
@@ -56,7 +58,7 @@ class Gradients:
                 self._sizes.append(members)
                 begin, members = end, 0
         self._waiting: list[int] | None = None
-        self._handles: list = []
+        self._handles: list[Any] = []  # of the reductions on their way
         if processes.size > 1:
             for parameter, bucket in zip(parameters, bucket_of, strict=True):
                 parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._arrived(bucket))

@@ -1,47 +1,32 @@
 """The training loop: steps, the record, validation, checkpoints, and leaving early.
 
 On CUDA the numbers of a step are read while the next one is running, so a step never waits for the host; before
-anything is written, the loop catches up. All processes read the same sums, so all decide alike, and what depends on the
-clock (leaving, saving) is a wish of one process that is summed with them.
+anything is written, the loop catches up. All processes read the same sums, so all decide alike; about what depends on
+the clock or a signal (leaving, saving) they vote at the end of each step (`votes.py`).
 """
 
-import dataclasses
 import logging
 import math
 import time
 from collections import deque
+from typing import Any
 
 import numpy as np
 import torch
 
+from babelmill.config import schema
 from babelmill.core.files import UserError
-from babelmill.runtime.checkpoint import Checkpoints
 from babelmill.runtime.cost import flops
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
-from babelmill.runtime.record import Record
-from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training.metrics import summarize
 from babelmill.training.objectives import STATISTICS
 from babelmill.training.plan import Step
 from babelmill.training.trainer import Pending, Trainer, group_counts
+from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass
-class Folder:
-    """What only the main process has: everything that writes into the run's folder.
-
-    Attributes:
-        lock: kept while the run goes on.
-        checkpoints: of the run.
-        record: its metrics.
-    """
-
-    lock: Lock
-    checkpoints: Checkpoints
-    record: Record
 
 
 class Window:
@@ -56,13 +41,13 @@ class Window:
         self.flops = self.data_seconds = 0.0
         self.began = time.monotonic()
 
-    def state(self) -> dict:
-        """For a checkpoint, as JSON has it: a resumed run's next line is about all steps since the last one, too."""
+    def state(self) -> dict[str, Any]:
+        """Return it for a checkpoint: the next line of a resumed run, too, is about all steps since the last line."""
         more = {"sums": self.sums.tolist(), "counts": self.counts.tolist(), "seconds": time.monotonic() - self.began}
         return {name: getattr(self, name) for name in self.SAVED} | more
 
-    def restore(self, state: dict) -> None:
-        """Take up what `state` gave."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
         for name in self.SAVED:
             setattr(self, name, state[name])
         self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])
@@ -70,14 +55,13 @@ class Window:
 
 
 class Loop:
-    """Trains from step `first` to the end.
+    """Trains from the first step that is not done to the end.
 
     Args:
         trainer: the run.
-        run: the `run` settings.
-        folder: None on all but the main process.
-        first: steps done before.
-        validated: whether the record has the validation of step `first`.
+        run: how it is looked after.
+        folder: of the run; the main process has opened it.
+        done: what the folder held before.
         stop: reasons to leave.
         state: of the loop, from the checkpoint; None without one.
     """
@@ -85,18 +69,17 @@ class Loop:
     def __init__(
         self,
         trainer: Trainer,
-        run,
-        folder: Folder | None,
-        first: int,
-        validated: bool,
+        run: schema.Run,
+        folder: RunFolder,
+        done: Done,
         stop: Stop,
-        state: dict | None = None,
+        state: dict[str, Any] | None = None,
     ):
-        self._trainer, self._run, self._folder, self._first = trainer, run, folder, first
-        self._validated = validated
+        self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps = trainer.plan.steps
         self._stop = stop
-        self._progress = Progress(trainer.plan.tokens_until(first), self._steps, trainer.plan.tokens_until(self._steps))
+        tokens = trainer.plan.tokens_until
+        self._progress = Progress(tokens(done.steps), self._steps, tokens(self._steps))
         self._groups = 2 * len(trainer.settings.languages)
         self._window = Window(self._groups)
         if state is not None:
@@ -109,9 +92,9 @@ class Loop:
         self._lengths: set[int] = set()  # whose first step, which may compile, has been done
 
     def run(self) -> bool:
-        """Train; False if there was a reason to leave before the end."""
-        done, lag = self._first, 1 if self._trainer.device.type == "cuda" else 0
-        if not self._validated and self._validates(done):
+        """Train; return False if there was a reason to leave before the end."""
+        done, lag = self._done.steps, 1 if self._trainer.device.type == "cuda" else 0
+        if not self._done.validated and self._validates(done):
             self._validate(done)
         while done < self._steps and not self._leaving:
             self._step(done)
@@ -131,9 +114,9 @@ class Loop:
         return done == self._steps or done % self._run.checkpoint_every == 0
 
     def _wants_to_save(self) -> bool:
-        """Whether a checkpoint now takes no more than its share of the time since the last one; of the main process."""
+        """Whether a checkpoint now takes no more than its share of the time since the last one, on the main process."""
         elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
-        return self._folder is not None and (share == 1 or elapsed * share >= self._cost)
+        return self._trainer.processes.main and (share == 1 or elapsed * share >= self._cost)
 
     def _validates(self, done: int) -> bool:
         every = self._run.validate_every
@@ -141,20 +124,9 @@ class Loop:
 
     def _step(self, number: int) -> None:
         began = time.monotonic()
-
-        def wishes() -> tuple[bool, bool]:
-            """Whether to leave and whether to save after this step, asked at its end."""
-            needed = 2 * self._longest["step"] + 2 * self._longest["checkpoint"]
-            if self._validates(number + 1):
-                needed += self._longest["validation"]
-            reason = self._stop.reason(needed)
-            if reason and not self._leaving:
-                log.info("%s: finishing step %d", reason, number + 1)
-            return reason is not None, self._may_save(number + 1) and self._wants_to_save()
-
         refused = None
         try:
-            self._pending.append(self._trainer.run_step(number, wishes))
+            self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
         except torch.OutOfMemoryError as error:
             refused = str(error).splitlines()[0]
         if refused is not None:  # outside of the handler, where the step's tensors are free again
@@ -163,6 +135,16 @@ class Loop:
         if length in self._lengths:
             self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
         self._lengths.add(length)
+
+    def _votes(self, done: int) -> Votes:
+        """Return what this process wants once `done` steps are done, asked at the end of the last one."""
+        needed = 2 * self._longest["step"] + 2 * self._longest["checkpoint"]
+        if self._validates(done):
+            needed += self._longest["validation"]
+        reason = self._stop.reason(needed)
+        if reason and not self._leaving:
+            log.info("%s: finishing step %d", reason, done)
+        return Votes(leave=reason is not None, save=self._may_save(done) and self._wants_to_save())
 
     def _does_not_fit(self, refused: str) -> str:
         fitting = self._trainer.fitting()
@@ -179,8 +161,8 @@ class Loop:
 
     def _account(self, pending: Pending) -> None:
         step, window, trainer = pending.step, self._window, self._trainer
-        sums, leave, self._saving, norm = pending.read(self._stop)
-        self._leaving = self._leaving or leave
+        sums, decided, norm = pending.read(self._stop)
+        self._leaving, self._saving = self._leaving or decided.leave, decided.save
         counts = group_counts(step.rows, self._groups)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
@@ -198,7 +180,7 @@ class Loop:
             self._write(self._line(step, norm))
             self._window = Window(self._groups)
 
-    def _line(self, step: Step, norm: float) -> dict:
+    def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer
         seconds = time.monotonic() - window.began
         peak = peak_flops(trainer.device)
@@ -221,8 +203,8 @@ class Loop:
             "skipped": window.skipped,
         }
 
-    def _write(self, line: dict) -> None:
-        if self._folder is None:
+    def _write(self, line: dict[str, Any]) -> None:
+        if not self._trainer.processes.main:
             return
         self._folder.record.append(line)
         if line["kind"] == "train":
@@ -259,14 +241,9 @@ class Loop:
     def _save(self, done: int) -> None:
         began = time.monotonic()
         trainer = self._trainer
-
-        def save():
-            self._folder.lock.check()
-            self._folder.record.sync()
-            state = trainer.state() | {"loop": self._window.state()}
-            self._folder.checkpoints.save(done, trainer.tensors(), state)
-
-        trainer.processes.on_main(save)
+        trainer.processes.on_main(
+            lambda: self._folder.save(done, trainer.tensors(), trainer.state() | {"loop": self._window.state()})
+        )
         self._pause("checkpoint", began)
         self._saved, self._saving = time.monotonic(), False
         self._cost = self._saved - began

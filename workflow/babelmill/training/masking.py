@@ -19,7 +19,7 @@ NEVER = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True)
 class MaskKeys:
-    """One 32-bit key a row and stream, each [B] int64 (see `randomness`)."""
+    """One 32-bit key per row and stream, each [B] int64 (see `randomness`)."""
 
     span: torch.Tensor
     priority: torch.Tensor
@@ -28,7 +28,10 @@ class MaskKeys:
 
 
 def spans(keys: torch.Tensor, length: int) -> torch.Tensor:
-    """[B, length] int64: the number of the span that each position belongs to; spans are 1 to 3 long, equally often."""
+    """Return the number of the span that each position belongs to, [B, length] int64.
+
+    Spans are 1 to 3 long, equally often.
+    """
     counter = torch.arange(length, device=keys.device)
     lengths = 1 + below(draw(keys[:, None], counter), LONGEST_SPAN)
     starts = (lengths.cumsum(1) - lengths).clamp(max=length)
@@ -40,7 +43,7 @@ def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys
     """Choose exactly `count` maskable positions of each row, whole spans in random order, the last one cut.
 
     Args:
-        maskable: [B, T] bool, at least `count` of them a row.
+        maskable: [B, T] bool, at least `count` of them per row.
         count: [B] int64.
         span: [B, T] from `spans`.
         keys: [B] priority keys.
@@ -58,7 +61,7 @@ def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys
 def corrupt(
     tokens: torch.Tensor, chosen: torch.Tensor, span: torch.Tensor, keys: MaskKeys, mask_id: int, ordinary: torch.Tensor
 ) -> torch.Tensor:
-    """Put `<mask>`, a random token or the token itself in the place of the chosen tokens, one action a span.
+    """Put `<mask>`, a random token or the token itself in the place of the chosen tokens, one action per span.
 
     Args:
         tokens: [B, T] int64.

@@ -1,14 +1,15 @@
 """The means that a line of the record holds, from sums over targets."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from babelmill.training.objectives import STATISTICS, Objective
 
 
-def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict:
-    """Means from sums by group (2 language + (0 masked, 1 causal)).
+def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:
+    """Return means from sums by group (2 language + (0 masked, 1 causal)).
 
     Args:
         sums: [groups, 3], see `objectives.STATISTICS`.
@@ -17,8 +18,8 @@ def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], object
         objective: how the two kinds weigh.
     """
 
-    def means(sums: np.ndarray, counts: np.ndarray) -> dict:
-        """Of [2, 3] sums and [2] counts of masked and causal targets."""
+    def means(sums: np.ndarray, counts: np.ndarray) -> dict[str, float | None]:
+        """Return the means from [2, 3] sums and [2] counts of masked and causal targets."""
         values = {}
         for i, name in enumerate(STATISTICS):
             masked, causal = (float(s / c) if c else None for s, c in zip(sums[:, i], counts, strict=True))
@@ -34,7 +35,7 @@ def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], object
         }
 
     sums, counts = sums.reshape(-1, 2, len(STATISTICS)), counts.reshape(-1, 2)
-    result = means(sums.sum(0), counts.sum(0))
+    result: dict[str, Any] = means(sums.sum(0), counts.sum(0))
     if len(languages) > 1:
         keys = ("loss", "loss_masked", "loss_causal")
         result["languages"] = {

@@ -12,12 +12,15 @@ means of the two objectives, weighted n/d to 1 - n/d. With `token_weighted` each
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
+from babelmill.config import schema
 from babelmill.model.attention import compute_dtype
+from babelmill.training.batches import MicroBatch
 
 CHUNK = 2**26, 2**24  # scores that exist at once, on a GPU and (they fit into the cache) on a CPU
 STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each group of targets
@@ -36,18 +39,18 @@ class Objective:
     token_weighted: bool = False
 
     @classmethod
-    def of(cls, train) -> "Objective":
-        """The objective of the `train` settings."""
+    def of(cls, train: schema.Train) -> "Objective":
+        """Return the objective of these settings."""
         share = {"hybrid": Fraction(train.hybrid_ratio), "masked": Fraction(1), "causal": Fraction(0)}[train.objective]
         return cls(share, train.token_weighted)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of rows that occur."""
+        """Return the kinds of rows that occur."""
         return tuple(k for k, share in (("masked", self.masked_share), ("causal", 1 - self.masked_share)) if share)
 
     def masked(self, index: np.ndarray) -> np.ndarray:
-        """Whether the `index`-th row of a language (counted over the whole run) is masked; bool, same shape.
+        """Return whether the `index`-th row of a language, counted over the whole run, is masked; [n] bool.
 
         floor((i + 1) n/d) > floor(i n/d): the share holds within one row at every prefix. Rows are counted by
         language, since one count over all would lock languages and objectives together (two languages taking
@@ -57,14 +60,15 @@ class Objective:
         return (index + 1) * n // d > index * n // d
 
     def weights(self, masked_targets: int, causal_targets: int) -> tuple[float, float]:
-        """Weight of a target in masked and in causal rows, from the numbers of targets in the global batch."""
+        """Return what a target in masked and in causal rows weighs, from the numbers of both in the global batch."""
         if self.token_weighted:
-            return (1 / max(1, masked_targets + causal_targets),) * 2
+            weight = 1 / max(1, masked_targets + causal_targets)
+            return weight, weight
         share = float(self.masked_share)
         return share / max(1, masked_targets), (1 - share) / max(1, causal_targets)
 
     def combine(self, masked: float | None, causal: float | None) -> float | None:
-        """The hybrid of two means (losses, accuracies), as the loss weighs them; None where there is no target."""
+        """Return the hybrid of two means (losses, accuracies) as the loss weighs them; None without any target."""
         parts = [(masked, float(self.masked_share)), (causal, 1 - float(self.masked_share))]
         parts = [(value, share) for value, share in parts if value is not None and share]
         return sum(value * share for value, share in parts) / sum(share for _, share in parts) if parts else None
@@ -78,7 +82,16 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, features, matrix, bias, targets, weights, z_loss_weight, dtype):
+    def forward(
+        ctx: Any,
+        features: torch.Tensor,
+        matrix: torch.Tensor,
+        bias: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        z_loss_weight: float,
+        dtype: torch.dtype,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         count, (vocabulary, width) = len(targets), matrix.shape
         ctx.dtypes = [tensor.dtype for tensor in (features, matrix, bias)]
         features, matrix, bias = (tensor.to(dtype) for tensor in (features, matrix, bias))
@@ -86,12 +99,8 @@ class _CrossEntropy(torch.autograd.Function):
         learning = ctx.needs_input_grad[0]  # under no_grad, too, weights say that they need one
         statistics = torch.empty(count, 3, dtype=wide, device=features.device)
         total = statistics.new_zeros(())
-        if learning:
-            gradients = [
-                torch.empty_like(features),
-                statistics.new_zeros(vocabulary, width),
-                statistics.new_zeros(vocabulary),
-            ]
+        shapes = (vocabulary, width), (vocabulary,)
+        gradients = [torch.empty_like(features), *map(statistics.new_zeros, shapes)] if learning else []
         size = max(1, CHUNK[features.device.type == "cpu"] // vocabulary)
         for begin in range(0, count, size):
             part = slice(begin, begin + size)
@@ -116,18 +125,28 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient, _):
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *gradients: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        gradient, _ = gradients
         found = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         return *((tensor * gradient).to(dtype) for tensor, dtype in found), None, None, None, None
 
 
-def loss(features: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor, batch, z_loss_weight: float, groups: int):
-    """The weighted loss of a micro-batch's targets, and sums to report.
+def loss(
+    features: torch.Tensor,
+    matrix: torch.Tensor,
+    bias: torch.Tensor,
+    batch: MicroBatch,
+    z_loss_weight: float,
+    groups: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weighted loss of a micro-batch's targets, and sums to report.
 
     Args:
         features: [n, H], the output layer's input at the positions that have a target.
         matrix, bias: [V, H] and [V], the output layer; scores are made in autocast's type where that is on.
-        batch: gives targets [n], weights [n] and groups [n].
+        batch: has targets [n], weights [n] and groups [n].
         z_loss_weight: of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022).
         groups: number of groups of targets.
 

@@ -4,8 +4,15 @@
 are when `finite` is 0. That is a number on the device: nobody has to wait for it.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import torch
 from torch import nn
+
+from babelmill.config import schema
+
+Groups = list[dict[str, Any]]  # of parameters, as torch.optim takes them
 
 NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
 
@@ -13,10 +20,11 @@ NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without we
 class FusedAdamW(torch.optim.AdamW):
     """PyTorch's fused AdamW, which skips its step on the device where `found_inf` is 1."""
 
-    def __init__(self, params, lr: float, betas, eps: float):
-        super().__init__(params, lr, tuple(betas), eps, fused=True)
+    def __init__(self, params: Groups, lr: float, betas: Sequence[float], eps: float):
+        first, second = betas
+        super().__init__(params, lr, (first, second), eps, fused=True)
 
-    def step(self, finite: torch.Tensor):
+    def step_if(self, finite: torch.Tensor) -> None:
         """Update the parameters from their gradients; `finite` 0 (a scalar on the device) leaves them as they are."""
         self.found_inf = (1 - finite).float()
         super().step()
@@ -33,18 +41,18 @@ class Lamb(FusedAdamW):
     instead of a dozen, and p moves towards the copy.
     """
 
-    def __init__(self, params, lr: float, betas=(0.9, 0.98), eps: float = 1e-8):
+    def __init__(self, params: Groups, lr: float, betas: Sequence[float] = (0.9, 0.98), eps: float = 1e-8):
         super().__init__(params, lr, betas, eps)
 
     @torch.no_grad()
-    def step(self, finite: torch.Tensor):
-        """See `FusedAdamW.step`."""
+    def step_if(self, finite: torch.Tensor) -> None:
+        """See `FusedAdamW.step_if`."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         before = [parameter.clone() for parameter in parameters]
         rates = [group["lr"] for group in self.param_groups]
         for group in self.param_groups:
             group["lr"] = 1.0
-        super().step(finite)
+        super().step_if(finite)
         for group, rate in zip(self.param_groups, rates, strict=True):
             group["lr"] = rate
             for parameter in group["params"]:
@@ -58,12 +66,12 @@ class Lamb(FusedAdamW):
 class Muon(torch.optim.Muon):
     """PyTorch's Muon (Jordan et al., 2024), for matrices, with the update scaled to AdamW's size (arXiv:2502.16982)."""
 
-    def __init__(self, params, lr: float):
+    def __init__(self, params: Groups, lr: float):
         super().__init__(params, lr, adjust_lr_fn="match_rms_adamw")
 
     @torch.no_grad()
-    def step(self, finite: torch.Tensor):
-        """See `FusedAdamW.step`. Momentum alone would move the weights, so they are kept aside and put back."""
+    def step_if(self, finite: torch.Tensor) -> None:
+        """See `FusedAdamW.step_if`. Momentum alone would move the weights, so they are kept aside and put back."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         before = [parameter.clone() for parameter in parameters]
         super().step()
@@ -71,8 +79,8 @@ class Muon(torch.optim.Muon):
             parameter.copy_(torch.where(finite > 0, parameter, old))
 
 
-def parameter_groups(named_parameters, weight_decay: float) -> list[dict]:
-    """Two groups: with weight decay, and without (names with `bias` or `layer_norm`).
+def parameter_groups(named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> Groups:
+    """Return two groups: with weight decay, and without (names with `bias` or `layer_norm`).
 
     The parameters have their names with them, so that a checkpoint can be read without this code.
     """
@@ -88,10 +96,10 @@ class Optimizers:
 
     Args:
         model: its parameters' names decide about weight decay, and under `muon` which are its: matrices of layers.
-        train: the `train` settings.
+        train: optimizer, learning rate, betas and so on.
     """
 
-    def __init__(self, model: nn.Module, train):
+    def __init__(self, model: nn.Module, train: schema.Train):
         named = list(model.named_parameters())
         rate, betas, eps = train.learning_rate, train.betas, train.eps
         if train.optimizer == "lamb":
@@ -108,18 +116,18 @@ class Optimizers:
             ]
 
     def step(self, learning_rate: float, finite: torch.Tensor) -> None:
-        """One update; `finite` 0 leaves the weights as they are."""
+        """Make one update; `finite` 0 leaves the weights as they are."""
         for part in self._parts:
             for group in part.param_groups:
                 group["lr"] = learning_rate
-            part.step(finite)
+            part.step_if(finite)
 
-    def state_dict(self) -> list[dict]:
-        """State of each optimizer."""
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return the state of each optimizer."""
         return [part.state_dict() for part in self._parts]
 
-    def load_state_dict(self, states: list[dict]) -> None:
-        """Restore what `state_dict` gave."""
+    def load_state_dict(self, states: list[dict[str, Any]]) -> None:
+        """Restore what `state_dict` returned."""
         for part, state in zip(self._parts, states, strict=True):
             part.load_state_dict(state)
 
@@ -149,12 +157,12 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, average: nn.Module, decay: float):
         """`average`: a model of the same shape that holds the average."""
-        self._weights = list(model.parameters())
-        self._average = list(average.parameters())
+        self._weights: list[torch.Tensor] = list(model.parameters())
+        self._average: list[torch.Tensor] = list(average.parameters())
         self._decay = decay
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Take in the weights after step `step`, counted from 0."""
         decay = min(self._decay, (1 + step) / (60 + step))
-        torch._foreach_lerp_(self._average, self._weights, 1 - decay)
+        torch._foreach_lerp_(self._average, self._weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]

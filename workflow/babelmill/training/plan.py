@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training import randomness
 from babelmill.training.batches import Rows, TokenCounts
@@ -32,7 +33,7 @@ class Step:
     Attributes:
         step: counted from 0.
         phase: index of the phase.
-        length: tokens a row.
+        length: tokens per row.
         rows: the global batch.
         mask_rate: share of maskable targets masked in masked rows.
         learning_rate: of this step.
@@ -51,7 +52,7 @@ class Step:
 
 
 def proportions(tokens: list[int], weights: float) -> np.ndarray:
-    """Rows of each language out of PERIOD, at least one each, [languages] int64.
+    """Return the rows of each language out of PERIOD, at least one each, [languages] int64.
 
     Args:
         tokens: size of each language's stream.
@@ -68,7 +69,7 @@ def proportions(tokens: list[int], weights: float) -> np.ndarray:
 
 
 def interleave(shares: np.ndarray) -> np.ndarray:
-    """A schedule of PERIOD rows, [PERIOD] int: the language of each, `shares[l]` rows of language l.
+    """Return a schedule of PERIOD rows, [PERIOD] int: the language of each, `shares[l]` rows of language l.
 
     Every prefix of g rows has between g w - 1 and g w + 1 rows of a language with share w: row j of it is due after
     j / w and before (j + 1) / w rows, and earliest due date first meets all such windows (Baruah et al., 1996).
@@ -102,11 +103,11 @@ class LanguageSchedule:
         self._before = np.concatenate([np.zeros((1, len(shares)), np.int64), one_hot.cumsum(0)])
 
     def counts(self, rows: int) -> np.ndarray:
-        """How many of the run's first `rows` rows belong to each language, [languages] int64."""
+        """Return how many of the run's first `rows` rows belong to each language, [languages] int64."""
         return rows // PERIOD * self.shares + self._before[rows % PERIOD]
 
     def languages(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Language of each of `count` rows from `first`, and the number of each among its language's rows."""
+        """Return the languages of `count` rows from `first`, and the number of each among its language's rows."""
         language = self._schedule[np.arange(first, first + count) % PERIOD]
         index = np.empty(count, dtype=np.int64)
         for i, before in enumerate(self.counts(first)):
@@ -119,15 +120,15 @@ class Plan:
     """All steps of a run.
 
     Args:
-        train: the `train` settings.
-        weights: of the mixture.
+        train: the shape of the run.
+        weights: the mixture's, see `proportions`.
         counts: token counts of each language's training shard.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
     """
 
-    def __init__(self, train, weights: float, counts: list[TokenCounts]):
+    def __init__(self, train: schema.Train, weights: float, counts: list[TokenCounts]):
         self.train = train
         self.objective = Objective.of(train)
         self.counts = counts
@@ -149,15 +150,15 @@ class Plan:
             )
 
     def tokens_until(self, steps: int) -> int:
-        """Tokens of the first `steps` steps."""
+        """Return the tokens of the first `steps` steps."""
         return int(self._tokens[steps])
 
     def epochs(self, steps: int) -> float:
-        """Passes over the training text in the first `steps` steps."""
+        """Return the passes over the training text in the first `steps` steps."""
         return self.tokens_until(steps) / self.tokens
 
     def step(self, step: int) -> Step:
-        """Everything about step `step`, counted from 0."""
+        """Return everything about step `step`, counted from 0."""
         train = self.train
         mask_rate = train.mask_rate_start + (train.mask_rate_end - train.mask_rate_start) * step / self.steps
         phase = int(np.searchsorted(self._starts, step, side="right")) - 1
@@ -205,22 +206,22 @@ class Plan:
         return np.argsort(randomness.key(self.train.seed, ORDER, phase, epoch, language, rows), kind="stable")
 
     def micro_batches(self, step: Step) -> list[Rows]:
-        """The rows of each micro-batch; the last may be short."""
+        """Return the rows of each micro-batch; the last may be short."""
         return split(step.rows, self.train.micro_batch_tokens // step.length)
 
 
-def masked_targets(maskable: np.ndarray, mask_rate: float, rounding) -> np.ndarray:
-    """How many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""
+def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:
+    """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""
     return np.minimum(maskable, np.maximum(1, np.floor(mask_rate * maskable + rounding).astype(np.int64)))
 
 
 def split(rows: Rows, size: int) -> list[Rows]:
-    """Rows in parts of `size`; the last may be short."""
+    """Cut rows into parts of `size`; the last may be short."""
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
 def every_row(counts: list[TokenCounts], length: int, mask_rate: float, masked: bool) -> Rows:
-    """All rows of all languages once, all masked or all causal: what validation goes through."""
+    """Return all rows of all languages once, all masked or all causal: what validation goes through."""
     rows = [count.rows(length) for count in counts]
     maskable, causal = (np.concatenate(t) for t in zip(*(count.targets(length) for count in counts), strict=True))
     number = np.arange(sum(rows))

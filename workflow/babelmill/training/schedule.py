@@ -9,9 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from babelmill.config import schema
+
 
 def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, floor: float) -> float:
-    """Linear warm-up, cosine down to `floor`, linear cool-down to 0, as published (the cosine runs to the last step).
+    """Return the share of the highest learning rate at a step.
+
+    As published: linear warm-up, cosine down to `floor` (it runs to the last step), linear cool-down to 0.
 
     `warmup` and `cooldown` are shares of all steps.
     """
@@ -23,16 +27,15 @@ def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, 
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
 
 
-def phase_starts(train, steps: int) -> list[int]:
-    """The first step of each phase: ceil(share * steps), the share taken as the decimal number it was written as."""
+def phase_starts(train: schema.Train, steps: int) -> list[int]:
+    """Return the first step of each phase: ceil(share * steps), the share being the decimal number as written."""
     return [math.ceil(Fraction(str(share)) * steps) for share in train.phase_starts]
 
 
-def rows_by_step(train, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequence length and number of rows of each of `steps` steps, two [steps] int64 arrays.
+def rows_by_step(train: schema.Train, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sequence length and the number of rows of each of `steps` steps, two [steps] int64 arrays.
 
-    The batch grows linearly from 1 / batch_reduction of the
-    global batch to all of it, and is rounded to whole rows.
+    The batch grows linearly from 1 / batch_reduction of the global batch to all of it, and is rounded to whole rows.
     """
     step = np.arange(steps)
     lengths = np.array(train.sequence_lengths)[np.searchsorted(phase_starts(train, steps), step, side="right") - 1]
@@ -40,8 +43,8 @@ def rows_by_step(train, steps: int) -> tuple[np.ndarray, np.ndarray]:
     return lengths, np.maximum(1, np.floor(train.global_batch_tokens / lengths * growth + 0.5).astype(np.int64))
 
 
-def steps_for(train, tokens: int) -> int:
-    """The number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`."""
+def steps_for(train: schema.Train, tokens: int) -> int:
+    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`."""
     if train.max_steps is not None:
         return train.max_steps
     wanted = train.epochs * tokens

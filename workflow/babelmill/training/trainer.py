@@ -9,14 +9,16 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.runtime.launch import LOST_PROCESS, Processes
+from babelmill.runtime.processes import LOST_PROCESS, Processes
 from babelmill.runtime.stopping import Stop
+from babelmill.stages import TrainSettings
 from babelmill.training import objectives, randomness
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
@@ -24,9 +26,24 @@ from babelmill.training.metrics import summarize
 from babelmill.training.optim import MovingAverage, Optimizers, clip
 from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, INITIALIZATION, VALIDATION
+from babelmill.training.votes import Votes
 
 LEAVE_EVERY = 8  # validation micro-batches of each process
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
+
+
+class Outcome(NamedTuple):
+    """The numbers of a step, over all processes.
+
+    Attributes:
+        sums: [groups, 3] float64, see `objectives.STATISTICS`.
+        decided: what at least one process votes for.
+        norm: of the gradient, before clipping.
+    """
+
+    sums: np.ndarray
+    decided: Votes
+    norm: float
 
 
 @dataclasses.dataclass
@@ -35,21 +52,22 @@ class Pending:
 
     Attributes:
         step: what was done.
-        numbers: sums by group of targets [groups x 3], how many processes want to leave, and how many to save,
-            gradient norm; float64.
+        sums, votes, norm: tensors on the host, with the numbers of `Outcome`.
         ready: when the numbers are there; None if they are.
         data: beginning and end of each time that making micro-batches took on this process's device.
     """
 
-    LOST = 300.0  # seconds to wait for a step after SIGTERM, which torchrun sends when another process has died
+    LOST = 300.0  # seconds to wait for a step after SIGTERM, which the launcher sends when another process has died
 
     step: Step
-    numbers: torch.Tensor
+    sums: torch.Tensor
+    votes: torch.Tensor
+    norm: torch.Tensor
     ready: torch.cuda.Event | None
-    data: list[tuple]
+    data: list["Span"]
 
-    def read(self, stop: Stop | None = None) -> tuple[np.ndarray, bool, bool, float]:
-        """The numbers: sums [groups, 3], whether a process wants to leave, whether one wants to save, gradient norm.
+    def read(self, stop: Stop | None = None) -> Outcome:
+        """Wait for the numbers and return them.
 
         Raises:
             UserError: they do not come, since another process is gone and NCCL waits for it.
@@ -60,21 +78,51 @@ class Pending:
             if signalled is not None and time.monotonic() - max(began, signalled) > self.LOST:
                 raise UserError(LOST_PROCESS)
             time.sleep(0.0005)
-        *sums, leave, save, norm = self.numbers.tolist()
-        return np.array(sums).reshape(-1, len(objectives.STATISTICS)), leave > 0, save > 0, norm
+        return Outcome(self.sums.numpy(), Votes.read(self.votes), self.norm.item())
 
     def data_seconds(self) -> float:
-        """Seconds that making micro-batches took, once the step has been read."""
-        if self.ready is not None:
-            return sum(begin.elapsed_time(end) for begin, end in self.data) / 1000
-        return sum(end - begin for begin, end in self.data)
+        """Return the seconds that making micro-batches took, once the step has been read."""
+        return sum(span.seconds() for span in self.data)
+
+
+class Span:
+    """A time from its creation to `end()`: on CUDA the device's, since the host is ahead of it."""
+
+    def __init__(self, device: torch.device):
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else None
+        self._began = self._ended = time.perf_counter()
+        if self._events:
+            self._events[0].record()
+
+    def end(self) -> "Span":
+        """Note the end."""
+        self._ended = time.perf_counter()
+        if self._events:
+            self._events[1].record()
+        return self
+
+    def seconds(self) -> float:
+        """Return how long it was, once the device has come to its end."""
+        if self._events:
+            return self._events[0].elapsed_time(self._events[1]) / 1000
+        return self._ended - self._began
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Start to copy a tensor to the host, and return the copy, in which the values appear when the device gets there.
+
+    A tensor of the CPU is returned as it is.
+    """
+    if tensor.device.type == "cpu":
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
 
 
 class Trainer:
     """A run in progress: model, moving average, optimizer and data of one process.
 
     Args:
-        settings: the stage's settings (`model`, `train`, `languages`).
+        settings: the stage's settings.
         config: shape of the model.
         plan: of the training rows.
         stream: the training tokens.
@@ -84,7 +132,7 @@ class Trainer:
 
     def __init__(
         self,
-        settings,
+        settings: TrainSettings,
         config: GPTBertShape,
         plan: Plan,
         stream: TokenStream,
@@ -118,55 +166,51 @@ class Trainer:
 
     # One step.
 
-    def run_step(self, number: int, wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)) -> Pending:
-        """Do step `number`, counted from 0; `wishes`: does this process want to leave after it, and to save?"""
-        began = self._clock()
+    def run_step(self, number: int, votes: Callable[[], Votes] = Votes) -> Pending:
+        """Do step `number`, counted from 0. At its end, `votes` says what this process wants (by default nothing)."""
+        planning = Span(self.device)
         step = self.plan.step(number)
         micro_batches = self.plan.micro_batches(step)
-        data = [(began, self._clock())]
+        data = [planning.end()]
         mine = range(self.processes.rank, len(micro_batches), self.processes.size)
-        sums = torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
+        sums = self._no_sums()
         self._gradients.zero()
         self.model.train()
         for j in mine:
             torch.manual_seed(randomness.key(self.train.seed, DROPOUT, number, j))
             if j == mine[-1]:
                 self._gradients.last_backward()
-            part, times = self._learn(micro_batches[j], step.length, step.weights)
+            part, building = self._learn(micro_batches[j], step.length, step.weights)
             sums += part
-            data.append(times)
+            data.append(building)
         self._gradients.reduce()
-        wanted = [torch.full((1,), float(wish), dtype=torch.float64, device=self.device) for wish in wishes()]
-        shared = torch.cat([sums.flatten(), *wanted])
-        self.processes.sum_(shared)
+        self.processes.sum_(sums)
+        decided = votes().of_all(self.processes)
         norm, finite = clip(self._gradients.flat, self.train.clip_norm)
         self._optimizers.step(step.learning_rate, finite)
         self._moving_average.update(number)
-        numbers, ready = torch.cat([shared, norm.double()[None]]), None
+        sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
+        ready = None
         if self.device.type == "cuda":
-            numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True).copy_(numbers, non_blocking=True)
             ready = torch.cuda.Event()
             ready.record()
-        return Pending(step, numbers, ready, data)
+        return Pending(step, sums, decided, norm, ready, data)
 
-    def _clock(self):
-        """Now: on CUDA as an event, since the host is ahead of the device."""
-        if self.device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+    def _no_sums(self) -> torch.Tensor:
+        return torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
 
-    def _learn(self, rows: Rows, length: int, weights: tuple[float, float]) -> tuple[torch.Tensor, tuple]:
-        """Add a micro-batch's gradient; its sums by group of targets, and when building it began and ended."""
-        began = self._clock()
+    def _learn(self, rows: Rows, length: int, weights: tuple[float, float]) -> tuple[torch.Tensor, Span]:
+        """Add a micro-batch's gradient; return its sums by group of targets, and the time that building it took."""
+        building = Span(self.device)
         batch = self._build(self._stream, rows, length, weights)
-        ended = self._clock()
+        building.end()
         loss, sums = self._loss(self.model, batch)
         loss.backward()
-        return sums, (began, ended)
+        return sums, building
 
-    def _build(self, stream: TokenStream, rows: Rows, length: int, weights, use: int = 0) -> MicroBatch:
+    def _build(
+        self, stream: TokenStream, rows: Rows, length: int, weights: tuple[float, float], use: int = 0
+    ) -> MicroBatch:
         full = max(1, self._micro_batch_tokens // length)
         return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
 
@@ -179,7 +223,7 @@ class Trainer:
             return objectives.loss(features, matrix, bias, batch, self.train.z_loss_weight, self._groups)
 
     def fitting(self) -> int | None:
-        """The largest halving of `micro_batch_tokens` that fits into memory now; None if a single row does not."""
+        """Return the largest halving of `micro_batch_tokens` that fits into memory; None if not even one row does."""
         self._gradients.abandon()
         length = max(self.train.sequence_lengths)
         rows = every_row(self.plan.counts, length, 0.0, masked=False)
@@ -199,42 +243,50 @@ class Trainer:
     # Validation.
 
     @torch.no_grad()
-    def validate(self, leave: Callable[[], bool] = lambda: False) -> dict | None:
-        """The whole validation split, each token masked or causal once in each kind of rows that training has.
+    def validate(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        """Measure the whole validation split, each token masked or causal once in each kind of rows of the training.
 
         The length is that of the first phase and the mask rate that of the last step, so that numbers compare along
-        the run. None if a process had to `leave` meanwhile.
+        the run.
+
+        Returns:
+            the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
         """
-        length, result = self.train.sequence_lengths[0], {}
+        result: dict[str, Any] = {}
         for prefix, model in (("", self.model), ("ema_", self.average)):
             model.eval()
-            sums = torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
-            counts = np.zeros(self._groups, dtype=np.int64)
+            sums, counts = self._no_sums(), np.zeros(self._groups, dtype=np.int64)
             for kind in self.plan.objective.kinds:
+                length = self.train.sequence_lengths[0]
                 rows = every_row(self._validation_counts, length, self.train.mask_rate_end, kind == "masked")
+                if not self._measure(model, rows, length, sums, leave):
+                    return None
                 counts += group_counts(rows, self._groups)
-                micro_batches = split(rows, max(1, self.train.micro_batch_tokens // length))
-                for first in range(0, len(micro_batches), self.processes.size):
-                    if first % (LEAVE_EVERY * self.processes.size) == 0 and self._anyone(leave()):
-                        return None
-                    if first + self.processes.rank < len(micro_batches):
-                        rows = micro_batches[first + self.processes.rank]
-                        batch = self._build(self._validation_stream, rows, length, (0.0, 0.0), VALIDATION)
-                        sums += self._loss(model, batch)[1]
             self.processes.sum_(sums)
             summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, self.plan.objective)
             del summary["z_loss"]
             result |= {prefix + key: value for key, value in summary.items()}
         return result
 
-    def _anyone(self, wish: bool) -> bool:
-        """Whether a process wishes something."""
-        return bool(self.processes.sum_(torch.tensor(float(wish), device=self.device)))
+    def _measure(self, model: GPTBert, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
+        """Add this process's share of the statistics of validation rows to `sums`; False if a process has to leave."""
+        size = self.processes.size
+        micro_batches = split(rows, max(1, self.train.micro_batch_tokens // length))
+        for first in range(0, len(micro_batches), size):
+            if first % (LEAVE_EVERY * size) == 0:
+                votes = Votes(leave=leave()).of_all(self.processes)
+                if Votes.read(votes).leave:
+                    return False
+            if first + self.processes.rank < len(micro_batches):
+                mine = micro_batches[first + self.processes.rank]
+                batch = self._build(self._validation_stream, mine, length, (0.0, 0.0), VALIDATION)
+                sums += self._loss(model, batch)[1]
+        return True
 
     # State.
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Weights, moving average and optimizer state, by name."""
+        """Return weights, moving average and optimizer state, by name."""
         named = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         named |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
         for i, state in enumerate(self._optimizers.state_dict()):
@@ -242,12 +294,12 @@ class Trainer:
                 named |= {f"optimizer.{i}.{j}.{name}": value for name, value in values.items()}
         return named
 
-    def state(self) -> dict:
-        """What is no tensor: the optimizers' groups."""
+    def state(self) -> dict[str, Any]:
+        """Return what is no tensor: the optimizers' groups."""
         return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()]}
 
-    def restore(self, tensors: dict[str, torch.Tensor], state: dict) -> None:
-        """Take up what `tensors` and `state` gave."""
+    def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Go on from what `tensors` and `state` returned."""
         for prefix, model in (("model.", self.model), ("average.", self.average)):
             model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
         states = [{"state": {}, "param_groups": groups} for groups in state["optimizers"]]
@@ -259,7 +311,7 @@ class Trainer:
 
 
 def group_counts(rows: Rows, groups: int) -> np.ndarray:
-    """Numbers of targets of each group, [groups] int64."""
+    """Return the numbers of targets of each group, [groups] int64."""
     counts = np.zeros(groups, dtype=np.int64)
     np.add.at(counts, 2 * rows.language, rows.masked_targets)
     np.add.at(counts, 2 * rows.language + 1, rows.causal_targets)

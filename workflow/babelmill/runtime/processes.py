@@ -1,0 +1,129 @@
+"""This process among those that train together: who it is, and what they do as one.
+
+A launcher tells each process who it is by the environment variables that `torchrun` sets (RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A process without them trains alone.
+"""
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from babelmill.core.files import UserError
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
+TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
+LOST_PROCESS = (
+    "lost contact with another process of this run, see its own message; run the workflow again, it goes on from the"
+    " last checkpoint"
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that train together.
+
+    Attributes:
+        rank: number of this process among all, from 0.
+        size: how many processes there are on all machines.
+        local_size: how many there are on this machine.
+        device: the GPU of this process, or the CPU.
+    """
+
+    rank: int
+    size: int
+    local_size: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the one process that writes files."""
+        return self.rank == 0
+
+    @classmethod
+    def start(cls, threads: int) -> "Processes":
+        """Join the processes that a launcher started, or be alone; `threads` are for all on this machine together.
+
+        The number of threads is set, since it decides how sums on the CPU are cut and so their last bits.
+        """
+        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        torch.set_num_threads(max(1, threads // local_size))
+        keep_freed_memory()
+        device = torch.device("cpu")
+        if torch.cuda.is_available():
+            if torch.cuda.device_count() <= local_rank:
+                raise UserError(
+                    f"{local_size} processes but {torch.cuda.device_count()} GPUs on this machine; start one a GPU"
+                )
+            device = torch.device("cuda", local_rank)
+            torch.cuda.set_device(device)
+        if size > 1:
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=TIMEOUT)
+        return cls(rank, size, local_size, device)
+
+    def stop(self) -> None:
+        """Leave the group, all processes together."""
+        if self.size > 1:
+            with lost_process():
+                dist.barrier()
+            dist.destroy_process_group()
+
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Run `function` on the main process and return its result on all. Its UserError ends all processes."""
+        result, error = None, None
+        if self.main:
+            try:
+                result = function()
+            except UserError as raised:
+                error = raised
+        if self.size > 1:
+            message: list[tuple[T | None, bool]] = [(result, error is not None)]
+            with lost_process():
+                dist.broadcast_object_list(message, device=torch.device("cpu"))
+            result, failed = message[0]
+            if failed and not self.main:
+                raise SystemExit(1)  # the main process says why
+        if error is not None:
+            raise error
+        return result  # pyright: ignore[reportReturnType]  # None only where `function` returned it
+
+    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all processes, in place."""
+        return self._reduce(tensor, dist.ReduceOp.SUM)
+
+    def max_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Take the elementwise maximum of a tensor over all processes, in place."""
+        return self._reduce(tensor, dist.ReduceOp.MAX)
+
+    def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
+        if self.size > 1:
+            with lost_process():
+                dist.all_reduce(tensor, operation)
+        return tensor
+
+
+@contextlib.contextmanager
+def lost_process() -> Iterator[None]:
+    """Wrap what the processes do together: when one of them is gone, the others end with a line that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise UserError(f"{LOST_PROCESS} ({first})") from error
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what is freed: otherwise each large tensor of each step is new memory, cleared page by page."""
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, -1)

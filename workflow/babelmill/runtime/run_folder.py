@@ -1,0 +1,85 @@
+"""The folder of a training run, in `--checkpoints`: what outlives an attempt, and is taken up by the next one.
+
+lock.json, lock.guard   who writes here (run_lock.py)
+identity.json           the settings and data that the folder's name is the fingerprint of
+attempt.json            how often it was tried (attempts.py)
+step-00000040.*         checkpoints (checkpoint.py)
+metrics.jsonl           the record (record.py)
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import torch
+
+from babelmill.config import schema
+from babelmill.core.files import write_json
+from babelmill.runtime.attempts import begin_attempt
+from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.identity import fingerprint
+from babelmill.runtime.record import Record
+from babelmill.runtime.run_lock import Lock
+from babelmill.runtime.wandb_mirror import Mirror
+
+
+class Done(NamedTuple):
+    """What a run's folder holds already.
+
+    Attributes:
+        steps: steps done, by the newest checkpoint.
+        validated: whether the record has the validation after them.
+    """
+
+    steps: int
+    validated: bool
+
+
+class RunFolder:
+    """A run's folder. All processes read its checkpoints; the main process alone opens it for writing.
+
+    A context manager: what `open` took is given back at its end.
+    """
+
+    def __init__(self, parent: Path, identity: dict[str, Any], run: schema.Run):
+        """The folder has no effect until it is opened. `identity` is that of `identity.py`."""
+        self.name = fingerprint(identity)
+        self.path = parent / self.name
+        self.checkpoints = Checkpoints(self.path, run.keep)
+        self._identity, self._tracking = identity, run.tracking
+        self._opened = contextlib.ExitStack()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._opened.close()
+
+    def open(self, model: str, attempt: int, steps: int, tokens: int) -> Done:
+        """Take the folder for this process, and return what is done.
+
+        Args:
+            model: name of the model.
+            attempt: 1, or more for what a retry repeats.
+            steps, tokens: of the whole run.
+
+        Raises:
+            UserError: another run writes here, or the attempt is not worth making (see `begin_attempt`).
+        """
+        self._lock = self._opened.enter_context(Lock(self.path))
+        write_json(self.path / "identity.json", self._identity)
+        done = self.checkpoints.newest()
+        if done < steps:
+            begin_attempt(self.path, attempt, done, steps, tokens)
+        self.record = Record(self.path / "metrics.jsonl", done)
+        if self._tracking == "wandb":
+            self._opened.callback(Mirror(model, self.path).close)
+        return Done(done, self.record.validated)
+
+    def save(self, step: int, tensors: Mapping[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Save a checkpoint, unless another process has taken the folder over."""
+        self._lock.check()
+        self.record.sync()
+        self.checkpoints.save(step, tensors, state)
