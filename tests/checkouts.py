@@ -49,14 +49,15 @@ class Checkout:
 
     def snakemake(self, *arguments, check: bool = True) -> str:
         """What Snakemake prints."""
-        command = ["snakemake", "--snakefile", self.path / "Snakefile", "--cores", "1", "--resources", "gpu=0"]
+        command = ["snakemake", "--snakefile", self.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
         done = self.run(*command, *arguments)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def would_run(self, *targets, profile: str = "demo") -> list[str]:
+    def would_run(self, *targets, profile: str = "local") -> list[str]:
         """The rules that a dry run with a profile lists, without repetition, in order."""
-        output = self.snakemake("--profile", self.path / "profiles" / profile, "--dry-run", *targets)
+        options = ["--profile", self.path / "profiles" / profile, "--configfile", "config/config.yaml", "--dry-run"]
+        output = self.snakemake(*options, "--", *targets)
         rules = re.findall(r"^(?:local)?rule (\w+):", output, re.MULTILINE)
         assert rules or "Nothing to be done" in output, output
         return list(dict.fromkeys(rules))

@@ -69,8 +69,10 @@ def write() -> None:
             write_texts(workspace.path / "texts" / language, language, documents=24)
         workspace.snakemake("converted/eng")
         interrupt_after_a_checkpoint(workspace)
-        shutil.rmtree(workspace.path / ".snakemake", ignore_errors=True)  # paths of this machine, and not needed
-        shutil.rmtree(workspace.path / "results/benchmarks", ignore_errors=True)
+        for path in (workspace.path / ".snakemake").iterdir():  # of what Snakemake remembers, the checksums of inputs
+            if path.name != "metadata":
+                shutil.rmtree(path)
+        shutil.rmtree(workspace.path / "results/benchmarks")
         with tarfile.open(ARCHIVE, "w:xz") as archive:
             for path in sorted(workspace.path.iterdir()):
                 archive.add(path, path.name, filter=anonymous)

@@ -33,7 +33,7 @@ rule count:
         settings=settings("count"),
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
     output:
-        count="results/counts/{model}/count.json",
+        entries="results/counts/{model}/count.json",
         manifest="results/counts/{model}/manifest.json",
     log:
         "logs/count/{model}.log",
@@ -83,7 +83,10 @@ def test_it_runs_and_reruns_like_any_other(checkout):
     assert checkout.would_run("converted/eng") == []  # nothing else depends on it
     assert checkout.would_run(TARGET) == ["count"]
     checkout.snakemake(TARGET)
-    assert json.loads((checkout.results / "results/counts/eng/count.json").read_text()) == {"asked": 300, "entries": 300}
+    assert json.loads((checkout.results / "results/counts/eng/count.json").read_text()) == {
+        "asked": 300,
+        "entries": 300,
+    }
     assert checkout.would_run(TARGET) == []
     values = SETTINGS | {"tokenizer": {"vocab_size": 290}}
     (checkout.results / "config/config.yaml").write_text(yaml.safe_dump(values))
@@ -93,16 +96,18 @@ def test_it_runs_and_reruns_like_any_other(checkout):
 
 def test_its_code_counts(checkout):
     checkout.snakemake(TARGET)
-    checkout.package("count.py", 'len(read_json', '1 + len(read_json')
+    checkout.package("count.py", "len(read_json", "1 + len(read_json")
     assert checkout.would_run(TARGET) == ["count"]
 
 
 def test_where_the_deliverable_needs_it_the_commands_know_it(checkout):
-    checkout.package("stages.py", 'reads=("export", "evaluate", "corpus", "tokenizer", "train"),', 'reads=("export", "count"),')
+    checkout.package(
+        "stages.py", 'reads=("export", "evaluate", "corpus", "tokenizer", "train"),', 'reads=("export", "count"),'
+    )
     checkout.edit(
         "workflow/rules/convert.smk",
-        "        settings=settings(\"convert\"),\n",
-        "        settings=settings(\"convert\"),\n        count=\"results/counts/{model}/manifest.json\",\n",
+        '        settings=settings("convert"),\n',
+        '        settings=settings("convert"),\n        count="results/counts/{model}/manifest.json",\n',
     )
     assert checkout.would_run("converted/eng") == ["count", "convert"]
     said = checkout.babelmill("why", "eng")

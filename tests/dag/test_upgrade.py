@@ -1,6 +1,7 @@
 """What an upgrade, or an edit of one's own, makes again, on results that an earlier commit made (`released_results.py`)."""
 
 import re
+import shutil
 
 import pytest
 import yaml
@@ -9,7 +10,11 @@ from checkouts import Checkout
 from released_results import SETTINGS, unpack
 
 AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
-LOSS = ("training/objectives.py", "weight * (1 + 2 * z_loss_weight * normalizer)", "weight * (1 + z_loss_weight * normalizer)")
+LOSS = (
+    "training/objectives.py",
+    "weight * (1 + 2 * z_loss_weight * normalizer)",
+    "weight * (1 + z_loss_weight * normalizer)",
+)
 
 
 @pytest.fixture
@@ -22,7 +27,9 @@ def configure(checkout: Checkout, values: dict) -> None:
 
 
 def test_the_release_itself_repeats_nothing(checkout):
-    """With nothing that Snakemake remembers."""
+    """With all that Snakemake remembers of it, and without."""
+    assert checkout.would_run("converted/eng") == []
+    shutil.rmtree(checkout.results / ".snakemake")
     assert checkout.would_run("converted/eng") == []
     assert "up to date" in (said := checkout.babelmill("why", "eng")) and "changed" not in said
     assert checkout.would_run("converted/deu") == AFTER_TRAIN
@@ -40,7 +47,9 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
     checkout.package("runtime/wandb_mirror.py", "PATIENCE = 15.0", "PATIENCE = 20.0")
     checkout.package("runtime/record.py", "for line in path.read_text", "for line in  path.read_text")
     checkout.package("runtime/gpu_claims.py", "but of {len(available)} on this machine", "but of {len(available)} here")
-    checkout.package("training/loop.py", "left after step %d; the same command goes on from there", "left after step %d")
+    checkout.package(
+        "training/loop.py", "left after step %d; the same command goes on from there", "left after step %d"
+    )
     checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
     checkout.package("training/masking.py", '"""Which tokens of a row are hidden', '"""What of a row is hidden')
     checkout.package("training/masking.py", "length: int) -> torch.Tensor:", "length: 'int') -> torch.Tensor:  # same")
@@ -71,8 +80,9 @@ def test_an_edited_loss_or_mask_trains_again(checkout, edit, module):
 
 def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
     checkout.package(
-        "config/schema.py", "    min_characters: NonNegative\n", "    min_characters: NonNegative\n"
-        "    min_words: Annotated[NonNegative, Neutral(0)]\n"
+        "config/schema.py",
+        "    min_characters: NonNegative\n",
+        "    min_characters: NonNegative\n    min_words: Annotated[NonNegative, Neutral(0)]\n",
     )
     checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_words: 0\n")
     assert checkout.would_run("converted/eng") == []
@@ -140,7 +150,14 @@ def test_a_limited_version_repeats_only_what_it_is_limited_to(checkout):
 def test_a_job_whose_code_changed_while_it_was_queued_refuses(checkout):
     checkout.would_run("converted/deu")  # writes the settings that a job is submitted with
     checkout.package("tokenizer.py", "REPORT_BYTES = 8_000_000", "REPORT_BYTES = 4_000_000")
-    arguments = ["--settings", "results/settings/eng/tokenizer.json", "--corpora", "results/corpora/eng", "--out", "new"]
+    arguments = [
+        "--settings",
+        "results/settings/eng/tokenizer.json",
+        "--corpora",
+        "results/corpora/eng",
+        "--out",
+        "new",
+    ]
     done = checkout.run("babelmill.tokenizer", *arguments)
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     assert done.returncode == 1 and len(lines) == 1, done.stderr
