@@ -141,7 +141,7 @@ def test_a_mistake_is_one_line(fresh, arguments, words):
 @pytest.mark.parametrize("command", ["plan", "status"])
 def test_a_login_node_need_not_import_torch(fresh, command):
     code = (
-        f"import sys, babelmill.{command} as command; sys.argv = ['x', 'tier1']; command.main()\n"
+        f"import sys; from babelmill import cli; sys.argv = ['babelmill', '{command}', 'tier1']; cli.main()\n"
         "print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
     )
     assert fresh.python("-c", code).stdout.endswith("set()\n")

@@ -15,16 +15,19 @@ import statistics
 import sys
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 
 from babelmill.commands.status import tail
-from babelmill.config import loading
+from babelmill.config import loading, schema
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from babelmill.core.local_sources import expand_glob
+from babelmill.corpus.formats import split_name
 from babelmill.corpus.sampling import WORD, Budget
 from babelmill.runtime.cost import flops, parameters, peak_of
+from babelmill.training.amounts import CHUNK, mask_rate, masked_share
 from babelmill.training.schedule import rows_by_step, steps_for
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
@@ -33,6 +36,26 @@ BUILTIN_BYTES = 2.26e6  # of Python 3.11
 PACKED = 3  # how much text a byte of a compressed file or of Parquet holds
 ASSUMED_GPU = "H100"
 GIB = 2**30
+Shape = tuple[Any, ...]  # see `shape`
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a training, arrays of [steps].
+
+    Attributes:
+        lengths: tokens per row.
+        rows: of the global batch.
+        flops: of the global batch.
+        micro_batches: in the global batch, the last one counted by its share of a full one.
+        longest: those of them that the GPU with the most has.
+    """
+
+    lengths: np.ndarray
+    rows: np.ndarray
+    flops: np.ndarray
+    micro_batches: np.ndarray
+    longest: np.ndarray
 
 
 @dataclass
@@ -69,7 +92,7 @@ class Cost:
 
 
 def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
-    """Bytes of a language's text, and what they are estimated from."""
+    """Return the bytes of a language's text, and what they are estimated from."""
     language, corpus = configuration.language(code), configuration.corpus(code).corpus
     built = Path("results/corpora", code, "manifest.json")
     if built.is_file():
@@ -77,8 +100,7 @@ def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
     size, source = TIER_WORDS[language.tier] * WORD * language.byte_premium, f"tier {language.tier}"
     paths = [path for pattern in corpus.files for path in expand_glob(pattern)]
     if paths:
-        plain = (".txt", ".jsonl", ".csv")
-        size = sum(Path(path).stat().st_size * (1 if path.endswith(plain) else PACKED) for path in paths)
+        size = sum(Path(path).stat().st_size * (PACKED if is_packed(path) else 1) for path in paths)
         source = "files"
     elif corpus.builtin:
         size, source = BUILTIN_BYTES, "files"
@@ -90,8 +112,14 @@ def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
     return size, source
 
 
+def is_packed(path: str) -> bool:
+    """Return whether a file holds more text than bytes."""
+    suffix, compression = split_name(Path(path))
+    return compression is not None or suffix == ".parquet"
+
+
 def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]:
-    """Tokens of a model's training text, and what they are counted on or estimated from."""
+    """Return the tokens of a model's training text, and what they are counted on or estimated from."""
     total, sources = 0.0, []
     for code in configuration.languages_of(model):
         shards = Path("results/shards", model, code, "manifest.json")
@@ -109,8 +137,8 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]
 
 
 @functools.cache
-def profile_resources(profile: str | None) -> dict:
-    """What a profile says of training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), and `limit`, the GPUs there are."""
+def profile_resources(profile: str | None) -> dict[str, Any]:
+    """Return a profile's resources of training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), and `limit`, all GPUs."""
     if profile is None:
         return {}
     values = loading.read_profile(profile)
@@ -121,8 +149,8 @@ def profile_resources(profile: str | None) -> dict:
     return {**resources, "limit": (values.get("resources") or {}).get("gpu")}
 
 
-def gpus_of(configuration: Configuration, model: str, resources: dict) -> int:
-    """GPUs of the training job of a model, on all its nodes."""
+def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any]) -> int:
+    """Return the number of GPUs of the training job of a model, on all its nodes."""
     gres = str(resources.get("gres", "")).split(":")
     if gres[0] == "gpu":
         return int(resources.get("nodes", 1)) * int(gres[-1])
@@ -131,9 +159,9 @@ def gpus_of(configuration: Configuration, model: str, resources: dict) -> int:
 
 
 @functools.cache
-def measured() -> dict[tuple, tuple[float, float]]:
-    """Median utilisation and peak memory in MiB that trainings in this folder measured, by shape of the model."""
-    found: dict[tuple, list[tuple[float, float]]] = {}
+def measured() -> dict[Shape, tuple[float, float]]:
+    """Return median utilisation and peak memory in MiB that trainings in this folder measured, by shape."""
+    found: dict[Shape, list[tuple[float, float]]] = {}
     for identity in Path("results/checkpoints").glob("*/*/identity.json"):
         settings = read_json(identity)["settings"]
         for line in tail(identity.parent / "metrics.jsonl")[1:]:
@@ -148,82 +176,87 @@ def measured() -> dict[tuple, tuple[float, float]]:
     }
 
 
-def shape(model: dict, train: dict) -> tuple:
-    """What utilisation and memory depend on."""
+def shape(model: dict[str, Any], train: dict[str, Any]) -> Shape:
+    """Return what utilisation and memory depend on."""
     keys = ("micro_batch_tokens", "precision", "activation_checkpointing")
     return tuple(sorted(model.items())), *(train[key] for key in keys)
 
 
 def assumed_mfu(hidden_size: int) -> float:
-    """Utilisation before anything is measured: narrow models are bound by memory, not by arithmetic."""
+    """Return the utilisation before anything is measured: narrow models are bound by memory, not by arithmetic."""
     return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03
 
 
-SCORES = 2**26  # that exist at once (objectives.CHUNK)
+def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, count: int) -> float:
+    """Return the bytes that training takes of a GPU's memory, roughly.
 
-
-def assumed_memory(model, train, vocab_size: int, count: int) -> float:
-    """Bytes of a GPU's memory, roughly: weights, gradients, average and two moments in fp32, and what is kept for the
-    backward pass, in bf16 but for layer norms (34 H + 14 I + 4 heads T bytes a token and layer) and logits in fp32."""
+    These are weights, gradients, average and two moments in fp32, and what is kept for the backward pass, in bf16 but
+    for layer norms (34 H + 14 I + 4 heads T bytes per token and layer), and logits in fp32. `count`: parameters.
+    """
     size, inner, length = model.hidden_size, model.intermediate_size, max(train.sequence_lengths)
     layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
     kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
     body = train.micro_batch_tokens * model.num_hidden_layers * kept
     scores = vocab_size * train.micro_batch_tokens * target_share(train, train.mask_rate_start)
-    logits = 12 * min(SCORES, scores) + 4 * vocab_size * size  # and the gradient of the output layer
+    logits = 12 * min(CHUNK[0], scores) + 4 * vocab_size * size  # and the gradient of the output layer
     return 22 * count + (body + logits) * (1 if train.precision == "bf16" else 2)
 
 
 # Costs.
 
 
-def target_share(train, mask_rate):
-    """Targets a position, at a mask rate."""
-    if train.objective == "causal":
-        return 1.0 + 0 * mask_rate
-    if train.objective == "masked":
-        return mask_rate
-    numerator, denominator = map(int, train.hybrid_ratio.split("/"))
-    return numerator / denominator * mask_rate + 1 - numerator / denominator
+@overload
+def target_share(train: schema.Train, rate: float) -> float: ...
+@overload
+def target_share(train: schema.Train, rate: np.ndarray) -> np.ndarray: ...
+def target_share(train: schema.Train, rate: float | np.ndarray) -> float | np.ndarray:
+    """Return the number of targets per position, at a mask rate (or at several)."""
+    share = float(masked_share(train))
+    return share * rate + 1 - share
 
 
-def cost_of(configuration: Configuration, model: str, resources: dict, gpu: str, mfu: float | None) -> Cost:
-    """What a model costs. `gpu`: its name; `mfu`: the user's own assumption."""
-    sections = configuration.model(model).sections
-    shape_of, train, vocab_size = sections["model"], sections["train"], sections["tokenizer"].vocab_size
-    tokens, source = training_tokens(configuration, model)
+def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, tokens: int, gpus: int) -> Schedule:
+    """Return the steps that a training on so many tokens and GPUs will have."""
     steps = steps_for(train, tokens)
     lengths, rows = rows_by_step(train, steps)
-    mask_rates = train.mask_rate_start + (train.mask_rate_end - train.mask_rate_start) * np.arange(steps) / steps
     positions = lengths * rows
-    share = target_share(train, mask_rates)
-    work = np.array([flops(shape_of, vocab_size, length, 1.0, 0.0) for length in train.sequence_lengths])
-    of_step = positions * work[np.searchsorted(train.sequence_lengths, lengths)] + flops(
-        shape_of, vocab_size, 0, 0.0, positions * share
+    targets = positions * target_share(train, mask_rate(train, np.arange(steps), steps))
+    of_position = np.array([flops(model, vocab_size, length, 1.0, 0.0) for length in train.sequence_lengths])
+    of_targets = flops(model, vocab_size, 0, 0.0, targets)
+    micro_batches = rows / np.maximum(1, train.micro_batch_tokens // lengths)
+    return Schedule(
+        lengths=lengths,
+        rows=rows,
+        flops=positions * of_position[np.searchsorted(train.sequence_lengths, lengths)] + of_targets,
+        micro_batches=micro_batches,
+        # Of the last round, its full micro-batches.
+        longest=np.minimum(np.ceil(np.ceil(micro_batches) / max(1, gpus)), micro_batches),
     )
-    gpus = gpus_of(configuration, model, resources)
-    per_gpu = np.maximum(1, train.micro_batch_tokens // lengths)
-    micro_batches = rows / per_gpu
-    # The GPU with the most micro-batches decides; of the last round, its full micro-batches.
-    longest = np.minimum(np.ceil(np.ceil(micro_batches) / max(1, gpus)), micro_batches)
-    busy = float((micro_batches / max(1, gpus)).sum() / longest.sum())
-    count = parameters(shape_of, vocab_size)
-    known = measured().get(shape(shape_of.model_dump(), train.model_dump()))
-    rate = mfu or (known[0] if known else assumed_mfu(shape_of.hidden_size))
-    memory = known[1] / 1024 if known else assumed_memory(shape_of, train, vocab_size, count) / GIB
+
+
+def cost_of(configuration: Configuration, model: str, resources: dict[str, Any], gpu: str, mfu: float | None) -> Cost:
+    """Return what a model costs. `gpu`: its name; `mfu`: the user's own assumption."""
+    resolved = configuration.model(model)
+    vocab_size, gpus = resolved.tokenizer.vocab_size, gpus_of(configuration, model, resources)
+    tokens, source = training_tokens(configuration, model)
+    plan = schedule_of(resolved.model, resolved.train, vocab_size, tokens, gpus)
+    count = parameters(resolved.model, vocab_size)
+    known = measured().get(shape(resolved.model.model_dump(), resolved.train.model_dump()))
+    rate = mfu or (known[0] if known else assumed_mfu(resolved.model.hidden_size))
+    memory = known[1] / 1024 if known else assumed_memory(resolved.model, resolved.train, vocab_size, count) / GIB
     hours = None
     if gpus:
-        hours = float((of_step * longest / micro_batches).sum()) / (peak_of(gpu) * rate) / 3600
+        hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     return Cost(
         model=model,
         parameters=count,
         tokens=tokens,
         source=source,
-        epochs=float(positions.sum()) / tokens,
-        steps=steps,
-        flops=float(of_step.sum()),
+        epochs=float((plan.lengths * plan.rows).sum()) / tokens,
+        steps=len(plan.rows),
+        flops=float(plan.flops.sum()),
         gpus=gpus,
-        busy=busy,
+        busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
         memory_gib=memory,
         mfu=rate,
         measured=known is not None and mfu is None,
@@ -232,8 +265,19 @@ def cost_of(configuration: Configuration, model: str, resources: dict, gpu: str,
     )
 
 
+def known_peak(gpu: str) -> float:
+    """Return the peak of a GPU in FLOP/s. UserError: it is not known."""
+    peak = peak_of(gpu)
+    if peak is None:
+        raise UserError(f"{gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
+    return peak
+
+
+# What is printed.
+
+
 def short(number: float) -> str:
-    """12345678 as 12.3 M."""
+    """Return 12345678 as 12.3 M."""
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= size:
             return f"{number / size:.1f}{unit}"
@@ -241,57 +285,80 @@ def short(number: float) -> str:
 
 
 def hours_text(hours: float | None) -> str:
-    """Two digits at least."""
+    """Return hours with two digits at least."""
     return "" if hours is None else f"{hours:,.1f}" if hours >= 1 else f"{hours:.1g}"
 
 
-def table(costs: list[Cost], gpu: str) -> str:
-    """One line a model under a heading, the total, and what is estimated."""
-    heading = ("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB/GPU", "MFU")
-    rows = [(*heading, "hours", "GPU-hours")]
-    for cost in costs:
-        rows.append(
-            (
-                cost.model,
-                short(cost.parameters),
-                short(cost.tokens),
-                cost.source,
-                f"{cost.epochs:.1f}",
-                f"{cost.steps:,}",
-                f"{cost.flops:.1e}",
-                f"{cost.gpus}",
-                f"{cost.busy:.0%}" if cost.gpus else "",
-                f"{cost.memory_gib:.0f}",
-                f"{cost.mfu:.0%}{'' if cost.measured else ' ?'}" if cost.gpus else "",
-                hours_text(cost.hours),
-                hours_text(cost.gpu_hours),
-            )
-        )
-    total = [""] * len(rows[0])
-    total[0] = f"{len(costs)} models"
-    total[2] = short(sum(cost.tokens for cost in costs))
-    total[6] = f"{sum(cost.flops for cost in costs):.1e}"
-    total[12] = hours_text(sum(cost.gpu_hours or 0 for cost in costs))
-    rows.append(tuple(total))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(c.ljust(w) if i in (0, 3) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
+HEADING = (
+    *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB/GPU", "MFU", "hours"),
+    "GPU-hours",
+)
+TO_THE_LEFT = ("model", "from")
+
+
+def row_of(cost: Cost) -> list[str]:
+    """Return a model's row under `HEADING`."""
+    return [
+        cost.model,
+        short(cost.parameters),
+        short(cost.tokens),
+        cost.source,
+        f"{cost.epochs:.1f}",
+        f"{cost.steps:,}",
+        f"{cost.flops:.1e}",
+        f"{cost.gpus}",
+        f"{cost.busy:.0%}" if cost.gpus else "",
+        f"{cost.memory_gib:.0f}",
+        f"{cost.mfu:.0%}{'' if cost.measured else ' ?'}" if cost.gpus else "",
+        hours_text(cost.hours),
+        hours_text(cost.gpu_hours),
     ]
-    notes = [
-        f"GPU: {gpu} (--gpu names another), {peak_of(gpu) / 1e12:,.0f} TFLOP/s in bf16. Training alone, no validation."
+
+
+def total_of(costs: list[Cost]) -> list[str]:
+    """Return the last row, which adds up the models."""
+    total = dict.fromkeys(HEADING, "") | {
+        "model": f"{len(costs)} models",
+        "tokens": short(sum(cost.tokens for cost in costs)),
+        "FLOPs": f"{sum(cost.flops for cost in costs):.1e}",
+        "GPU-hours": hours_text(sum(cost.gpu_hours or 0 for cost in costs)),
+    }
+    return list(total.values())
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return rows under `HEADING` as lines of columns."""
+    columns = [
+        [cell.ljust(width) if name in TO_THE_LEFT else cell.rjust(width) for cell in column]
+        for name, column in zip(HEADING, zip(*rows, strict=True), strict=True)
+        for width in [max(map(len, column))]
+    ]
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+
+
+def notes(costs: list[Cost], gpu: str) -> list[str]:
+    """Return what a reader of the table has to know: the GPU, and what is estimated."""
+    found = [
+        f"GPU: {gpu} (--gpu names another), {known_peak(gpu) / 1e12:,.0f} TFLOP/s in bf16."
+        " Training alone, no validation."
     ]
     if any(cost.source != "shards" for cost in costs):
-        notes.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
+        found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
     if any(not cost.measured for cost in costs):
-        notes.append(
+        found.append(
             "MFU with a ? is assumed (--mfu sets it) and GiB/GPU a rough formula, until a training measures both."
         )
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
-        notes.append(
+        found.append(
             "busy: GPUs wait for each other where micro-batches are few: lower train.micro_batch_tokens, or GPUs."
         )
-    return "\n".join([line.rstrip() for line in lines] + notes)
+    return found
+
+
+def table(costs: list[Cost], gpu: str) -> str:
+    """Return one line per model under a heading, the total, and notes."""
+    rows = [list(HEADING), *(row_of(cost) for cost in costs), total_of(costs)]
+    return "\n".join([*aligned(rows), *notes(costs, gpu)])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,9 @@
 """What a model costs: parameters, floating-point operations, and what a GPU can do. Without torch, for plans."""
 
 import re
+from typing import Protocol, TypeVar
+
+import numpy as np
 
 # Dense bf16 FLOP/s by a word of the device's name (vendors' data sheets).
 PEAK = {
@@ -19,13 +22,33 @@ PEAK = {
 
 
 def peak_of(device: str) -> float | None:
-    """Peak of a GPU in FLOP/s, by its name (`NVIDIA A100-SXM4-80GB`, `a100_80gb`); None if it is not known."""
+    """Return the peak of a GPU in FLOP/s, by its name (`NVIDIA A100-SXM4-80GB`, `a100_80gb`); None if unknown."""
     words = re.split(r"[^A-Z0-9]+", device.upper())
     return next((PEAK[word] for word in words if word in PEAK), None)
 
 
-def parameters(config, vocab_size: int) -> int:
-    """Number of parameters of a model of these `model` settings."""
+Amount = TypeVar("Amount", float, np.ndarray)
+
+
+class Shape(Protocol):
+    """The shape of a model: the section `model` of the configuration, or a model's own configuration."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @property
+    def num_hidden_layers(self) -> int: ...
+    @property
+    def position_bucket_size(self) -> int: ...
+    @property
+    def gate(self) -> bool: ...
+    @property
+    def layer_mixing(self) -> bool: ...
+
+
+def parameters(config: Shape, vocab_size: int) -> int:
+    """Return the number of parameters of a model of these `model` settings."""
     size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     embedding = vocab_size * size + (2 * config.position_bucket_size - 1) * size + 2 * size
     attention = 5 * (size * size + size) if config.gate else 4 * (size * size + size)
@@ -34,10 +57,15 @@ def parameters(config, vocab_size: int) -> int:
     return embedding + layers * (attention + 3 * size * inner) + mixing + head
 
 
-def flops(config, vocab_size: int, length: int, positions: float, targets: float) -> float:
-    """Floating-point operations of forward and backward passes over `positions` positions and `targets` targets.
+def flops(config: Shape, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:
+    """Return the floating-point operations of forward and backward passes.
 
     Matrix products alone: projections, feed-forward, attention over the whole row, position tables, output.
+
+    Args:
+        length: tokens per row.
+        positions: number of positions.
+        targets: number of targets, or an array of such numbers.
     """
     size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
     projections = (5 if config.gate else 4) * size * size + 3 * size * inner

@@ -20,9 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from babelmill.config import schema
 from babelmill.model.attention import compute_dtype
+from babelmill.training.amounts import CHUNK, masked_share
 from babelmill.training.batches import MicroBatch
 
-CHUNK = 2**26, 2**24  # scores that exist at once, on a GPU and (they fit into the cache) on a CPU
 STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each group of targets
 
 
@@ -41,8 +41,7 @@ class Objective:
     @classmethod
     def of(cls, train: schema.Train) -> "Objective":
         """Return the objective of these settings."""
-        share = {"hybrid": Fraction(train.hybrid_ratio), "masked": Fraction(1), "causal": Fraction(0)}[train.objective]
-        return cls(share, train.token_weighted)
+        return cls(masked_share(train), train.token_weighted)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training import randomness
+from babelmill.training.amounts import mask_rate
 from babelmill.training.batches import Rows, TokenCounts
 from babelmill.training.objectives import Objective
 from babelmill.training.randomness import ORDER, ROUNDING
@@ -160,16 +161,16 @@ class Plan:
     def step(self, step: int) -> Step:
         """Return everything about step `step`, counted from 0."""
         train = self.train
-        mask_rate = train.mask_rate_start + (train.mask_rate_end - train.mask_rate_start) * step / self.steps
+        rate = mask_rate(train, step, self.steps)
         phase = int(np.searchsorted(self._starts, step, side="right")) - 1
-        rows = self._rows(step, phase, mask_rate)
+        rows = self._rows(step, phase, rate)
         factor = learning_rate_factor(step, self.steps, train.warmup, train.cooldown, train.learning_rate_floor)
         return Step(
             step=step,
             phase=phase,
             length=int(self._lengths[step]),
             rows=rows,
-            mask_rate=mask_rate,
+            mask_rate=rate,
             learning_rate=train.learning_rate * factor,
             weights=self.objective.weights(int(rows.masked_targets.sum()), int(rows.causal_targets.sum())),
             tokens=self.tokens_until(step + 1),
