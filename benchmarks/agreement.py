@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
@@ -23,24 +22,25 @@ RATIOS, PRECISIONS, ROWS, PROCESSES = ("1/2", "2/5", "15/16"), ("fp32", "bf16"),
 
 
 def gradients() -> dict:
-    """The gradients of each case, on the processes that torchrun started."""
+    """Return the gradients of each case, on the processes that torchrun started."""
     from babelmill.model.gpt_bert import GPTBertShape
-    from babelmill.runtime.launch import Processes
+    from babelmill.runtime.processes import Processes
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
-    from training_data import VOCABULARY, documents, section, stream, write_documents
+    from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 
     processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
     with tempfile.TemporaryDirectory() as folder:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
         tokens, counts = stream(shards)
-    shape = GPTBertShape(vocab_size=VOCABULARY.size, **section("model").model_dump())
+    model = section("model")
+    shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
     for ratio in RATIOS:
         for precision in PRECISIONS:
             for rows in ROWS:
                 values = {"hybrid_ratio": ratio, "precision": precision, "micro_batch_tokens": 32 * rows}
                 train = section("train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, **values)
-                settings = SimpleNamespace(train=train, languages=["eng", "deu"])
+                settings = train_settings(["eng", "deu"], model, train)
                 trainer = Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
                 trainer.run_step(35)
                 found[ratio, precision, rows] = trainer._gradients.flat.clone()
@@ -50,7 +50,7 @@ def gradients() -> dict:
 
 
 def main() -> None:
-    """All numbers of processes, and the table."""
+    """Measure all numbers of processes, and print the table."""
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -7,12 +7,13 @@ Ours is a whole optimizer step of the engine at the preset `small`: plan, data a
 LAMB, moving average, half of the rows causal. Beside it runs transformers' `BertForMaskedLM` of the same vocabulary,
 width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the tokens),
 backward, clipping, step, on a batch that is ready in memory. Each has a process of its own; they take turns of a few
-seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic a token.
+seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic per token.
 
 `--propose` times the engine alone with growing `train.micro_batch_tokens` and says which to take on this device.
 """
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.config.resolve import Configuration  # noqa: E402
+from babelmill.config.schema import Section  # noqa: E402
 from babelmill.core.files import UserError  # noqa: E402
 from babelmill.runtime.gpu_claims import DRIVER  # noqa: E402
 from babelmill.tokens.shard_file import ShardFile, write_shard  # noqa: E402
@@ -35,59 +37,66 @@ TOKENS = 2_000_000
 SECONDS = 4.0  # about, of a turn
 
 
-def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
-    """A function that does a step of the engine and returns (positions, share of time for data); and a description."""
-    from babelmill.config.schema import SECTIONS
-    from babelmill.model.gpt_bert import GPTBertShape
-    from babelmill.runtime.cost import flops
-    from babelmill.runtime.launch import Processes
-    from babelmill.tokens.vocabulary import Vocabulary
-    from babelmill.training.batches import TokenCounts, TokenStream
-    from babelmill.training.metrics import peak_flops, peak_memory
-    from babelmill.training.plan import Plan
-    from babelmill.training.trainer import Trainer
+def laid_over(section: Section, **values) -> Section:
+    """Return a section of the settings with other values."""
+    return type(section).model_validate(section.model_dump() | values)
 
-    values = Configuration([("benchmark", {"preset": preset})]).settings("eng", "train")
-    train = SECTIONS["train"].model_validate(
-        values["train"]
-        | dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000)
-        | dict(global_batch_tokens=batch, micro_batch_tokens=micro_batch, precision=precision)
+
+def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
+    """Return a function that does a step of the engine and says what it did, and a description."""
+    from babelmill.runtime.cost import flops
+    from babelmill.runtime.processes import Processes
+    from babelmill.runtime.progress import peak_flops, peak_memory
+
+    configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
+    train = laid_over(
+        configured.train,
+        **dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000),
+        **dict(global_batch_tokens=batch, micro_batch_tokens=micro_batch, precision=precision),
     )
-    model = SECTIONS["model"].model_validate(
-        values["model"] | dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    )
-    vocab_size = Configuration([("benchmark", {"preset": preset})]).settings("eng", "tokenizer")["tokenizer"][
-        "vocab_size"
-    ]
+    model = laid_over(configured.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     processes = Processes.start(threads)
-    with tempfile.TemporaryDirectory() as folder:
-        shard = documents(Path(folder) / "shard.safetensors", vocab_size)
-        vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
-        stream = TokenStream([shard], vocabulary, 0, processes.device)
-        counts = [TokenCounts(shard.offsets)]
-    shape = GPTBertShape(vocab_size=vocab_size, **model.model_dump())
-    settings = type("Settings", (), {"train": train, "model": model, "languages": ["eng"]})
-    trainer = Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes)
-    number = 0
+    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes)
+    numbers = itertools.count()
 
     def step() -> dict:
-        nonlocal number
-        pending = trainer.run_step(number)
-        number += 1
+        pending = trainer.run_step(next(numbers))
         rows = pending.step.rows
         targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
         return {
             "tokens": len(rows) * length,
             "data": pending.data_seconds,
-            "flops": flops(model, vocab_size, length, len(rows) * length, targets),
+            "flops": flops(model, configured.tokenizer.vocab_size, length, len(rows) * length, targets),
             "wait": pending.read,
         }
 
     return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
 
 
+def make_trainer(model: Section, train: Section, vocab_size: int, processes):
+    """Return a trainer on random tokens."""
+    from babelmill.config.schema import Mixture
+    from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.stages import TrainSettings
+    from babelmill.tokens.vocabulary import Vocabulary
+    from babelmill.training.batches import TokenCounts, TokenStream
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+
+    with tempfile.TemporaryDirectory() as folder:
+        shard = documents(Path(folder) / "shard.safetensors", vocab_size)
+        vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
+        stream = TokenStream([shard], vocabulary, 0, processes.device)
+        counts = [TokenCounts(shard.offsets)]
+    shape = GPTBertShape(vocab_size=vocab_size, **model.model_dump())
+    settings = TrainSettings(
+        stage="train", name="eng", languages=["eng"], model=model, train=train, mixture=Mixture(weights="size")
+    )
+    return Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes)
+
+
 def documents(path: Path, vocab_size: int) -> ShardFile:
-    """A shard of random tokens in documents of about 300 tokens (their lengths log-normal, as those of real text)."""
+    """Write a shard of random tokens in documents of about 300 tokens, their lengths log-normal as in real text."""
     random = np.random.default_rng(0)
     lengths = np.maximum(3, random.lognormal(5.3, 0.9, TOKENS // 300)).astype(np.int64)
     with write_shard(path, len(lengths), vocab_size, "none") as writer:
@@ -97,22 +106,21 @@ def documents(path: Path, vocab_size: int) -> ShardFile:
 
 
 def bert(preset: str, batch: int, length: int, precision: str, dropout: float, threads: int):
-    """A function that does a training step of BERT, and a description."""
+    """Return a function that does a training step of BERT, and a description."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = Configuration([("benchmark", {"preset": preset})])
-    ours = settings.settings("eng", "train")["model"]
+    ours = Configuration([("benchmark", {"preset": preset})]).model("eng")
     names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
     config = BertConfig(
-        vocab_size=settings.settings("eng", "tokenizer")["tokenizer"]["vocab_size"],
+        vocab_size=ours.tokenizer.vocab_size,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         attn_implementation="sdpa",
-        **{name: ours[name] for name in names},
+        **{name: getattr(ours.model, name) for name in names},
     )
     model = BertForMaskedLM(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -161,7 +169,7 @@ class Worker:
         self._process.start()
 
     def turn(self, seconds: float):
-        """Tokens a second, share of time for data, MFU and peak memory (the last two where they are known)."""
+        """Return tokens per second, share of time for data, MFU and peak memory (the last two where they are known)."""
         self._connection.send(seconds)
         try:
             result = self._connection.recv()
@@ -222,13 +230,13 @@ def propose(args, precision: str) -> None:
 
 
 def shape(text: str) -> tuple[int, int]:
-    """16x128 to (16, 128)."""
+    """Turn 16x128 into (16, 128)."""
     rows, length = text.split("x")
     return int(rows), int(length)
 
 
 def main() -> None:
-    """All cases."""
+    """Measure all cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="small")
     shapes = [(16, 128), (4, 512), (8, 512)]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,14 @@ class Data:
 def read_metrics(path: Path) -> list[dict]:
     """Parse a metrics.jsonl."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def wait_for_step(data: Data, step: int, process: subprocess.Popen) -> None:
+    """Wait until a run has recorded a step; fail if its process ends before."""
+    while process.poll() is None:
+        for record in (data.folder / "checkpoints").glob("*/metrics.jsonl"):
+            lines = record.read_text(encoding="utf-8").split("\n")[:-1]  # the last one may be half written
+            if any(f'"step": {done}, "kind": "train"' in line for line in lines for done in (step, step + 1)):
+                return
+        time.sleep(0.002)
+    raise AssertionError(f"ended before step {step}: {process.communicate()[1]}")

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from babelmill.runtime.slurm import OWN_STEP
-from training_data import ROOT, Data, read_metrics
+from training_data import ROOT, Data, read_metrics, wait_for_step
 
 STEPS = 60
 
@@ -39,19 +39,6 @@ def data(finished, tmp_path) -> Data:
     copy.folder, copy.languages = tmp_path / "data", finished.languages
     shutil.copytree(finished.folder, copy.folder, ignore=shutil.ignore_patterns("checkpoints", "model*"))
     return copy
-
-
-def wait_for_step(data: Data, step: int, process: subprocess.Popen) -> None:
-    """Wait until a run has recorded a step."""
-    while process.poll() is None:
-        for run in data.runs:
-            with_newline = (
-                (run / "metrics.jsonl").read_text().split("\n")[:-1] if (run / "metrics.jsonl").exists() else []
-            )
-            if any(f'"step": {done}, "kind": "train"' in line for line in with_newline for done in (step, step + 1)):
-                return
-        time.sleep(0.002)
-    pytest.fail(f"ended before step {step}: {process.communicate()[1]}")
 
 
 def logged(lines: list[dict]) -> list[tuple[int, str]]:
