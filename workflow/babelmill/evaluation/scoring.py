@@ -6,16 +6,12 @@ documents begin, and these parts are batched by length. Special tokens are no te
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from babelmill.tokens.vocabulary import Vocabulary
-
-if TYPE_CHECKING:  # importing transformers takes seconds
-    from transformers import PreTrainedModel
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
@@ -89,9 +85,9 @@ def batches(found: list[tuple[int, int, int]], size: int) -> Iterator[list[tuple
 
 
 @torch.inference_mode()
-def nats(model: "PreTrainedModel", rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
+def nats(model: torch.nn.Module, rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
     """Return the sum of -ln p over the scored targets. `progress` is told how many of them each batch held."""
-    device = model.device
+    device = next(model.parameters()).device
     total = torch.zeros((), dtype=torch.float64, device=device)
     for batch in batches(parts(rows, vocabulary), BATCH_TOKENS[device.type]):
         shape = len(batch), batch[-1][2] - batch[-1][1]

@@ -8,13 +8,12 @@ import torch
 from babelmill.core.files import UserError
 
 if TYPE_CHECKING:  # importing transformers takes seconds
-    from transformers import PreTrainedModel
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 WEIGHTS = {"main": "model.safetensors", "ema": "ema.safetensors"}  # as the train stage names them
 
 
-def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **settings: Any) -> "PreTrainedModel":
+def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **settings: Any) -> torch.nn.Module:
     """Load a model in evaluation mode, fp32; a UserError unless every weight was found and no other.
 
     transformers fills in a weight that is missing with random numbers, and says so in a report that few read.
