@@ -372,9 +372,10 @@ def make_trainer(folder: Path, model: dict, train: dict):
     import torch
 
     from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.runtime.processes import Processes
     from babelmill.stages import TrainSettings
     from babelmill.training.plan import Plan
-    from babelmill.training.trainer import Processes, Trainer
+    from babelmill.training.trainer import Trainer
 
     sections = {"model": section("model", **model), "train": section("train", **train)}
     settings = TrainSettings(stage="train", name="test", languages=LANGUAGES, mixture=section("mixture"), **sections)
@@ -398,12 +399,12 @@ def train_steps(trainer, steps) -> dict[str, list[float]]:
     """Do steps of a run: losses, gradient norms, weights, validation."""
     found: dict[str, list[float]] = {"cross-entropy": [], "logsumexp^2": [], "gradient norm": []}
     for number in steps:
-        sums, *_, norm = trainer.run_step(number).read()
+        outcome = trainer.run_step(number).read()
         rows = trainer.plan.step(number).rows
         targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
-        found["cross-entropy"].append(float(sums[:, 0].sum()) / targets)
-        found["logsumexp^2"].append(float(sums[:, 1].sum()) / targets)
-        found["gradient norm"].append(norm)
+        found["cross-entropy"].append(float(outcome.sums[:, 0].sum()) / targets)
+        found["logsumexp^2"].append(float(outcome.sums[:, 1].sum()) / targets)
+        found["gradient norm"].append(outcome.norm)
     ends = [projection(model) for model in (trainer.model, trainer.average)]
     found["norms of weights and average"] = [norm for norm, _ in ends]
     found["projections of weights and average"] = [projected for _, projected in ends]

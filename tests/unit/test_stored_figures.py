@@ -48,7 +48,7 @@ def test_float64_figures_are_made_in_float64():
     numbers = [value for name in FLOAT64 for _, value in stored_figures.leaves(stored[name]) if isinstance(value, list)]
     numbers = [value for values in numbers for value in values if isinstance(value, float) and value % 0.125]
     assert len(numbers) > 100
-    assert np.mean([np.float32(value) == value for value in numbers]) < 0.01
+    assert np.mean([float(np.float32(value)) == value for value in numbers]) < 0.01
 
 
 def test_tolerances_are_narrow():
