@@ -31,6 +31,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
+from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.evaluation.scoring import causal_rows, masked_rows, nats
@@ -47,6 +48,8 @@ from babelmill.tokens.vocabulary import Vocabulary
 log = logging.getLogger("babelmill.evaluate")
 
 PROGRESS_SECONDS = 10
+Score = dict[str, float]  # an entry of evaluation.json, see `entry`
+Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and mode
 CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
 
 
@@ -96,12 +99,12 @@ class Text:
         self.unigram = unigram_nats(training[ordinary], text[ordinary])
 
     def score(self, total: float) -> dict[str, float]:
-        """An entry of evaluation.json from a sum of nats over this text."""
+        """Return an entry of evaluation.json from a sum of nats over this text."""
         return entry(total, self.count, self.bytes)
 
 
 def entry(total: float, tokens: int, size: int) -> dict[str, float]:
-    """A score as it stands in evaluation.json, from the sum of nats, the number of targets and their UTF-8 bytes."""
+    """Return an entry of evaluation.json from the sum of nats, the number of targets and their UTF-8 bytes."""
     return {
         "bits_per_byte": total / math.log(2) / size,
         "nats_per_token": total / tokens,
@@ -111,15 +114,16 @@ def entry(total: float, tokens: int, size: int) -> dict[str, float]:
 
 
 def pooled(entries: list[dict[str, float]]) -> dict[str, float]:
-    """One score over the texts of several languages; of one, it is that language's to the last bit."""
+    """Return one score over the texts of several languages; of one, it is that language's to the last bit."""
     if len(entries) == 1:
         return entries[0]
     total = sum(score["nats_per_token"] * score["tokens"] for score in entries)
-    return entry(total, sum(score["tokens"] for score in entries), sum(score["bytes"] for score in entries))
+    tokens, size = (sum(int(score[key]) for score in entries) for key in ("tokens", "bytes"))
+    return entry(total, tokens, size)
 
 
 def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """How often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
+    """Return how often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
     counts = np.zeros(vocabulary.size, np.int64)
     for start in range(0, len(tokens), 1 << 24):  # bincount makes 8 bytes of each token
         counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
@@ -128,16 +132,18 @@ def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
 
 
 def unigram_nats(training: np.ndarray, text: np.ndarray) -> float:
-    """Sum of -ln p over a text, p add-one smoothed from training text. Both arguments: [ordinary tokens] counts."""
+    """Return the sum of -ln p over a text, p add-one smoothed from training text; both are [ordinary tokens] counts."""
     smoothed = training + 1.0
     return float(-(text * np.log(smoothed / smoothed.sum())).sum())
 
 
-def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, evaluation) -> dict:
-    """Scores of all variants of an exported model: {language: {variant: {"causal": entry, "masked": entry}}}."""
+def evaluate_model(
+    folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, evaluation: schema.Evaluation
+) -> Scores:
+    """Score all variants of an exported model: {language: {variant: {"causal": entry, "masked": entry}}}."""
     exported = manifest.read(folder)["settings"]["export"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    scores: dict = {language: {} for language in texts}
+    scores: Scores = {language: {} for language in texts}
     for variant in exported["variants"]:
         for mode in CLASSES:
             named = None if variant == exported["default_variant"] else variant
@@ -156,8 +162,8 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
     return scores
 
 
-def tokenizer_figures(tokenizer, language: str, text: Text) -> dict[str, float]:
-    """What the tokenizer does to the whole validation text. UserError if it does not give it back: see `Text.bytes`."""
+def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text) -> dict[str, float]:
+    """Measure the tokenizer on the whole validation text. UserError if it does not give it back: see `Text.bytes`."""
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
     if figures["round_trip_rate"] < 1:
         raise UserError(
@@ -204,7 +210,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
     parser.add_argument(

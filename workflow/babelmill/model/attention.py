@@ -9,7 +9,7 @@ This file is shipped inside exported models: it imports nothing but torch and th
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -19,7 +19,10 @@ from .dropout import keep_mask
 
 
 def _log_bucket(distance: int, bucket_size: int, max_position: int) -> int:
-    """Bucket of a distance > 0: its own up to bucket_size / 2, on a logarithmic scale beyond (DeBERTa; LTG-BERT)."""
+    """Return the bucket of a distance > 0 (DeBERTa; LTG-BERT).
+
+    It is its own up to bucket_size / 2, on a logarithmic scale beyond.
+    """
     middle = bucket_size // 2
     if distance <= middle:
         return distance
@@ -28,7 +31,7 @@ def _log_bucket(distance: int, bucket_size: int, max_position: int) -> int:
 
 @lru_cache
 def _bucket_starts(bucket_size: int, max_position: int) -> list[int]:
-    """The first distance of each bucket 1, 2, .., so that a bucket is the number of starts up to the distance."""
+    """Return the first distance of each bucket 1, 2, .. A bucket is the number of starts up to the distance."""
     buckets = [_log_bucket(distance, bucket_size, max_position) for distance in range(1, max_position)]
     return [i + 1 for i, bucket in enumerate(buckets) for _ in range(bucket - (buckets[i - 1] if i else 0))]
 
@@ -36,7 +39,7 @@ def _bucket_starts(bucket_size: int, max_position: int) -> list[int]:
 def position_buckets(
     queries: int, keys: int, bucket_size: int, max_position: int, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """Rows of the position tables for the last `queries` of `keys` positions, [queries, keys] int64.
+    """Return the rows of the position tables for the last `queries` of `keys` positions, [queries, keys] int64.
 
     Rows are 0..2 bucket_size - 2, the middle one for distance 0. With `queries` < `keys` these are the new positions
     of a sequence whose first keys are cached. Distances of `max_position` and more count as `max_position - 1`. Made
@@ -64,32 +67,41 @@ class Visible(NamedTuple):
 
 
 def visible(allowed: torch.Tensor, dtype: torch.dtype) -> Visible:
-    """The form that `attention` uses of `allowed`: bool, True where the query (dimension 2) may see the key (3)."""
+    """Return the form that `attention` uses of `allowed`.
+
+    `allowed` is bool, True where the query (dimension 2) may see the key (dimension 3).
+    """
     penalty = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     penalty.masked_fill_(~allowed, torch.finfo(dtype).min / 2)
     return Visible(penalty, allowed.any(-1, keepdim=True).to(dtype))
 
 
 def compute_dtype(x: torch.Tensor) -> torch.dtype:
-    """The type in which matrix products of `x` are made: that of autocast where it is on."""
+    """Return the type in which matrix products of `x` are made: that of autocast where it is on."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def _flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the scores [Tq * Tk] find their position parts in flattened [Tq, size] and [Tk, size] products."""
+    """Return where the scores [Tq * Tk] find their position parts in flattened [Tq, size] and [Tk, size] products."""
     queries, keys = (torch.arange(length, device=buckets.device) * size for length in buckets.shape)
     return (queries[:, None] + buckets).flatten(), (keys[None, :] + buckets).flatten()
 
 
 def _spread(products: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """products [N, T, R] and flat index [M] to [N, M]. In float32 at least, for the gradient's long sums."""
+    """Return products [N, T, R] at a flat index [M] as [N, M]. In float32 at least, for the gradient's long sums."""
     products = products.to(torch.promote_types(products.dtype, torch.float32)).flatten(1)
     return products.gather(1, index.expand(len(products), -1))
 
 
-def _position_bias(query, key, query_table, key_table, buckets) -> torch.Tensor:
-    """The position part of the scores before scaling, [B, n, Tq, Tk]: q_i.K[b(i, j)] + k_j.Q[b(i, j)]."""
+def _position_bias(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    query_table: torch.Tensor,
+    key_table: torch.Tensor,
+    buckets: torch.Tensor,
+) -> torch.Tensor:
+    """Return the position part of the scores before scaling, [B, n, Tq, Tk]: q_i.K[b(i, j)] + k_j.Q[b(i, j)]."""
     rows, columns = _flat_indices(buckets, key_table.size(1))
     content_to_position = (query @ key_table.mT).flatten(0, 1)
     position_to_content = (key @ query_table.mT).flatten(0, 1)
@@ -104,7 +116,18 @@ class _CPUAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, query, key, value, query_table, key_table, buckets, penalty, alive, dropout):
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_table: torch.Tensor,
+        key_table: torch.Tensor,
+        buckets: torch.Tensor,
+        penalty: torch.Tensor,
+        alive: torch.Tensor,
+        dropout: float,
+    ) -> torch.Tensor:
         batch, heads, _, size = query.shape
         scale = 1.0 / math.sqrt(3 * size)
         q, k, v = (x.reshape(batch * heads, -1, size) for x in (query, key, value))
@@ -128,7 +151,7 @@ class _CPUAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context = ctx.saved_tensors
         batch, heads = gradient.shape[:2]
         mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # of the weights' gradient under the weights
@@ -158,7 +181,7 @@ def attention(
     dropout: float = 0.0,
     implementation: str = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weighted values, and the attention weights where the implementation has them.
+    """Return weighted values, and the attention weights where the implementation has them.
 
     Args:
         query: [B, n, Tq, d].

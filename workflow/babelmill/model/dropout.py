@@ -1,7 +1,7 @@
 """Dropout that is not the slowest operation of a training step on a CPU.
 
-PyTorch's CPU generator draws one number an element, one thread, 5 ns each: a quarter of the time of a BERT layer at 512
-positions. Here one 64-bit draw decides about four elements. Other devices use PyTorch's own kernels.
+PyTorch's CPU generator draws one number per element, one thread, 5 ns each: a quarter of the time of a BERT layer at
+512 positions. Here one 64-bit draw decides about four elements. Other devices use PyTorch's own kernels.
 
 This file is shipped inside exported models: it imports nothing but torch.
 """
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 def keep_mask(shape: torch.Size, p: float) -> torch.Tensor:
-    """1.0 with probability 1 - p, else 0.0, of the given shape, on the CPU, float32, from torch's default generator.
+    """Return 1.0 with probability 1 - p, else 0.0: float32 on the CPU, from torch's default generator.
 
     The probability is a multiple of 2^-16: 0.1 becomes 0.100006.
     """
@@ -25,7 +25,8 @@ def keep_mask(shape: torch.Size, p: float) -> torch.Tensor:
 class Dropout(nn.Dropout):
     """`nn.Dropout`, faster on CPUs. The numbers it draws there differ from PyTorch's."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0.0 or x.device.type != "cpu":
-            return F.dropout(x, self.p, self.training)
-        return x * keep_mask(x.shape, self.p).mul_(1 / (1 - self.p)).to(x.dtype)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the input, in training with some elements dropped and the others scaled."""
+        if not self.training or self.p == 0.0 or input.device.type != "cpu":
+            return F.dropout(input, self.p, self.training)
+        return input * keep_mask(input.shape, self.p).mul_(1 / (1 - self.p)).to(input.dtype)

@@ -8,7 +8,9 @@ it is LTG-BERT.
 This file is shipped inside exported models: it imports nothing but torch, the standard library and `.attention`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,9 +18,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .attention import attention, compute_dtype, position_buckets, visible
+from .attention import Visible, attention, compute_dtype, position_buckets, visible
 from .dropout import Dropout
 from .mixing import LayerMixing
+
+# From a layer's new keys and values to those of all positions so far, for generation; all [B, n, T, d].
+LayerCache = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class GPTBertShape:
 
 
 def training_mask(segments: torch.Tensor, causal: torch.Tensor) -> torch.Tensor:
-    """Who may attend to whom in training: positions of the same segment, in causal rows not the later ones.
+    """Return who may attend to whom in training: positions of the same segment, in causal rows not the later ones.
 
     Args:
         segments: [B, T] int64, the document a position belongs to; -1 is padding, which attends to nothing.
@@ -64,17 +69,18 @@ class Normalization(nn.LayerNorm):
     def __init__(self, size: int, eps: float):
         super().__init__(size, eps, elementwise_affine=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not torch.is_autocast_enabled(x.device.type):
-            return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
-            return super().forward(x)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalise the last dimension of the input [..., size]."""
+        if not torch.is_autocast_enabled(input.device.type):
+            return super().forward(input)
+        with torch.autocast(input.device.type, enabled=False):
+            return super().forward(input)
 
 
 class Embedding(nn.Module):
     """Token embeddings, and the table of relative positions that all layers share."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertShape):
         super().__init__()
         self.word_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.word_layer_norm = Normalization(config.hidden_size, config.layer_norm_eps)
@@ -82,8 +88,10 @@ class Embedding(nn.Module):
         self.relative_embedding = nn.Parameter(torch.empty(2 * config.position_bucket_size - 1, config.hidden_size))
         self.relative_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
 
-    def forward(self, input_ids: torch.Tensor, words: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """input_ids [B, T] (or their embeddings `words` [B, T, H]) to hidden [B, T, H] and positions [R, H]."""
+    def forward(
+        self, input_ids: torch.Tensor | None, words: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return hidden [B, T, H] and positions [R, H] for input_ids [B, T] or their embeddings `words` [B, T, H]."""
         words = self.word_embedding(input_ids) if words is None else words
         return self.dropout(self.word_layer_norm(words)), self.relative_layer_norm(self.relative_embedding)
 
@@ -91,7 +99,7 @@ class Embedding(nn.Module):
 class Attention(nn.Module):
     """Self-attention with relative positions and, with `gate`, a gate on each query's result."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertShape):
         super().__init__()
         size = config.hidden_size
         self.heads = config.num_attention_heads
@@ -107,11 +115,19 @@ class Attention(nn.Module):
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., T, H] to [..., n, T, d]."""
+        """Return [..., T, H] as [..., n, T, d]."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
 
-    def forward(self, hidden, relative, buckets, visible, implementation="auto", cache=None):
-        """hidden [B, T, H] to the change of it [B, T, H], and the weights [B, n, T, Tk] ("plain" only).
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        relative: torch.Tensor,
+        buckets: torch.Tensor,
+        visible: Visible,
+        implementation: str = "auto",
+        cache: LayerCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return, for hidden [B, T, H], the change of it [B, T, H], and the weights [B, n, T, Tk] ("plain" only).
 
         `cache(key, value)` returns the keys and values of all positions so far, for generation.
         """
@@ -136,7 +152,7 @@ class _GEGLU(torch.autograd.Function):
     """x * gelu(gate), whose gradient is written into one tensor: taking it apart and together again costs a copy."""
 
     @staticmethod
-    def forward(ctx, both):
+    def forward(ctx: Any, both: torch.Tensor) -> torch.Tensor:
         x, gate = both.chunk(2, -1)
         activation = F.gelu(gate, approximate="tanh")
         ctx.save_for_backward(both, activation)
@@ -144,7 +160,7 @@ class _GEGLU(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         both, activation = ctx.saved_tensors
         x, gate = both.chunk(2, -1)
         result = torch.empty_like(both)
@@ -167,7 +183,7 @@ class GEGLU(nn.Module):
 class FeedForward(nn.Module):
     """Feed-forward block; the published names count the members of `mlp`."""
 
-    def __init__(self, config, layer: int):
+    def __init__(self, config: GPTBertShape, layer: int):
         super().__init__()
         size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self.mlp = nn.Sequential(
@@ -187,7 +203,7 @@ class FeedForward(nn.Module):
 class Encoder(nn.Module):
     """The stack of attention and feed-forward blocks."""
 
-    def __init__(self, config, activation_checkpointing: bool = False):
+    def __init__(self, config: GPTBertShape, activation_checkpointing: bool = False):
         super().__init__()
         self.activation_checkpointing = activation_checkpointing
         self.attention_layers = nn.ModuleList(Attention(config) for _ in range(config.num_hidden_layers))
@@ -196,10 +212,18 @@ class Encoder(nn.Module):
             self.dwa_modules = LayerMixing(2 * config.num_hidden_layers)
         self.layer_mixing = config.layer_mixing
 
-    def forward(self, hidden, relative, buckets, visible, implementation="auto", caches=None):
-        """hidden [B, T, H] to the outputs of the embedding and of each layer (L + 1 of [B, T, H]) and L weights.
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        relative: torch.Tensor,
+        buckets: torch.Tensor,
+        visible: Visible,
+        implementation: str = "auto",
+        caches: list[LayerCache] | None = None,
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+        """Return, for hidden [B, T, H], the outputs of the embedding and of each layer (L + 1 of [B, T, H]) and L weights.
 
-        `caches` holds one function a layer, see `Attention`.
+        `caches` holds one function per layer, see `Attention`.
         """
         hidden, add = self.dwa_modules.start(hidden) if self.layer_mixing else (hidden, torch.add)
         outputs, weights = [hidden], []
@@ -212,7 +236,7 @@ class Encoder(nn.Module):
             weights.append(weight)
         return outputs, weights
 
-    def _run(self, block, *args):
+    def _run(self, block: nn.Module, *args: Any) -> Any:
         if self.activation_checkpointing and self.training:
             return checkpoint(block, *args, use_reentrant=False)
         return block(*args)
@@ -232,7 +256,7 @@ class OutputProjection(nn.Module):
 class Classifier(nn.Module):
     """The language-model head; the published names count the members of `nonlinearity`."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertShape):
         super().__init__()
         size, eps = config.hidden_size, config.layer_norm_eps
         self.nonlinearity = nn.ModuleList(
@@ -248,17 +272,17 @@ class Classifier(nn.Module):
 
     @property
     def bias(self) -> torch.Tensor:
-        """Of the scores, [V]."""
-        return self.nonlinearity[-1].bias
+        """Return the bias of the scores, [V]."""
+        return self.nonlinearity[-1].get_parameter("bias")
 
     def features(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [..., H] to what the scores are a linear function of [..., H]."""
+        """Return what the scores are a linear function of, [..., H], for hidden [..., H]."""
         for layer in self.nonlinearity[:-1]:
             hidden = layer(hidden)
         return hidden
 
     def forward(self, hidden: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
-        """hidden [..., H] and the token embedding [V, H] to logits [..., V]."""
+        """Return logits [..., V] for hidden [..., H] and the token embedding [V, H]."""
         return self.nonlinearity[-1](self.features(hidden), embedding)
 
 
@@ -280,8 +304,9 @@ def init_weights(module: nn.Module, hidden_size: int) -> None:
         for alpha in module:
             nn.init.zeros_(alpha)
             alpha[-1] = 1.0
-    if isinstance(getattr(module, "bias", None), nn.Parameter):
-        nn.init.zeros_(module.bias)
+    bias = getattr(module, "bias", None)
+    if isinstance(bias, nn.Parameter):
+        nn.init.zeros_(bias)
 
 
 class GPTBert(nn.Module):
@@ -301,7 +326,7 @@ class GPTBert(nn.Module):
         self.apply(lambda module: init_weights(module, config.hidden_size))
 
     def buckets(self, length: int, device: torch.device) -> torch.Tensor:
-        """The rows of the position tables for whole sequences, see `position_buckets`."""
+        """Return the rows of the position tables for whole sequences, see `position_buckets`."""
         config = self.config
         return position_buckets(length, length, config.position_bucket_size, config.max_position_embeddings, device)
 
@@ -312,7 +337,7 @@ class GPTBert(nn.Module):
         implementation: str = "auto",
         buckets: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Hidden states [B, T, H] of input_ids [B, T].
+        """Return hidden states [B, T, H] of input_ids [B, T].
 
         `allowed` is as for `visible`, e.g. [B, 1, T, T]; `buckets` those of this length, where they are known.
         """
@@ -324,9 +349,9 @@ class GPTBert(nn.Module):
         return outputs[-1]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Scores [..., V] of hidden states [..., H]; these may be only the positions that have a target."""
+        """Return scores [..., V] of hidden states [..., H]; these may be only the positions that have a target."""
         return self.classifier(hidden, self.embedding.word_embedding.weight)
 
     def forward(self, input_ids: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Logits [B, T, V]; position t scores the token at t + 1, whatever the mask."""
+        """Return logits [B, T, V]; position t scores the token at t + 1, whatever the mask."""
         return self.logits(self.encode(input_ids, allowed))

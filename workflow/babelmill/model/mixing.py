@@ -3,12 +3,15 @@
 With h_0 the embedding, h_j the j-th sub-block's output and x_j the input of the next: x_j = sum_{i <= j} M[j, i] h_i.
 As a chain of tensor operations this reads (and in the backward pass also writes) 324 slices for 12 layers and keeps
 copies of all of them. Here all h are rows of one buffer. The weighted sums are made in blocks: what the next few x owe
-to the rows known already is one matrix product, so that a row is read once a block. The gradient of h_i is a weighted
+to the rows known already is one matrix product, so that a row is read once per block. The gradient of h_i is a weighted
 sum of the gradients of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of M is one matrix product
 at the end.
 
 This file is shipped inside exported models: it imports nothing but torch.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,11 +34,11 @@ class _WeightedSums:
 
     @property
     def row(self) -> torch.Tensor:
-        """Where to write row_t before the call of `next` that returns y_t."""
+        """Return where to write row_t before the call of `next` that returns y_t."""
         return self.rows[self.done]
 
     def next(self) -> torch.Tensor:
-        """y_t, of a row's shape."""
+        """Return y_t, of a row's shape."""
         t, rows = self.done, self.rows.flatten(1)
         self.done += 1
         start = t - t % BLOCK
@@ -53,11 +56,11 @@ class _State:
     def __init__(self, matrix: torch.Tensor, shape: torch.Size):
         self.matrix = matrix
         self.sums = _WeightedSums(matrix, shape)
-        self.gradients = None
+        self.gradients: _WeightedSums | None = None
         self.position = -1
 
     def gradient(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Gradient of h_position, given that of x_position; positions come in falling order, from any one on."""
+        """Return the gradient of h_position, given that of x_position; positions come in falling order, from any one on."""
         if self.gradients is None or position >= self.position:  # a new backward pass
             size = position + 1
             self.gradients = _WeightedSums(self.matrix[:size, :size].flip(0, 1).T.contiguous(), gradient.shape)
@@ -66,7 +69,8 @@ class _State:
         return self.gradients.next()
 
     def matrix_gradient(self) -> torch.Tensor:
-        """Gradient of the matrix, once those of all x are known. (Of its upper triangle, nobody asks.)"""
+        """Return the gradient of the matrix, once those of all x are known. (Of its upper triangle, nobody asks.)"""
+        assert self.gradients is not None, "the gradients of all x come first"
         gradients, rows = self.gradients.rows.flatten(1), self.sums.rows.flatten(1)
         with torch.autocast(rows.device.type, enabled=False):
             known = (gradients @ rows[: len(gradients)].T).flip(0)
@@ -80,13 +84,15 @@ class _Start(torch.autograd.Function):
     """x_0 = h_0. Its backward pass runs last, when the gradients of all x are known."""
 
     @staticmethod
-    def forward(ctx, hidden, matrix, state):
+    def forward(ctx: Any, hidden: torch.Tensor, matrix: torch.Tensor, state: _State) -> torch.Tensor:
         ctx.state = state
         state.sums.row.copy_(hidden)
         return state.sums.next().view_as(hidden)
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
         return ctx.state.gradient(0, gradient), ctx.state.matrix_gradient(), None
 
 
@@ -94,13 +100,15 @@ class _Mix(torch.autograd.Function):
     """x_{j+1} from x_j and the change that the sub-block made to it."""
 
     @staticmethod
-    def forward(ctx, hidden, change, state):
+    def forward(ctx: Any, hidden: torch.Tensor, change: torch.Tensor, state: _State) -> torch.Tensor:
         ctx.state, ctx.position = state, state.sums.done
         torch.add(hidden, change, out=state.sums.row)
         return state.sums.next()
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
         gradient = ctx.state.gradient(ctx.position, gradient)
         return gradient, gradient, None
 
@@ -112,8 +120,8 @@ class LayerMixing(nn.Module):
         super().__init__()
         self.alphas = nn.ParameterList(nn.Parameter(torch.empty(j + 2)) for j in range(sub_blocks))
 
-    def start(self, hidden: torch.Tensor):
-        """x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
+    def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+        """Return x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
         size = len(self.alphas) + 1
         rows, columns = torch.tril_indices(size - 1, size, 1, device=hidden.device)
         matrix = hidden.new_zeros(size, size)

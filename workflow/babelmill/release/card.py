@@ -8,6 +8,7 @@ import dataclasses
 import math
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
@@ -44,26 +45,26 @@ class Facts:
     default_variant: str
     parameters: int
     code: dict[str, str]
-    languages: dict[str, dict] = dataclasses.field(default_factory=dict)
-    settings: dict[str, dict] = dataclasses.field(default_factory=dict)
+    languages: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     license: str | None = None
     authors: list[str] = dataclasses.field(default_factory=list)
     description: str = ""
     carbon_grams: float | None = None
     origin: str = ""
-    evaluation: dict | None = None
-    corpora: dict[str, dict] | None = None
+    evaluation: dict[str, Any] | None = None
+    corpora: dict[str, dict[str, Any]] | None = None
     tokenizer_source: str | None = None
-    figures: dict | None = None
+    figures: dict[str, Any] | None = None
 
     @property
     def objective(self) -> str:
-        """That of training; hybrid where it is not known, as the published models were."""
+        """Return that of training; hybrid where it is not known, as the published models were."""
         return self.settings.get("train", {}).get("objective", "hybrid")
 
 
-def shown_settings(settings: dict) -> dict[str, dict]:
-    """The sections of the training settings that a card shows."""
+def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sections of the training settings that a card shows."""
     names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
     return {name: settings[name] for name in names}
 
@@ -116,25 +117,25 @@ VARIANTS = {"main": "the last weights of training", "ema": "the moving average o
 
 
 def weights(variants: list[str], default: str) -> str:
-    """Which weights load by default, and how to load the other ones."""
+    """Return which weights load by default, and how to load the other ones."""
     others = [f'`variant="{name}"` loads {VARIANTS[name]}' for name in variants if name != default]
     return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
 
 
-def table(header: list[str], rows: list[list]) -> str:
-    """A Markdown table; numbers to the right."""
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    """Return a Markdown table; numbers to the right."""
     lines = [header, ["---:" if isinstance(cell, int | float) else "---" for cell in rows[0]], *rows]
     return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
 
 
-def _text(cell) -> str:
+def _text(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
 def front_matter(facts: Facts) -> str:
-    """The card's YAML: languages, licence, tags, data, carbon and the model-index."""
+    """Return the card's YAML: languages, licence, tags, data, carbon and the model-index."""
     results = []
     if facts.evaluation:
         for code, language in facts.languages.items():
@@ -168,15 +169,15 @@ def front_matter(facts: Facts) -> str:
 
 
 def introduction(facts: Facts) -> str:
-    """What the model is, in a sentence or two."""
+    """Return what the model is, in a sentence or two."""
     names = ", ".join(language["name"] for language in facts.languages.values())
     count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
     return f"A [GPT-BERT]({PAPER}) language model{f' of {names}' if names else ''}: {count} parameters{trained}."
 
 
-def results(evaluation: dict, languages: dict) -> str:
-    """Bits per byte by language and variant, beside the unigram model."""
+def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
+    """Return bits per byte by language and variant, beside the unigram model."""
     header = ["language", "weights", "causal", "masked", "unigram model"]
     rows = []
     for code, entry in evaluation["languages"].items():
@@ -187,8 +188,8 @@ def results(evaluation: dict, languages: dict) -> str:
     return table(header, rows)
 
 
-def tokenizer_figures(evaluation: dict, languages: dict) -> str:
-    """What the tokenizer does to each language's validation text."""
+def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
+    """Return what the tokenizer does to each language's validation text."""
     keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
     rows = [
         [languages[code]["name"], *(float(entry[key]) for key in keys)]
@@ -197,13 +198,13 @@ def tokenizer_figures(evaluation: dict, languages: dict) -> str:
     return table(["language", *(key.replace("_", " ") for key in keys)], rows)
 
 
-def hub_of(corpus: dict) -> dict | None:
-    """Repository and commit of the text of a corpus manifest, if it came from the Hub."""
+def hub_of(corpus: dict[str, Any]) -> dict[str, Any] | None:
+    """Return repository and commit of the text of a corpus manifest, if it came from the Hub."""
     return corpus["figures"].get("hub")
 
 
-def origin(corpus: dict) -> str:
-    """Where the text of a corpus manifest came from."""
+def origin(corpus: dict[str, Any]) -> str:
+    """Return where the text of a corpus manifest came from."""
     files, settings, hub = corpus["figures"].get("sources"), corpus["settings"]["corpus"], hub_of(corpus)
     parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
     parts += [settings["builtin"]] if settings["builtin"] else []
@@ -215,8 +216,8 @@ def origin(corpus: dict) -> str:
     return " and ".join(parts)
 
 
-def training_data(corpora: dict[str, dict], languages: dict) -> str:
-    """Size and origin of each language's text, from the corpus manifests."""
+def training_data(corpora: dict[str, dict[str, Any]], languages: dict[str, Any]) -> str:
+    """Return size and origin of each language's text, from the corpus manifests."""
     rows = []
     for code, manifest in corpora.items():
         figures = manifest["figures"]
@@ -227,7 +228,7 @@ def training_data(corpora: dict[str, dict], languages: dict) -> str:
 
 
 def training(facts: Facts, hours: float | None) -> list[str]:
-    """Length, carbon, curve and settings of the training run, as far as they are known."""
+    """Return length, carbon, curve and settings of the training run, as far as they are known."""
     parts, figures = [], facts.figures
     if figures:
         parts.append(
@@ -248,10 +249,53 @@ def training(facts: Facts, hours: float | None) -> list[str]:
     return lines
 
 
+def use(facts: Facts) -> list[str]:
+    """Return how the model is used, as code."""
+    return [
+        "## Use",
+        f"`{facts.name}` stands for this folder, or for its name on the Hub.",
+        *(snippet.format(path=facts.name) for snippet in SNIPPETS[facts.objective]),
+        NOTES.format(variants=weights(facts.variants, facts.default_variant)),
+    ]
+
+
+def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
+    """Return the scores, and what they mean."""
+    perplexity = math.exp(evaluation["variants"][facts.default_variant]["causal"]["nats_per_token"])
+    return [
+        "## Results",
+        f"Bits per byte of validation text, which was not trained on, with {evaluation['sequence_length']} tokens"
+        " of context (lower is better). Causal: each token from those before it; masked: each token hidden once,"
+        f" from both sides. The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
+        f" of {evaluation['vocab_size']:,}. The unigram model knows how frequent each token is and nothing of its"
+        " context: a model that is no better than it has learned little.",
+        results(evaluation, facts.languages),
+    ]
+
+
+def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
+    """Return what the tokenizer is and does."""
+    source = facts.tokenizer_source
+    kind = f"That of `{source}`, of" if source else "Byte-level BPE of"
+    return [
+        "## Tokenizer",
+        f"{kind} {evaluation['vocab_size']:,} entries; it gives every text back unchanged.",
+        tokenizer_figures(evaluation, facts.languages),
+    ]
+
+
+def files_and_versions(code: dict[str, str]) -> list[str]:
+    """Return what the folder was made with, and the digests of its code."""
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    return [
+        "## Files and versions",
+        f"Made by Babelmill {__version__} with {versions}.",
+        table(["code file", "sha256"], [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(code.items())]),
+    ]
+
+
 def render(facts: Facts, hours: float | None) -> str:
-    """The whole card; `hours` of training, None if there is no record of it (and no curve)."""
-    evaluation, languages = facts.evaluation, facts.languages
-    versions = {name: metadata.version(name) for name in PACKAGES}
+    """Return the whole card; `hours` of training, None if there is no record of it (and no curve)."""
     sections = [
         front_matter(facts),
         f"# {facts.name}",
@@ -259,44 +303,22 @@ def render(facts: Facts, hours: float | None) -> str:
         facts.origin,
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        "## Use",
-        f"`{facts.name}` stands for this folder, or for its name on the Hub.",
-        *(snippet.format(path=facts.name) for snippet in SNIPPETS[facts.objective]),
-        NOTES.format(variants=weights(facts.variants, facts.default_variant)),
+        *use(facts),
     ]
-    if evaluation:
-        perplexity = math.exp(evaluation["variants"][facts.default_variant]["causal"]["nats_per_token"])
-        sections += [
-            "## Results",
-            f"Bits per byte of validation text, which was not trained on, with {evaluation['sequence_length']} tokens"
-            " of context (lower is better). Causal: each token from those before it; masked: each token hidden once,"
-            f" from both sides. The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
-            f" of {evaluation['vocab_size']:,}. The unigram model knows how frequent each token is and nothing of its"
-            " context: a model that is no better than it has learned little.",
-            results(evaluation, languages),
-        ]
+    if facts.evaluation:
+        sections += measured_results(facts.evaluation, facts)
     if facts.corpora:
-        sections += ["## Training data", training_data(facts.corpora, languages)]
-    if evaluation:
-        source = facts.tokenizer_source
-        kind = f"That of `{source}`, of" if source else "Byte-level BPE of"
-        sections += [
-            "## Tokenizer",
-            f"{kind} {evaluation['vocab_size']:,} entries; it gives every text back unchanged.",
-            tokenizer_figures(evaluation, languages),
-        ]
+        sections += ["## Training data", training_data(facts.corpora, facts.languages)]
+    if facts.evaluation:
+        sections += tokenizer(facts.evaluation, facts)
     if facts.settings:
         sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
-    sections += [
-        "## Files and versions",
-        f"Made by Babelmill {__version__} with {', '.join(f'{name} {version}' for name, version in versions.items())}.",
-        table(["code file", "sha256"], [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(facts.code.items())]),
-    ]
+    sections += files_and_versions(facts.code)
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
-    """Write README.md, and the training curve if there is a metrics.jsonl; their names."""
+    """Write README.md, and the training curve if there is a metrics.jsonl. Returns their names."""
     hours, files = None, ["README.md"]
     if metrics:
         lines = read_metrics(metrics)

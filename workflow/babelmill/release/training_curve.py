@@ -3,31 +3,32 @@
 import json
 import logging
 from pathlib import Path
+from typing import IO
 
 import pandas as pd
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """metrics.jsonl as a table, one row a line."""
+    """Return metrics.jsonl as a table, one row per line."""
     with open(path, encoding="utf-8") as file:
         return pd.DataFrame([json.loads(line) for line in file])
 
 
 def training_hours(metrics: pd.DataFrame) -> float:
-    """Hours of training steps, over all attempts: tokens of each logged window over its tokens a second."""
-    lines = metrics[metrics["kind"] == "train"]
+    """Return the hours of training steps, over all attempts: tokens of each logged window over its tokens per second."""
+    lines = metrics.loc[metrics["kind"] == "train"]
     return float((lines["tokens"].diff().fillna(lines["tokens"]) / lines["tokens_per_second"]).sum() / 3600)
 
 
-def draw_curve(metrics: pd.DataFrame, file) -> None:
-    """A PNG of the loss by step: training by objective, validation of last and averaged weights."""
+def draw_curve(metrics: pd.DataFrame, file: IO[bytes]) -> None:
+    """Draw a PNG of the loss by step: training by objective, validation of last and averaged weights."""
     import matplotlib
 
     matplotlib.use("Agg")
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from matplotlib import pyplot
 
-    train, validation = (metrics[metrics["kind"] == kind] for kind in ("train", "validation"))
+    train, validation = (metrics.loc[metrics["kind"] == kind] for kind in ("train", "validation"))
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for column, label in (("loss_masked", "masked"), ("loss_causal", "causal")):
         if train[column].notna().any():

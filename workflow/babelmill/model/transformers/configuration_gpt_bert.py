@@ -1,5 +1,7 @@
 """Configuration of an exported GPT-BERT model. Every switch of behaviour is a field here, never other code."""
 
+from typing import Any
+
 from transformers import PretrainedConfig
 
 
@@ -22,24 +24,24 @@ class GPTBertConfig(PretrainedConfig):
 
     def __init__(
         self,
-        vocab_size=8192,
-        hidden_size=384,
-        intermediate_size=1280,
-        num_attention_heads=6,
-        num_hidden_layers=12,
-        max_position_embeddings=512,
-        position_bucket_size=32,
-        hidden_dropout_prob=0.1,
-        attention_probs_dropout_prob=0.1,
-        layer_norm_eps=1e-5,
-        gate=True,
-        layer_mixing=True,
-        attention_mode=None,
-        logits_alignment="mlm",
-        masked_target="next",
-        classifier_dropout=0.1,
-        use_cache=True,
-        **kwargs,
+        vocab_size: int = 8192,
+        hidden_size: int = 384,
+        intermediate_size: int = 1280,
+        num_attention_heads: int = 6,
+        num_hidden_layers: int = 12,
+        max_position_embeddings: int = 512,
+        position_bucket_size: int = 32,
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        layer_norm_eps: float = 1e-5,
+        gate: bool = True,
+        layer_mixing: bool = True,
+        attention_mode: str | None = None,
+        logits_alignment: str = "mlm",
+        masked_target: str = "next",
+        classifier_dropout: float = 0.1,
+        use_cache: bool = True,
+        **kwargs: Any,
     ):
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
@@ -62,7 +64,7 @@ class GPTBertConfig(PretrainedConfig):
         super().__init__(**kwargs)
 
     def check(self) -> None:
-        """ValueError for a switch that has no such position; models call it too, since values may be set later."""
+        """Raise a ValueError for a switch that has no such position; models call it too, since values may be set later."""
         if self.attention_mode not in (None, "causal", "bidirectional"):
             raise ValueError(f"attention_mode = {self.attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
         if self.logits_alignment not in ("mlm", "mntp"):

@@ -5,12 +5,14 @@ and the attention mode allow; documents are kept apart in training only, so text
 """
 
 import functools
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import GenerationMixin, PreTrainedModel
-from transformers.cache_utils import DynamicCache
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
@@ -18,17 +20,25 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.utils import ModelOutput
 
 # transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
 from ..attention import compute_dtype, position_buckets, visible
 from ..dropout import Dropout
-from ..gpt_bert import Classifier, Embedding, Encoder, init_weights
-from ..mixing import LayerMixing  # noqa: F401
+from ..gpt_bert import Classifier, Embedding, Encoder, GPTBertShape, LayerCache, init_weights
+from ..mixing import LayerMixing  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from .configuration_gpt_bert import GPTBertConfig
 
+Output = TypeVar("Output", bound=ModelOutput)
 
-def allowed_by(mask, queries: int, keys: int, causal: bool, device) -> torch.Tensor:
-    """Who may attend to whom, bool [B or 1, 1 or n, queries, keys].
+
+def shape_of(config: GPTBertConfig) -> GPTBertShape:
+    """Return the part of a configuration that says of what size the layers are."""
+    return GPTBertShape(**{field.name: getattr(config, field.name) for field in fields(GPTBertShape)})
+
+
+def allowed_by(mask: torch.Tensor | None, queries: int, keys: int, causal: bool, device: torch.device) -> torch.Tensor:
+    """Return who may attend to whom, bool [B or 1, 1 or n, queries, keys].
 
     Args:
         mask: None; [B, keys], where 0 or False is padding, which sees nothing and is seen by nothing; or [B, queries,
@@ -63,24 +73,26 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     natural_attention_mode = "bidirectional"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ("Embedding", "Encoder", "Classifier")
+    _no_split_modules = ("Embedding", "Encoder", "Classifier")  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, config, *args, **kwargs):
+    def __init__(self, config: GPTBertConfig, *args: Any, **kwargs: Any):
         config.check()
         super().__init__(config, *args, **kwargs)
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         init_weights(module, self.config.hidden_size)
 
-    def get_input_embeddings(self):
-        """The token embedding, whose matrix is the output matrix too."""
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Return the token embedding, whose matrix is the output matrix too."""
         return (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding
 
-    def set_input_embeddings(self, value):
+    def set_input_embeddings(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, value: nn.Embedding
+    ) -> None:
         """Replace the token embedding."""
         (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding = value
 
-    def _finish(self, output, return_dict):
+    def _finish(self, output: Output, return_dict: bool | None) -> Output | tuple[Any, ...]:
         wanted = return_dict if return_dict is not None else getattr(self.config, "return_dict", True)
         return output if wanted else output.to_tuple()
 
@@ -88,82 +100,85 @@ class GPTBertPreTrainedModel(PreTrainedModel):
 class GPTBertModel(GPTBertPreTrainedModel):
     """The encoder without a head: `last_hidden_state` [B, T, H]."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertConfig):
         super().__init__(config)
-        self.embedding = Embedding(config)
-        self.transformer = Encoder(config)
+        shape = shape_of(config)
+        self.embedding = Embedding(shape)
+        self.transformer = Encoder(shape)
         self.attention_mode = config.attention_mode or self.natural_attention_mode
         self.gradient_checkpointing = False
         self.post_init()
 
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        past_key_values=None,
-        inputs_embeds=None,
-        use_cache=False,
-        output_hidden_states=None,
-        output_attentions=None,
-        return_dict=None,
-        **kwargs,
-    ):
-        """Hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `allowed_by` for the attention mask.
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast | tuple[Any, ...]:
+        """Return hidden states of input_ids [B, T] or inputs_embeds [B, T, H]; see `allowed_by` for the attention mask.
 
         `past_key_values` holds keys and values of earlier positions, to which the new ones are appended. Positions are
         relative, so `position_ids` and all other arguments are ignored.
         """
-        config = self.config
+        config, cache = self.config, self._cache(past_key_values, use_cache)
+        hidden, relative = self.embedding(input_ids, inputs_embeds)
+        queries, device = hidden.size(1), hidden.device
+        keys = queries + (0 if cache is None else int(cache.get_seq_length()))
+        if cache is not None and attention_mask is not None and attention_mask.dim() == 4:
+            attention_mask = attention_mask[..., :keys]  # a static cache has room for more keys, and so has its mask
+        allowed = allowed_by(attention_mask, queries, keys, self.attention_mode == "causal", device)
+        buckets = position_buckets(queries, keys, config.position_bucket_size, config.max_position_embeddings, device)
+        wants_weights = config.output_attentions if output_attentions is None else output_attentions
+        wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        plain = wants_weights or config._attn_implementation == "eager"
+        self.transformer.activation_checkpointing = self.gradient_checkpointing
+        seen, implementation = visible(allowed, compute_dtype(hidden)), "plain" if plain else "auto"
+        caches = None if cache is None else self._layer_caches(cache, queries, keys, device)
+        outputs, weights = self.transformer(hidden, relative, buckets, seen, implementation, caches)
+        output = BaseModelOutputWithPast(
+            last_hidden_state=outputs[-1],
+            past_key_values=cache,
+            hidden_states=tuple(outputs) if wants_states else None,
+            attentions=tuple(weights) if wants_weights else None,
+        )
+        return self._finish(output, return_dict)
+
+    def _cache(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
+        """Return the cache to read and fill: the given one, a new one if one is wanted, or None."""
         causal = self.attention_mode == "causal"
         if past_key_values is not None and not causal:
             raise ValueError(
                 "a bidirectional model cannot keep a cache, since new tokens change the states of old ones; pass"
                 " use_cache=False, or attention_mode='causal' to from_pretrained"
             )
-        if use_cache and causal and not (self.gradient_checkpointing and self.training):
-            past_key_values = DynamicCache() if past_key_values is None else past_key_values
-        hidden, relative = self.embedding(input_ids, inputs_embeds)
-        queries, device = hidden.size(1), hidden.device
-        keys, caches = queries, None
-        if past_key_values is not None:
-            past = int(past_key_values.get_seq_length())
-            keys += past
-            place = {"cache_position": torch.arange(past, keys, device=device)}  # of the static cache of transformers 4
+        recomputes = self.gradient_checkpointing and self.training
+        if past_key_values is None and use_cache and causal and not recomputes:
+            return DynamicCache()
+        return past_key_values
 
-            def remember(layer, key, value):
-                key, value = past_key_values.update(key, value, layer, place)
-                return key[:, :, :keys], value[:, :, :keys]  # a static cache has room for more, and so has its mask
+    def _layer_caches(self, cache: Cache, queries: int, keys: int, device: torch.device) -> list[LayerCache]:
+        """Return a function for each layer that adds the new keys and values to the cache and returns all of them."""
+        place = {
+            "cache_position": torch.arange(keys - queries, keys, device=device)
+        }  # for transformers 4's static cache
 
-            if attention_mask is not None and attention_mask.dim() == 4:
-                attention_mask = attention_mask[..., :keys]
-            caches = [functools.partial(remember, layer) for layer in range(config.num_hidden_layers)]
-        allowed = allowed_by(attention_mask, queries, keys, causal, device)
-        buckets = position_buckets(queries, keys, config.position_bucket_size, config.max_position_embeddings, device)
-        wants_weights = config.output_attentions if output_attentions is None else output_attentions
-        wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        plain = wants_weights or config._attn_implementation == "eager"
-        self.transformer.activation_checkpointing = self.gradient_checkpointing
-        outputs, weights = self.transformer(
-            hidden,
-            relative,
-            buckets,
-            visible(allowed, compute_dtype(hidden)),
-            "plain" if plain else "auto",
-            caches,
-        )
-        output = BaseModelOutputWithPast(
-            last_hidden_state=outputs[-1],
-            past_key_values=past_key_values,
-            hidden_states=tuple(outputs) if wants_states else None,
-            attentions=tuple(weights) if wants_weights else None,
-        )
-        return self._finish(output, return_dict)
+        def remember(layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            key, value = cache.update(key, value, layer, place)
+            return key[:, :, :keys], value[:, :, :keys]  # a static cache has room for more
+
+        return [functools.partial(remember, layer) for layer in range(self.config.num_hidden_layers)]
 
 
 class GPTBertHead(GPTBertPreTrainedModel):
     """A model with a head; the encoder takes the attention mode that is natural for the head's class."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.model = GPTBertModel(config)
         self.model.attention_mode = config.attention_mode or self.natural_attention_mode
@@ -172,25 +187,27 @@ class GPTBertHead(GPTBertPreTrainedModel):
 class GPTBertLanguageModel(GPTBertHead):
     """A model with the language-model head."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertConfig):
         super().__init__(config)
-        self.classifier = Classifier(config)
+        self.classifier = Classifier(shape_of(config))
         self.post_init()
 
-    def _logits(self, hidden):
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.classifier(hidden, self.model.embedding.word_embedding.weight)
 
-    def resize_token_embeddings(self, *args, **kwargs):
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """As in transformers; the head's matrix is the embedding's, so only its bias has to follow."""
         embedding = super().resize_token_embeddings(*args, **kwargs)
-        old, size = self.classifier.nonlinearity[-1].bias, embedding.num_embeddings
+        old, size = self.classifier.bias, embedding.num_embeddings
         new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
         self.classifier.nonlinearity[-1].bias = nn.Parameter(new, old.requires_grad)
         return embedding
 
     @staticmethod
-    def _cross_entropy(logits, labels, num_items_in_batch=None):
-        """Mean over labels other than -100, or their sum over `num_items_in_batch`, as transformers' Trainer asks."""
+    def _cross_entropy(
+        logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Return the mean over labels other than -100, or their sum over `num_items_in_batch`, as transformers' Trainer asks."""
         reduction = "mean" if num_items_in_batch is None else "sum"
         logits, labels = logits.flatten(0, 1).float(), labels.flatten().to(logits.device)
         loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction=reduction)
@@ -200,8 +217,15 @@ class GPTBertLanguageModel(GPTBertHead):
 class GPTBertForMaskedLM(GPTBertLanguageModel):
     """The masked language model. `config.logits_alignment` says which token the scores at a position are for."""
 
-    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
-        """Logits [B, T, V]; `labels` [B, T] holds the token at each position, -100 where there is no loss."""
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput | tuple[Any, ...]:
+        """Return logits [B, T, V]; `labels` [B, T] holds the token at each position, -100 where there is no loss."""
         items = kwargs.pop("num_items_in_batch", None)
         kwargs.pop("use_cache", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
@@ -224,17 +248,17 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
 
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        past_key_values=None,
-        inputs_embeds=None,
-        labels=None,
-        use_cache=None,
-        logits_to_keep=0,
-        return_dict=None,
-        **kwargs,
-    ):
-        """Logits of the next token, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Return logits of the next token, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
         items = kwargs.pop("num_items_in_batch", None)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         output = self.model(
@@ -260,21 +284,28 @@ class GPTBertForSequenceClassification(GPTBertHead):
     causal (by the mode or by the mask), of the last one.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.dropout = Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 
-    def _pooled(self, hidden, attention_mask):
+    def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         length, causal = hidden.size(1), self.model.attention_mode == "causal"
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
         seen = allowed[:, 0].sum(-1).expand(len(hidden), -1)
         return hidden[torch.arange(len(hidden), device=hidden.device), seen.argmax(1)]
 
-    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
-        """Logits [B, num_labels]; `labels` [B] (classes, or numbers for regression) or [B, num_labels] (several)."""
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput | tuple[Any, ...]:
+        """Return logits [B, num_labels]; `labels` [B] (classes, or numbers for regression) or [B, num_labels] (several)."""
         kwargs.pop("num_items_in_batch", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.score(self.dropout(self._pooled(output.last_hidden_state, attention_mask)))
@@ -293,15 +324,22 @@ class GPTBertForSequenceClassification(GPTBertHead):
 class GPTBertForTokenClassification(GPTBertHead):
     """Classifies each token."""
 
-    def __init__(self, config):
+    def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.dropout = Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 
-    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None, **kwargs):
-        """Logits [B, T, num_labels]; `labels` [B, T], -100 where there is no loss."""
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput | tuple[Any, ...]:
+        """Return logits [B, T, num_labels]; `labels` [B, T], -100 where there is no loss."""
         kwargs.pop("num_items_in_batch", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.score(self.dropout(output.last_hidden_state))
