@@ -6,6 +6,10 @@ The mixing function is a 32-bit one in 64-bit lanes, with multipliers below 2^31
 computes some 64-bit products in 32 bits and would change a 64-bit hash).
 """
 
+from typing import Any
+
+Integers = Any  # an int, a NumPy int64 array or a torch int64 tensor; what comes out is of the same kind
+
 MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
 
@@ -13,10 +17,10 @@ GOLDEN = 0x9E3779B9
 ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION = range(1, 10)
 
 
-def mix(x):
-    """A bijection of 32-bit integers that looks random (constants: C. Wellons, hash-prospector).
+def mix(x: Integers) -> Integers:
+    """Apply a bijection of 32-bit integers that looks random (constants: C. Wellons, hash-prospector).
 
-    `x` is an int, a NumPy int64 array or a torch int64 tensor; only its low 32 bits count.
+    Only the low 32 bits of `x` count.
     """
     x = x & MASK
     x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK
@@ -24,7 +28,7 @@ def mix(x):
     return x ^ (x >> 15)
 
 
-def key(*parts):
+def key(*parts: Integers) -> Integers:
     """Fold integers (arrays broadcast) of up to 63 bits into one 32-bit key."""
     folded = GOLDEN
     for part in parts:
@@ -33,16 +37,16 @@ def key(*parts):
     return folded
 
 
-def draw(keys, counter):
-    """The `counter`-th 32-bit number of each key; arguments broadcast."""
+def draw(keys: Integers, counter: Integers) -> Integers:
+    """Return the `counter`-th 32-bit number of each key; arguments broadcast."""
     return mix(keys ^ mix(counter + GOLDEN))
 
 
-def uniform(keys):
-    """Keys as numbers in [0, 1)."""
+def uniform(keys: Integers) -> Any:
+    """Turn keys into numbers in [0, 1)."""
     return keys / 2.0**32
 
 
-def below(numbers, limit: int):
-    """32-bit numbers as integers in 0..limit - 1 (limit at most 2^31)."""
+def below(numbers: Integers, limit: int) -> Integers:
+    """Turn 32-bit numbers into integers in 0..limit - 1 (limit at most 2^31)."""
     return (numbers * limit) >> 32
