@@ -221,7 +221,7 @@ class Encoder(nn.Module):
         implementation: str = "auto",
         caches: list[LayerCache] | None = None,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
-        """Return, for hidden [B, T, H], the outputs of the embedding and of each layer (L + 1 of [B, T, H]) and L weights.
+        """Return the outputs of the embedding and each layer (L + 1 of [B, T, H]) and L weights, of hidden [B, T, H].
 
         `caches` holds one function per layer, see `Attention`.
         """

@@ -60,7 +60,7 @@ class _State:
         self.position = -1
 
     def gradient(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of h_position, given that of x_position; positions come in falling order, from any one on."""
+        """Return the gradient of h_position, given that of x_position; positions fall from call to call."""
         if self.gradients is None or position >= self.position:  # a new backward pass
             size = position + 1
             self.gradients = _WeightedSums(self.matrix[:size, :size].flip(0, 1).T.contiguous(), gradient.shape)

@@ -15,7 +15,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
 
 
 def training_hours(metrics: pd.DataFrame) -> float:
-    """Return the hours of training steps, over all attempts: tokens of each logged window over its tokens per second."""
+    """Return the hours of training steps, over all attempts: tokens of each logged window over its speed."""
     lines = metrics.loc[metrics["kind"] == "train"]
     return float((lines["tokens"].diff().fillna(lines["tokens"]) / lines["tokens_per_second"]).sum() / 3600)
 

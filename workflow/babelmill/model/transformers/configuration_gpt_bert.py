@@ -64,7 +64,7 @@ class GPTBertConfig(PretrainedConfig):
         super().__init__(**kwargs)
 
     def check(self) -> None:
-        """Raise a ValueError for a switch that has no such position; models call it too, since values may be set later."""
+        """Raise a ValueError for a switch without such a position; models call it too: values may be set later."""
         if self.attention_mode not in (None, "causal", "bidirectional"):
             raise ValueError(f"attention_mode = {self.attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
         if self.logits_alignment not in ("mlm", "mntp"):

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput  # pyright: ignore[reportPrivateImportUsage]
 
 # transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
 from ..attention import compute_dtype, position_buckets, visible
@@ -207,7 +207,7 @@ class GPTBertLanguageModel(GPTBertHead):
     def _cross_entropy(
         logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """Return the mean over labels other than -100, or their sum over `num_items_in_batch`, as transformers' Trainer asks."""
+        """Return the mean over labels other than -100, or their sum over `num_items_in_batch` (of the Trainer)."""
         reduction = "mean" if num_items_in_batch is None else "sum"
         logits, labels = logits.flatten(0, 1).float(), labels.flatten().to(logits.device)
         loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction=reduction)
@@ -258,7 +258,7 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Return logits of the next token, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
+        """Return next-token logits, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
         items = kwargs.pop("num_items_in_batch", None)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         output = self.model(
@@ -305,7 +305,7 @@ class GPTBertForSequenceClassification(GPTBertHead):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput | tuple[Any, ...]:
-        """Return logits [B, num_labels]; `labels` [B] (classes, or numbers for regression) or [B, num_labels] (several)."""
+        """Return logits [B, num_labels]; `labels` are [B] (classes, or numbers) or [B, num_labels] (several)."""
         kwargs.pop("num_items_in_batch", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.score(self.dropout(self._pooled(output.last_hidden_state, attention_mask)))
