@@ -9,7 +9,8 @@ import pytest
 
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
-from babelmill.stages import TO_CONVERTED
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import SMALL
 
 # The first stage that reads a section (`mixture` only for a model of several languages).
@@ -99,18 +100,48 @@ def with_value(section, name, value):
     return values
 
 
-@pytest.mark.parametrize(("section", "name"), list(keys()), ids=lambda value: value)
-def test_a_changed_key_reruns_exactly_what_reads_it(workspace, section, name):
+def changed(section, name):
+    """The small configuration with another value of a key for eng."""
     present = Configuration([("config/config.yaml", SMALL)])
     resolved = present.corpus("eng") if section == "corpus" else present.model("eng")
     value = getattr(getattr(resolved, section), name)
-    changed = other_value(section, name, value)
-    assert changed != value
-    workspace.configure(with_value(section, name, changed))
+    other = other_value(section, name, value)
+    assert other != value
+    return with_value(section, name, other)
+
+
+def settings_files(values):
+    """{(stage, name): content} of all settings files of eng and deu."""
+    configuration = Configuration([("config/config.yaml", values)])
+    stages = [*STAGES.values(), None]
+    return {
+        (stage.name if stage else "run", name): settings_of(configuration, name, stage.name if stage else "run")
+        for name in ("eng", "deu")
+        for stage in stages
+        if stage is None or stage.applies(configuration, name)
+    }
+
+
+@pytest.mark.parametrize(("section", "name"), list(keys()), ids=lambda value: value)
+def test_a_changed_key_changes_the_settings_of_what_reads_it_alone(built, monkeypatch, section, name):
+    """What that makes again is decided by the files; the test after this one looks at it for each section."""
+    monkeypatch.chdir(built)
+    before, after = settings_files(SMALL), settings_files(changed(section, name))
+    reader = {"run": "run", "publish": "publish"} | READER
+    stages = [] if f"{section}.{name}" in NOTHING or section == "resources" else [reader[section]]
+    stages += ["publish"] if f"{section}.{name}" == "export.variants" else []  # the repository's name tells of it
+    assert {key for key in before if before[key] != after[key]} == {(stage, "eng") for stage in stages}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_changed_section_reruns_exactly_what_depends_on_it(workspace, section):
+    name = next(
+        name for name in SECTIONS[section].model_fields if f"{section}.{name}" not in OTHER or section == "mixture"
+    )
+    workspace.configure(changed(section, name))
     assert workspace.would_run() == expected(section, name)
-    if name == next(iter(SECTIONS[section].model_fields)):  # once a section: it takes as long again
-        workspace.configure(SMALL)
-        assert workspace.would_run() == set(), "changed back: nothing to run"
+    workspace.configure(SMALL)
+    assert workspace.would_run() == set(), "changed back: nothing to run"
 
 
 def test_nothing_runs_twice(workspace):
