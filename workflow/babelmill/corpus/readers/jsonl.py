@@ -12,7 +12,7 @@ from babelmill.corpus.batches import METADATA, batch_of
 from babelmill.corpus.readers.text import decoded_lines
 from babelmill.corpus.tally import Tally
 
-DECODER = json.JSONDecoder()
+decode = json.JSONDecoder().raw_decode  # the value at the beginning of a text, and where it ends
 
 
 class BadLine(Exception):
@@ -49,7 +49,9 @@ def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, column: str) -> 
 def _row(line: str, column: str) -> dict[str, Any]:
     """Return the object of a line, whose `column` is text or null. BadLine: there is none."""
     try:
-        row = _parse(line)
+        row, end = decode(line) if line[0] == "{" else (None, 0)
+        if end != len(line):
+            row = json.loads(line)  # there is white space around the value, or it is no object, or no JSON
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(row, dict):
@@ -60,15 +62,3 @@ def _row(line: str, column: str) -> dict[str, Any]:
     if text is not None and not isinstance(text, str):
         raise BadLine(f"{column!r} is no text: {text!r:.60}")
     return row
-
-
-def _parse(line: str) -> Any:
-    """Return the JSON value of a line. What begins and ends with the object is parsed without looking for white space.
-
-    ValueError, RecursionError: it is not JSON.
-    """
-    if line[0] == "{":
-        value, end = DECODER.raw_decode(line)
-        if end == len(line):
-            return value
-    return json.loads(line)  # white space around the value, or an error
