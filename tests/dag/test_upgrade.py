@@ -107,6 +107,8 @@ def test_a_key_that_moved_repeats_nothing(checkout):
     trainer = (checkout.path / "workflow/babelmill/training/trainer.py").read_text()
     assert trainer.count("train.activation_checkpointing") == 1
     checkout.package("training/trainer.py", "train.activation_checkpointing", "settings.model.activation_checkpointing")
+    others = 'model_dump(exclude={"activation_checkpointing"})'
+    checkout.package("train.py", "**settings.model.model_dump()", f"**settings.model.{others}")
     assert checkout.would_run("converted/eng") == AFTER_TRAIN  # the trainer was edited
     assert "train 1" in checkout.babelmill("accept", "train")
     assert checkout.would_run("converted/eng") == []
