@@ -1,0 +1,213 @@
+"""Figures of the tiny run of `stored_figures.py`: optimizers, gradients, training, scores."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from figure_settings import LANGUAGES, SETTINGS, digest, section
+from figures_of_data import shard_files, stream_and_counts, vocabulary
+
+
+def small_model():
+    """Return an embedding, a matrix and a bias, and a copy of them."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(5, 3), "linear": torch.nn.Linear(3, 4)})
+    return model, copy.deepcopy(model)
+
+
+def optimizer_figures(_: Path) -> dict:
+    """Return weights after three steps of each optimizer."""
+    import torch
+
+    from babelmill.training.optim import Optimizers
+
+    result: dict[str, Any] = {}
+    for name in ("lamb", "adamw", "muon"):
+        model, _ = small_model()
+        optimizers = Optimizers(model, section("train", optimizer=name))
+        for step in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.sin(torch.arange(1.0, parameter.numel() + 1) * (step + 1)).view_as(parameter)
+            optimizers.step(0.1 / (step + 1), torch.ones(()))
+        result[name] = {key: value.flatten().tolist() for key, value in model.state_dict().items()}
+    return result
+
+
+def averaging_figures(_: Path) -> dict:
+    """Return clipped gradients, and a moving average after some steps, its decay at first below its limit."""
+    import torch
+
+    from babelmill.training.optim import MovingAverage, clip
+
+    result: dict[str, Any] = {}
+    for limit in (0.1, 2.0, 100.0):
+        gradient = torch.arange(1.0, 5.0)
+        norm, finite = clip(gradient, limit)
+        result[f"clip to {limit}"] = [norm.item(), finite.item(), *gradient.tolist()]
+    model, average = small_model()
+    moving = MovingAverage(model, average, 0.05)
+    for step in (0, 1, 2, 3, 100):
+        with torch.no_grad():
+            model["linear"].bias.fill_(step + 1)
+        moving.update(step)
+        result[f"average after {step}"] = average["linear"].bias.tolist()
+    return result
+
+
+def gradient_figures(folder: Path) -> dict:
+    """Return the loss of one batch under both kinds of models, its sums, and the norm of each parameter's gradient."""
+    import torch
+
+    from babelmill.model.attention import position_buckets
+    from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+    from babelmill.training import objectives
+    from babelmill.training.plan import every_row
+
+    stream, counts = stream_and_counts(folder)
+    rows = [every_row(counts, 64, 0.3, masked)[::5] for masked in (True, False)]
+    result: dict[str, Any] = {
+        "a bucket's distances": torch.bincount(position_buckets(1, 512, 32, 512)[0]).tolist(),
+        "small buckets": position_buckets(5, 80, 8, 64)[2].tolist(),
+    }
+    for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
+        torch.manual_seed(1)
+        model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).model_dump()))
+        found: dict[str, Any] = {"losses": []}
+        for part in rows:
+            batch = stream.micro_batch(part, 64, (0.01, 0.002))
+            hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
+            features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
+            output = model.embedding.word_embedding.weight, model.classifier.bias
+            loss, sums = objectives.loss(features, *output, batch, 1e-4, 4)
+            loss.backward()
+            found["losses"] += [loss.item(), *sums.flatten().tolist()]
+        result[name] = found | {key: p.grad.norm().item() for key, p in model.named_parameters()}
+    return result
+
+
+def make_trainer(folder: Path, model: dict, train: dict):
+    """Return a trainer of two languages, alone on the CPU."""
+    import torch
+
+    from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.runtime.processes import Processes
+    from babelmill.stages import TrainSettings
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+
+    sections = {"model": section("model", **model), "train": section("train", **train)}
+    settings = TrainSettings(stage="train", name="test", languages=LANGUAGES, mixture=section("mixture"), **sections)
+    stream, counts = stream_and_counts(folder)
+    validation_stream, validation_counts = stream_and_counts(folder, "validation")
+    shape = GPTBertShape(vocab_size=vocabulary().size, **settings.model.model_dump())
+    alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
+    plan = Plan(settings.train, settings.mixture.weights, counts)
+    return Trainer(settings, shape, plan, stream, (validation_counts, validation_stream), alone)
+
+
+def projection(model) -> tuple[float, float]:
+    """Return the norm of a model's weights, and a sum of them in which each counts differently."""
+    import torch
+
+    weights = torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
+    return weights.norm().item(), (weights * torch.arange(len(weights)).double().cos()).sum().item()
+
+
+def train_steps(trainer, steps) -> dict[str, list[float]]:
+    """Do steps of a run: losses, gradient norms, weights, validation."""
+    found: dict[str, list[float]] = {"cross-entropy": [], "logsumexp^2": [], "gradient norm": []}
+    for number in steps:
+        outcome = trainer.run_step(number).read()
+        rows = trainer.plan.step(number).rows
+        targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
+        found["cross-entropy"].append(float(outcome.sums[:, 0].sum()) / targets)
+        found["logsumexp^2"].append(float(outcome.sums[:, 1].sum()) / targets)
+        found["gradient norm"].append(outcome.norm)
+    ends = [projection(model) for model in (trainer.model, trainer.average)]
+    found["norms of weights and average"] = [norm for norm, _ in ends]
+    found["projections of weights and average"] = [projected for _, projected in ends]
+    measured = trainer.validate()
+    found["validation"] = [measured[key] for key in ("loss", "ema_loss")]
+    return found
+
+
+RUNS: dict[str, tuple[dict, dict, list[int]]] = {
+    "hybrid with lamb": ({}, {}, [2, 9, 25, 38]),
+    "masked with adamw, LTG-BERT": (
+        {"gate": False, "layer_mixing": False},
+        {"objective": "masked", "optimizer": "adamw", "activation_checkpointing": True},
+        [2, 35],
+    ),
+    "causal with muon": ({}, {"objective": "causal", "optimizer": "muon"}, [2, 35]),
+}
+
+
+def training_figures(folder: Path) -> dict:
+    """Return losses, gradient norms and weights of a few steps of some runs, in float64.
+
+    "types" are what the numbers are made in: a buffer that stayed float32 would hide small differences.
+    """
+    import torch
+
+    from babelmill.model.dropout import keep_mask
+
+    result: dict[str, Any] = {}
+    for name, (model, train, steps) in RUNS.items():
+        trainer = make_trainer(folder, model, train)
+        result[name] = train_steps(trainer, steps)
+        if name == next(iter(RUNS)):
+            kinds = {str(p.dtype) for m in (trainer.model, trainer.average) for p in m.parameters()}
+            kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
+            kinds |= {str(keep_mask(torch.Size([4]), 0.1).dtype)}
+            kinds |= {str(tensor.dtype) for n, tensor in trainer.tensors().items() if not n.endswith(".step")}
+            result["types"] = sorted(kinds)
+    return result
+
+
+def twenty_steps_figures(folder: Path) -> dict:
+    """Return twenty steps in float32, as runs are made on a CPU."""
+    return train_steps(make_trainer(folder, {}, {"max_steps": 20, "clip_norm": 2.0}), range(20))
+
+
+def passes(folder: Path) -> dict[str, list]:
+    """Return the rows of both scores of a validation text."""
+    from babelmill.evaluation.scoring import causal_rows, masked_rows
+
+    tokens, words = shard_files(folder, "validation")[0].tokens, vocabulary()
+    return {"causal": [causal_rows(tokens, 32, words)], "masked": list(masked_rows(tokens, 32, 7, words))}
+
+
+def scoring_figures(folder: Path) -> dict:
+    """Return digests of the rows that evaluation scores."""
+    fields = ("inputs", "targets", "scored")
+    return {
+        kind: {field: digest([getattr(part, field) for part in rows]) for field in fields}
+        for kind, rows in passes(folder).items()
+    }
+
+
+def evaluation_figures(folder: Path) -> dict:
+    """Return the scores of an exported model with random weights, in float32."""
+    import torch
+
+    from babelmill import evaluate
+    from babelmill.evaluation.scoring import nats
+    from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
+    from babelmill.model.transformers.modeling_gpt_bert import GPTBertForCausalLM, GPTBertForMaskedLM
+
+    words, rows = vocabulary(), passes(folder)
+    config = GPTBertConfig(vocab_size=words.size, pad_token_id=words.pad, **SETTINGS["model"])
+    result: dict[str, Any] = {}
+    for kind, model_class in (("causal", GPTBertForCausalLM), ("masked", GPTBertForMaskedLM)):
+        torch.manual_seed(5)
+        model = model_class(config).eval().requires_grad_(False)
+        for parameter in model.parameters():
+            parameter.mul_(3)  # so that it is sure of something
+        total = sum(nats(model, part, words, lambda _: None) for part in rows[kind])
+        result[f"{kind} bits per byte"] = [evaluate.entry(total, 100, 300)["bits_per_byte"]]
+    tokens = [shard_files(folder, split)[0].tokens for split in ("train", "validation")]
+    counts = [evaluate.occurrences(stream, words)[~words.is_special] for stream in tokens]
+    result["unigram nats"] = evaluate.unigram_nats(*counts)
+    return result
