@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from babelmill.config.inputs import hub_source
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
-from babelmill.config.sources import hub_source
 from babelmill.core.files import UserError, write_json
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import STAGES, RunSettings, TrainSettings

@@ -10,7 +10,7 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
-from babelmill.corpus.batches import BLOCK
+from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 
 TEXTS = ["one\u2028still one\x85and\x0chere", "NA", "007", "null", 'x<s>y "quoted", or not', "zwei\nZeilen", "ひとつ🎈"]

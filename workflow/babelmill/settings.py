@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import pydantic
 
 from babelmill.config import canonical
+from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import ABSENT, lookup
 from babelmill.config.resolve import Configuration, Resolved
-from babelmill.config.sources import SETTINGS
 from babelmill.core import code_versions
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
 from babelmill.stages import STAGES, RunSettings, Settings, Stage

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from babelmill.config import schema, sources
+from babelmill.config import inputs, schema
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest, code_versions
 
@@ -127,13 +127,13 @@ def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
 
 def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     """The dataset on the Hub."""
-    return {"source": sources.hub_source(configuration, name)}
+    return {"source": inputs.hub_source(configuration, name)}
 
 
 def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     """The local text. What is not read must not rerun anything: without a download, no name of a dataset."""
-    added: dict[str, Any] = {"sources": sources.corpus_sources(configuration, name)}
-    if not sources.hub_source(configuration, name):
+    added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
+    if not inputs.hub_source(configuration, name):
         added["corpus"] = {"hub": None, "revision": ""}
     if configuration.corpus(name).corpus.budget:
         added["byte_premium"] = configuration.table[name].byte_premium
@@ -142,7 +142,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
     """Where an adopted tokenizer comes from. Nothing is weighed for it, and a file has no revision."""
-    added = sources.tokenizer_source(configuration, name)
+    added = inputs.tokenizer_source(configuration, name)
     if configuration.model(name).tokenizer.source:
         added["mixture"] = None
     if not added["source"]:
@@ -158,12 +158,12 @@ def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
     """The repository on the Hub."""
-    return {"repository": sources.repository(configuration, name)}
+    return {"repository": inputs.repository(configuration, name)}
 
 
 def from_the_hub(configuration: Configuration, language: str) -> bool:
     """Whether a language's text has to be downloaded."""
-    return sources.hub_source(configuration, language) is not None
+    return inputs.hub_source(configuration, language) is not None
 
 
 def always(_configuration: Configuration, _name: str) -> bool:

@@ -27,7 +27,7 @@ shell.prefix(
 )
 
 from babelmill.config.resolve import Configuration
-from babelmill.config.sources import SETTINGS, hub_source
+from babelmill.config.inputs import SETTINGS, hub_source
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED

@@ -12,8 +12,8 @@ import argparse
 from typing import Any
 
 from babelmill.config import loading
+from babelmill.config.inputs import hub_source, hub_tokenizer
 from babelmill.config.resolve import Configuration
-from babelmill.config.sources import hub_source, hub_tokenizer
 from babelmill.core.files import UserError
 from babelmill.hub import revisions
 from babelmill.hub.sources import DATASET, TOKENIZER, resolve

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import loading
+from babelmill.config.inputs import CORPORA, SETTINGS
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import ROOT, Configuration
-from babelmill.config.sources import CORPORA, SETTINGS
 from babelmill.core import manifest
 from babelmill.core.code_versions import quoted_results
 from babelmill.core.files import canonical_json, sha256

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from babelmill.corpus.batches import batch_of
+from babelmill.corpus.record_batches import batch_of
 
 LICENSE = "PSF-2.0"
 DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, so that the validation split has many to choose

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelmill.corpus.batches import SCHEMA
 from babelmill.corpus.cleaning import keep
+from babelmill.corpus.record_batches import SCHEMA
 from babelmill.corpus.tally import Tally
 
 WORD = 5.43  # bytes per English word, as the BabyBabelLM tiers count: 100 million words are 543 MB

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from babelmill.corpus.batches import METADATA, SCHEMA
+from babelmill.corpus.record_batches import METADATA, SCHEMA
 
 ROW_GROUP = 16 << 20  # bytes of text
 

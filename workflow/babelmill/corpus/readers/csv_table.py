@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.corpus.batches import BLOCK, MAX_DOCUMENT, METADATA, ROWS, SURROGATE, batch_of
 from babelmill.corpus.readers.text import blocks
+from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, METADATA, ROWS, SURROGATE, batch_of
 from babelmill.corpus.tally import Tally
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.corpus.batches import METADATA, batch_of
 from babelmill.corpus.readers.text import decoded_lines
+from babelmill.corpus.record_batches import METADATA, batch_of
 from babelmill.corpus.tally import Tally
 
 decode = json.JSONDecoder().raw_decode  # the value at the beginning of a text, and where it ends

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core.files import UserError
-from babelmill.corpus.batches import BLOCK, METADATA, ROWS, SCHEMA, as_text
 from babelmill.corpus.readers.text import undecodable
+from babelmill.corpus.record_batches import BLOCK, METADATA, ROWS, SCHEMA, as_text
 from babelmill.corpus.tally import Tally
 
 

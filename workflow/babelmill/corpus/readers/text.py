@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.corpus.batches import BLOCK, MAX_DOCUMENT, batch_of
+from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, batch_of
 from babelmill.corpus.tally import Tally
 
 BOM = b"\xef\xbb\xbf"
