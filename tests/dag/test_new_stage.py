@@ -9,21 +9,24 @@ import yaml
 from checkouts import Checkout
 from released_results import SETTINGS, unpack
 
-ENTRY = '''class CountSettings(Settings):
+SETTINGS_CLASS = '''class CountSettings(Settings):
     """What is counted."""
 
     tokenizer: schema.Tokenizer
 
 
 TABLE = (
-    Stage(
+'''
+ENTRY = """    Stage(
         name="count",
         of="model",
         settings=CountSettings,
         folder="results/counts/{model}",
         reads=("tokenizer",),
     ),
-'''
+    Stage(
+        name="shards",
+"""
 RULE = '''"""Stage `count`. Takes: a tokenizer. Gives: results/counts/{model}/."""
 
 
@@ -73,7 +76,8 @@ TARGET = "results/counts/eng/manifest.json"
 @pytest.fixture
 def checkout(tmp_path) -> Checkout:
     made = Checkout(tmp_path / "checkout", unpack(tmp_path / "work"))
-    made.package("stages.py", "TABLE = (\n", ENTRY)
+    made.package("stages.py", "TABLE = (\n", SETTINGS_CLASS)
+    made.package("stages.py", '    Stage(\n        name="shards",\n', ENTRY)
     (made.path / "workflow/rules/count.smk").write_text(RULE)
     (made.path / "workflow/babelmill/count.py").write_text(MODULE)
     return made
@@ -107,9 +111,10 @@ def test_where_the_deliverable_needs_it_the_commands_know_it(checkout):
     checkout.edit(
         "workflow/rules/convert.smk",
         '        settings=settings("convert"),\n',
-        '        settings=settings("convert"),\n        count="results/counts/{model}/manifest.json",\n',
+        '        settings=settings("convert"),\n        entries="results/counts/{model}/manifest.json",\n',
     )
     assert checkout.would_run("converted/eng") == ["count", "convert"]
     said = checkout.babelmill("why", "eng")
-    assert "count            has not run yet" in said and "convert          " in said
+    assert "count            has no result since its settings changed" in said
+    assert "convert          runs because count does" in said
     assert re.search(r"eng +count +waiting", checkout.babelmill("status", "eng"))

@@ -84,3 +84,9 @@ def test_a_stage_without_a_version_cannot_be_accepted(versions):
     versions()
     with pytest.raises(UserError, match="train has no version yet: say --new train"):
         code_versions.add("train", A)
+
+
+def test_the_table_of_stages_is_in_the_order_of_the_workflow():
+    names = list(STAGES)
+    for stage in STAGES.values():
+        assert all(names.index(read) < names.index(stage.name) for read in stage.reads), stage.name

@@ -139,14 +139,16 @@ def own_reasons(configuration: Configuration, stage: Stage, name: str, folder: P
 
 
 def made_with_others(configuration: Configuration, job: Job, model: str) -> bool:
-    """Whether the converted model was made with other settings of a stage than those of now."""
+    """Whether the converted model was made with other settings of a stage than those of now, or without the stage."""
     converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return False
     path = (SETTINGS / job.name / f"{job.stage.name}.json").as_posix()
-    digest = manifest.read(converted)["figures"].get("made_with", {}).get(path)
+    made_with = manifest.read(converted)["figures"].get("made_with", {})
+    if path not in made_with:
+        return job.stage.of == "model"  # a stage that is new since then; of those of a language only some are noted
     now = canonical_json(settings_of(configuration, job.name, job.stage.name))
-    return digest is not None and digest != hashlib.sha256(now.encode()).hexdigest()
+    return made_with[path] != hashlib.sha256(now.encode()).hexdigest()
 
 
 def jobs_of(configuration: Configuration, model: str) -> list[Job]:
