@@ -57,6 +57,16 @@ def test_more_text_is_seen_and_what_it_makes_stays(workspace):
     assert ("corpus", "eng") in workspace.would_run()
 
 
+def test_a_deleted_corpus_repeats_no_more_than_itself(workspace):
+    """Also one of a text that was edited once; the converted model is still that of this text."""
+    (workspace.path / "texts/eng/more.txt").write_text("One more document, all of its own.\n")
+    workspace.snakemake("converted/eng")
+    before = (workspace.path / "results/settings/eng/corpus.json").read_text()
+    shutil.rmtree(workspace.path / "results/corpora/eng")
+    assert workspace.would_run() == set()
+    assert (workspace.path / "results/settings/eng/corpus.json").read_text() == before
+
+
 def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
     monkeypatch.chdir(workspace.path)
     read = []

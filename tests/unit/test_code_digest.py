@@ -172,7 +172,19 @@ SAME = {
         "class C:\n    async def f(self, x) -> int: return x",
     ),
 }
+SAME |= {
+    "a text of help": (
+        'parser.add_argument("--out", type=int, help="a number")',
+        'parser.add_argument("--out", type=int, help="how many")',
+    ),
+    "an import for an annotation": ("def f(x): return x", "from typing import Any\n\ndef f(x: Any): return x"),
+}
 OTHER = {
+    "the default of an argument": (
+        'parser.add_argument("--out", default=1, help="a number")',
+        'parser.add_argument("--out", default=2, help="a number")',
+    ),
+    "where a function comes from": ("from math import log2 as f\nf(1)", "from math import log10 as f\nf(1)"),
     "the class of an error": ("def f(x):\n    raise ValueError(x)", "def f(x):\n    raise KeyError(x)"),
     "what is called beside the log": ("def f(x):\n    book.info(x)", "def f(x):\n    book.info(x + 1)"),
     "a number": ("def f(x):\n    return x + 1", "def f(x):\n    return x + 2"),

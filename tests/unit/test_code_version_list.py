@@ -67,7 +67,7 @@ def test_two_forks_may_have_a_version_of_one_number_and_agree_on_the_next(versio
     path = versions(f"train 1 aaaaaaaa {A}", f"train 2 bbbbbbbb {B}", f"train 2 cccccccc {C}")
     assert code_versions.labels("train", B, lookup()) != code_versions.labels("train", C, lookup())
     with pytest.raises(
-        UserError, match=r"train 2 \(bbbbbbbb\) and train 2 \(cccccccc\) are two versions of one number"
+        UserError, match=r"train 2 \(bbbbbbbb\) and train 2 \(cccccccc\): two branches each began this version"
     ):
         code_versions.add("train", D)
     assert code_versions.begin("train", D, {}).label == "train 3 (dddddddd)"

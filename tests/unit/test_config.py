@@ -4,15 +4,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import yaml
 
+from babelmill.config import schema
 from babelmill.config.inputs import hub_source
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
 from babelmill.core.files import UserError, write_json
-from babelmill.settings import read_settings, settings_of, write_settings
+from babelmill.settings import read_settings, recorded, settings_of, write_settings
 from babelmill.stages import STAGES, RunSettings, TrainSettings
 
 TEXT = {"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}}
@@ -36,8 +38,8 @@ def test_defaults_hold_every_key_and_document_it():
     text = (ROOT / "config/defaults.yaml").read_text()
     values = yaml.safe_load(text)
     assert set(values) == {*User.model_fields, *SECTIONS}
-    for section, schema in SECTIONS.items():
-        assert list(values[section]) == list(schema.model_fields), f"{section}: other keys, or in another order"
+    for section, section_type in SECTIONS.items():
+        assert list(values[section]) == list(section_type.model_fields), f"{section}: other keys, or in another order"
     for line in text.splitlines():
         continued = line.startswith(" " * 8)
         if line.strip() and not line.strip().startswith("#") and not line.strip().endswith(":") and not continued:
@@ -279,7 +281,7 @@ def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch)
     assert {section: getattr(found, section) for section in sections} == sections
     assert (found.name, found.raw) == (name, values)
     assert found.languages == (list(resolved.languages) if stage else [])
-    assert found.code == (stage.digest if stage else "") and found.modules == (stage.modules if stage else {})
+    assert found.code == values.get("code", "") and found.modules == (stage.modules if stage else {})
     other = STAGES["export" if stage and stage.name == "train" else "train"]
     with pytest.raises(UserError, match=rf"settings\.json: these are settings of stage .*, not of '{other.name}'"):
         read_settings("settings.json", other.settings)
@@ -290,7 +292,7 @@ def test_settings_for_other_code_are_refused(tmp_path):
     path = tmp_path / "settings.json"
     values = settings_of(configuration(), "eng", "train")
     write_json(path, values | {"code": "0123456789abcdef"})
-    with pytest.raises(UserError, match=r"settings\.json: was written for the code '0123456789abcdef' of stage train"):
+    with pytest.raises(UserError, match=r"settings\.json: the code of stage train has changed .* \(0123456789abcdef"):
         read_settings(path, TrainSettings)
     write_json(path, values | {"model": values["model"] | {"hidden_size": "wide"}})
     with pytest.raises(UserError, match=r"settings\.json: model\.hidden_size = 'wide': "):
@@ -349,3 +351,18 @@ def test_the_readme_says_how_to_name_ones_own_text(tmp_path, monkeypatch):
     edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
     assert settings_of(configuration(edited), "eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
     assert configuration(edited).model("eng").preset == "small"
+
+
+def test_a_new_key_of_the_mixture_leaves_models_of_one_language_as_they_are(monkeypatch):
+    """They have no mixture in their files; what stages read is complete."""
+
+    class Wider(schema.Mixture):
+        temperature: Annotated[float, schema.Neutral(1.0)]
+
+    class Wide(TrainSettings):
+        mixture: Wider
+
+    values = settings_of(configuration(), "eng", "train")
+    assert "mixture" not in values
+    read = recorded(values, Wide, "train.json")
+    assert read.mixture.weights == 1.0 and read.mixture.temperature == 1.0

@@ -15,8 +15,8 @@ from pathlib import Path
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, read_json, sha256
 from babelmill.release import card
-from babelmill.settings import read_settings
-from babelmill.stages import ConvertSettings
+from babelmill.settings import read_settings, recorded
+from babelmill.stages import ConvertSettings, ExportSettings, TokenizerSettings
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -28,12 +28,13 @@ def convert(args: argparse.Namespace) -> None:
     manifest.verify_upstream(args.evaluation, args.export, *args.corpora)
     manifest.verify_upstream(args.export, args.model, args.tokenizer)
     evaluation = read_json(args.evaluation / "evaluation.json")
-    exported = export["settings"]["export"]
-    source = manifest.read(args.tokenizer)["settings"]["tokenizer"]["source"]
+    exported = recorded(export["settings"], ExportSettings, args.export).export
+    asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
+    source = asked.tokenizer.source
     facts = card.Facts(
         name=settings.name,
-        variants=exported["variants"],
-        default_variant=exported["default_variant"],
+        variants=list(exported.variants),
+        default_variant=exported.default_variant,
         parameters=model["figures"]["parameters"],
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},

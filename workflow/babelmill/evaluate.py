@@ -37,8 +37,8 @@ from babelmill.core.files import UserError, sha256, write_json
 from babelmill.evaluation.scoring import causal_rows, masked_rows, nats
 from babelmill.release.loading import load
 from babelmill.runtime import gpu_claims
-from babelmill.settings import read_settings
-from babelmill.stages import EvaluateSettings
+from babelmill.settings import read_settings, recorded
+from babelmill.stages import EvaluateSettings, ExportSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.quality import measure, vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
@@ -141,12 +141,12 @@ def evaluate_model(
     folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, evaluation: schema.Evaluation
 ) -> Scores:
     """Score all variants of an exported model: {language: {variant: {"causal": entry, "masked": entry}}}."""
-    exported = manifest.read(folder)["settings"]["export"]
+    exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     device = "cuda" if torch.cuda.is_available() else "cpu"
     scores: Scores = {language: {} for language in texts}
-    for variant in exported["variants"]:
+    for variant in exported.variants:
         for mode in CLASSES:
-            named = None if variant == exported["default_variant"] else variant
+            named = None if variant == exported.default_variant else variant
             model = load(CLASSES[mode], folder, named, use_cache=False).to(device)
             for language, text in texts.items():
                 length, masks = evaluation.sequence_length, evaluation.disjoint_masks
@@ -189,7 +189,7 @@ def run(args: argparse.Namespace) -> None:
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
     scores = evaluate_model(args.export, texts, vocabulary, settings.evaluation)
-    variants = manifest.read(args.export)["settings"]["export"]["variants"]
+    variants = recorded(manifest.read(args.export)["settings"], ExportSettings, args.export).export.variants
     languages = {
         language: {"variants": scores[language], "unigram": text.score(text.unigram)}
         for language, text in texts.items()

@@ -6,6 +6,7 @@ canonical (sorted, typed, without what cannot matter), so that `1e-3` and `0.001
 same file. What stands in it is declared in `stages.py` and `config/canonical.py`.
 """
 
+import contextlib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,9 +14,9 @@ import pydantic
 
 from babelmill.config import canonical
 from babelmill.config.inputs import SETTINGS
-from babelmill.config.layers import ABSENT, lookup
 from babelmill.config.resolve import Configuration, Resolved
-from babelmill.core import code_versions
+from babelmill.config.schema import Section
+from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
 from babelmill.stages import STAGES, RunSettings, Settings, Stage
 
@@ -23,45 +24,75 @@ T = TypeVar("T", bound=Settings)
 
 
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
-    """The content of `results/settings/{name}/{stage}.json`; `stage` may be "run", which is none."""
+    """Return the content of `results/settings/{name}/{stage}.json`.
+
+    `stage` may also be "run": the run settings, which belong to no stage.
+    """
     if stage == "run":
         return _sections(RunSettings, configuration.model(name)) | {"stage": "run", "name": name}
     entry = STAGES[stage]
     resolved = configuration.corpus(name) if entry.of == "language" else configuration.model(name)
     values = _sections(entry.settings, resolved)
     for key, added in entry.adds(configuration, name).items():
-        if key in entry.settings.sections():
-            values[key] = None if added is None else values[key] | added
-        else:
+        if key not in entry.settings.sections():
             values[key] = added
-    values = {key: value for key, value in values.items() if value is not None or key not in entry.settings.sections()}
-    values |= {"stage": stage, "name": name, "languages": list(resolved.languages)}
-    return values | {"code": _label(entry, resolved)}
+        elif added is None:
+            values.pop(key, None)
+        else:
+            values[key] |= added
+    return values | {
+        "stage": stage,
+        "name": name,
+        "languages": list(resolved.languages),
+        "code": _code(entry, resolved),
+    }
 
 
 def _sections(settings: type[Settings], resolved: Resolved) -> dict[str, Any]:
-    """The sections that a stage reads, as files hold them. A model of one language has nothing to weigh."""
+    """Return the sections that a stage reads, as files hold them. A model of one language has nothing to weigh."""
     sections = {name: resolved.sections[name] for name in settings.sections()}
     if len(resolved.languages) == 1:
         sections.pop("mixture", None)
     return dict(canonical.to_file(sections))
 
 
-def _label(stage: Stage, resolved: Resolved) -> str:
-    def value(key: str) -> Any:
-        section, _, name = key.partition(".")
-        return getattr(resolved.sections.get(section), name, code_versions.UNKNOWN)
+def _code(stage: Stage, resolved: Resolved) -> str:
+    """Return what the settings file says of the stage's code: its version, or its digest where no version has it.
 
-    return code_versions.labels(stage.name, stage.digest, value)[0]
+    Results that an edit made before it was accepted stay: their file goes on naming the edit's digest.
+    """
+    types = {name: type(section) for name, section in resolved.sections.items()}
+    lookup = _lookup(canonical.to_file(resolved.sections), types)
+    found = code_versions.fitting(stage.name, stage.digest, lookup)
+    if not found:
+        return stage.digest
+    made_by = _made_by(stage, resolved)
+    return made_by if made_by in found[0].digests else found[0].label
+
+
+def _made_by(stage: Stage, resolved: Resolved) -> str | None:
+    """Return the code that made the results which are there, as their settings say; None where there are none."""
+    for language in resolved.languages:
+        folder = stage.path(resolved.name, language)
+        with contextlib.suppress(UserError, KeyError, TypeError):
+            return read_json(folder if folder.suffix == ".json" else folder / manifest.NAME)["settings"]["code"]
+    return None
+
+
+def _lookup(written: dict[str, Any], types: dict[str, type[Section]]) -> code_versions.Lookup:
+    """Return a function that gives values by dotted key, from sections as files hold them."""
+    values = canonical.values_by_key(canonical.from_file(written, types), types)
+    return lambda key: values.get(key, code_versions.UNKNOWN)
 
 
 def write_settings(configuration: Configuration, name: str) -> None:
     """Write all settings files of a name, each only where it differs.
 
     All at once, since Snakemake takes one inventory of a folder and does not see a file that appears in it later.
-    There are thousands for 500 languages: they are not flushed to disk, and one that a crash left empty differs.
+    There are thousands for 500 languages: they are not flushed to disk, and a file that a crash left empty differs, so
+    it is written again.
     """
-    configuration.languages_of(name)  # refuses a name that is no model, which every language is
+    configuration.languages_of(name)  # raises an error for an unknown name; every language is also a model
     is_language = name in configuration.table
     stages = [
         stage.name
@@ -89,29 +120,33 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
         raise UserError(f"{path}: these are settings of stage {found!r}, not of {expected!r}")
     if stage:
         check_code(path, stage, raw)
+    return recorded(raw, settings, path).model_copy(update={"modules": stage.modules if stage else {}})
+
+
+def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
+    """Return settings as a file, a manifest or a run's identity holds them as their type; `where` is for the error."""
     sections = settings.sections()
     values = {key: value for key, value in raw.items() if key in settings.model_fields and key not in sections}
     values |= canonical.from_file(raw, sections)
     if "mixture" in sections and "mixture" not in raw:
-        values["mixture"] = {"weights": 1.0}
+        values["mixture"] = {"weights": 1.0} | values["mixture"]
     try:
-        return settings.model_validate(values | {"raw": raw, "modules": stage.modules if stage else {}})
+        return settings.model_validate(values | {"raw": raw})
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {key} = {first['input']!r}: {first['msg']}") from None
+        raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from None
 
 
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> None:
     """Raise a UserError if a settings file was written for other code than that which runs now."""
-
-    def value(key: str) -> Any:
-        found = lookup(raw, key.split("."))
-        return code_versions.UNKNOWN if found is ABSENT else found
-
-    possible = code_versions.labels(stage.name, stage.digest, value)
-    if raw.get("code") not in possible:
+    written = {name: section for name, section in stage.settings.sections().items() if name in raw}
+    possible = code_versions.fitting(stage.name, stage.digest, _lookup(raw, written))
+    allowed = {stage.digest, *(version.label for version in possible)}
+    allowed |= {digest for version in possible for digest in version.digests}
+    if raw.get("code") not in allowed:
+        now = possible[0].label if possible else stage.digest
         raise UserError(
-            f"{path}: was written for the code {raw.get('code')!r} of stage {stage.name}, which is {possible[0]!r} now:"
-            " it was edited after this job was queued; run the workflow again"
+            f"{path}: the code of stage {stage.name} has changed since this file was written ({raw.get('code')}, now"
+            f" {now}); run the workflow again"
         )

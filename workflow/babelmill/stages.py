@@ -121,7 +121,7 @@ class PublishSettings(Settings):
 
 
 def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
-    """For stages that sections tell everything."""
+    """Add nothing: the sections say all that the stage needs."""
     return {}
 
 
@@ -131,7 +131,7 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The local text. What is not read must not rerun anything: without a download, no name of a dataset."""
+    """Describe the local text. Without a download, leave out the dataset's name, so that changing it reruns nothing."""
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
     if not inputs.hub_source(configuration, name):
         added["corpus"] = {"hub": None, "revision": ""}
@@ -141,7 +141,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Where an adopted tokenizer comes from. Nothing is weighed for it, and a file has no revision."""
+    """Say where an adopted tokenizer comes from. It has no mixture, and a local file has no revision."""
     added = inputs.tokenizer_source(configuration, name)
     if configuration.model(name).tokenizer.source:
         added["mixture"] = None
@@ -268,12 +268,7 @@ TABLE = (
         settings=ExportSettings,
         folder="results/exports/{model}",
         reads=("train", "tokenizer", "shards"),
-        also=(
-            "release.prove",
-            "model.gpt_bert",
-            "model.transformers.configuration_gpt_bert",
-            "model.transformers.modeling_gpt_bert",
-        ),
+        also=("release.prove", "model.transformers.modeling_gpt_bert"),
     ),
     Stage(
         name="evaluate",
@@ -303,7 +298,7 @@ STAGES = {stage.name: stage for stage in TABLE}
 
 
 def leading_to(name: str) -> dict[str, Stage]:
-    """A stage and all whose results it reads, directly or not, in the order of the table."""
+    """Return a stage and all stages that it depends on, in the order of the table."""
     found = {name}
     for stage in reversed(TABLE):
         if stage.name in found:

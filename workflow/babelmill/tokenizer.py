@@ -8,7 +8,7 @@ text gives the same bytes on every run and for every number of threads.
 
 The tokenizer is lossless for every Unicode text: no normaliser, all 256 bytes in the vocabulary, and pieces that cover
 the text. Its 16 special tokens have the ids 0 to 15, and texts become `<s> A`, pairs `<s> A <s> B`. What it can learn
-is bounded by the pieces into which `pieces.py` cuts a text, for a merge never crosses them.
+is bounded by the pieces into which `pretokenizer.py` cuts a text, for a merge never crosses them.
 """
 
 import argparse

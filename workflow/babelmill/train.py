@@ -222,6 +222,7 @@ def main() -> int:
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
         commands.error(f"--nodes {nodes}: this is not a SLURM job, or it cannot share --processes {processes}")
     try:
+        read_settings(arguments.settings, TrainSettings)  # refused once, not by each process
         gpu_claims.claim(arguments.gpus)
         code = launch(command, processes // nodes, nodes, threads) if processes > 1 else work(arguments)
     except UserError as error:

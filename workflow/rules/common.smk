@@ -31,9 +31,9 @@ from babelmill.config.inputs import SETTINGS, hub_source
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED
+from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.config.layers import nearest, read_yaml
-from babelmill.commands.why import missing
 
 
 def one_line(function):
@@ -106,7 +106,7 @@ def made_with(wildcards):
     the change of settings that made the stage run is one.
     """
     folder = Path("converted", wildcards.model)
-    if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := missing(folder)):
+    if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
         raise UserError(f"{lost}; delete the folder {folder}, and it is made again")
     before = [stage for name, stage in TO_CONVERTED.items() if name != "convert"]
     model = [settings(stage.name)(wildcards) for stage in before if stage.of == "model"]

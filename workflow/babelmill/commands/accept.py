@@ -1,23 +1,26 @@
-"""List the stages whose code is in no version, and say whether edited code gives the same results.
+"""List the stages whose edited code is in no version, and say whether it gives the same results.
 
     babelmill accept                       # which stages would run again, for an edit of their code
     babelmill accept train export          # the edits change no result: nothing runs again
     babelmill accept --new train --results "the last span of a mask is cut"
                                            # they do: a new version, and a line in the CHANGELOG
 
-`workflow/babelmill/code_versions.txt` holds the versions. It belongs into the commit of the edit.
+`workflow/babelmill/code_versions.txt` holds the versions. Commit it together with the edit.
 """
 
 import argparse
-import json
 import re
 from typing import Any
 
-from babelmill.config.resolve import ROOT
+import yaml
+
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.schema import SECTIONS
 from babelmill.core import code_versions
 from babelmill.core.files import UserError, atomic_write
 from babelmill.stages import STAGES, Stage
 
+EXAMPLE = "train.objective=causal"
 CHANGELOG = ROOT / "CHANGELOG.md"
 
 
@@ -35,52 +38,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def known(stage: Stage) -> bool:
-    """Whether a version has the stage's present code."""
+def version_of(stage: Stage) -> code_versions.Version | None:
+    """Return the version that has the stage's present code; None if no version has it."""
     versions = code_versions.read().get(stage.name, [])
-    return any(stage.digest in version.digests for version in versions)
+    return next((version for version in versions if stage.digest in version.digests), None)
 
 
 def limits(pairs: list[str]) -> dict[str, list[Any]]:
-    """`train.objective=causal` as {"train.objective": ["causal"]}; values are JSON where they can be."""
+    """Parse `train.objective=causal` to {"train.objective": ["causal"]}, checked and written as settings files do."""
     found: dict[str, list[Any]] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
-        if not separator or key.count(".") != 1:
-            raise UserError(f"--when {pair}: section.key=value is expected, such as train.objective=causal")
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
-        found.setdefault(key, []).append(value)
+        section, _, name = key.partition(".")
+        if not separator or name not in getattr(SECTIONS.get(section), "model_fields", {}):
+            raise UserError(f"--when {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
+        values = Configuration([("--when", {section: {name: yaml.safe_load(text)}})])
+        resolved = values.corpus("eng") if section == "corpus" else values.model("eng")
+        found.setdefault(key, []).append(getattr(resolved.sections[section], name))
     return found
 
 
 def note_results(label: str, text: str) -> None:
     """Add a "Results" line to the newest section of the CHANGELOG."""
     changelog = CHANGELOG.read_text(encoding="utf-8")
-    heading = re.search(r"^## .*\n+", changelog, re.MULTILINE)
-    if heading is None:
+    section = re.search(r"^## .*\n(?:(?!^## ).*\n)*", changelog, re.MULTILINE)
+    if section is None:
         raise UserError(f"{CHANGELOG}: has no section (## ...) to add a line to")
     line = f"- Results: {label}: {' '.join(text.split())}\n"
+    heading = re.search(r"^### Results\n\n", section[0], re.MULTILINE)
+    place = section.start() + heading.end() if heading else section.end()
+    new = line if heading else f"\n### Results\n\n{line}\n"
     with atomic_write(CHANGELOG, "w") as file:
-        file.write(f"{changelog[: heading.end()]}{line}{changelog[heading.end() :]}")
+        file.write(f"{changelog[:place]}{new}{changelog[place:]}")
 
 
 def accept(names: list[str], new: bool, results: str | None, when: dict[str, list[Any]]) -> None:
     """Enter the present code of stages into the list of versions."""
     if new and not names:
         raise UserError("--new needs the name of a stage")
-    if new and not results and any(code_versions.newest(name) for name in names):
+    if new and not results and any(code_versions.read().get(name) for name in names):
         raise UserError("--new needs --results with what changes: users read it before they train again")
     if not new and (results or when):
         raise UserError("--results and --when go with --new")
     for stage in (STAGES[name] for name in names):
-        if known(stage):
-            print(f"{stage.name}: its code is in the list already")
-            continue
         if not new:
-            print(f"{code_versions.add(stage.name, stage.digest).label}: same results")
+            version = version_of(stage) or code_versions.add(stage.name, stage.digest)
+            print(f"{version.label}: same results")
             continue
         version = code_versions.begin(stage.name, stage.digest, when)
         if results:
@@ -93,11 +96,11 @@ def run(args: argparse.Namespace) -> None:
     if args.stages or args.new:
         accept(args.stages, args.new, args.results, limits(args.when))
         return
-    unknown = [stage.name for stage in STAGES.values() if not known(stage)]
+    unknown = [stage.name for stage in STAGES.values() if not version_of(stage)]
     for stage in STAGES.values():
-        version = stage.version
-        state = "edited: in no version, so its results would be made again" if stage.name in unknown else "known"
-        print(f"{stage.name:<10} {version.label if version else 'no version':<26} {state}")
+        version = version_of(stage)
+        state = version.label if version else "edited, in no version: its results would be made again"
+        print(f"{stage.name:<12} {state}")
     if unknown:
         names = " ".join(unknown)
         print(f"same results: babelmill accept {names}\nother results: babelmill accept --new {names} --results ...")

@@ -27,6 +27,8 @@ from babelmill.core.local_sources import expand_glob
 from babelmill.corpus.formats import split_name
 from babelmill.corpus.sampling import WORD, Budget
 from babelmill.runtime.cost import flops, parameters, peak_of
+from babelmill.settings import recorded
+from babelmill.stages import TrainSettings
 from babelmill.training.amounts import CHUNK, mask_rate, masked_share
 from babelmill.training.schedule import rows_by_step, steps_for
 
@@ -163,23 +165,24 @@ def measured() -> dict[Shape, tuple[float, float]]:
     """Return median utilisation and peak memory in MiB that trainings in this folder measured, by shape."""
     found: dict[Shape, list[tuple[float, float]]] = {}
     for identity in Path("results/checkpoints").glob("*/*/identity.json"):
-        settings = read_json(identity)["settings"]
+        try:
+            settings = recorded(read_json(identity)["settings"], TrainSettings, identity)
+        except UserError:  # of a version that had other settings
+            continue
         for line in tail(identity.parent / "metrics.jsonl")[1:]:
             entry = json.loads(line) if line.endswith("}") else {}
             if entry.get("mfu"):
-                found.setdefault(shape(settings["model"], settings["train"]), []).append(
-                    (entry["mfu"], entry["memory"])
-                )
+                found.setdefault(shape(settings.model, settings.train), []).append((entry["mfu"], entry["memory"]))
     return {
         key: (statistics.median(mfu for mfu, _ in values), max(memory for _, memory in values))
         for key, values in found.items()
     }
 
 
-def shape(model: dict[str, Any], train: dict[str, Any]) -> Shape:
+def shape(model: schema.Model, train: schema.Train) -> Shape:
     """Return what utilisation and memory depend on."""
-    keys = ("micro_batch_tokens", "precision", "activation_checkpointing")
-    return tuple(sorted(model.items())), *(train[key] for key in keys)
+    sizes = tuple(sorted(model.model_dump().items()))
+    return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing
 
 
 def assumed_mfu(hidden_size: int) -> float:
@@ -241,7 +244,7 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
     tokens, source = training_tokens(configuration, model)
     plan = schedule_of(resolved.model, resolved.train, vocab_size, tokens, gpus)
     count = parameters(resolved.model, vocab_size)
-    known = measured().get(shape(resolved.model.model_dump(), resolved.train.model_dump()))
+    known = measured().get(shape(resolved.model, resolved.train))
     rate = mfu or (known[0] if known else assumed_mfu(resolved.model.hidden_size))
     memory = known[1] / 1024 if known else assumed_memory(resolved.model, resolved.train, vocab_size, count) / GIB
     hours = None

@@ -20,7 +20,7 @@ from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.runtime.run_lock import DEAD_AFTER
-from babelmill.stages import STAGES, TO_CONVERTED
+from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 
 CHECKPOINTS = Path("results/checkpoints")
 SNAKEMAKE = Path(".snakemake")
@@ -92,8 +92,8 @@ def submitted(folder: Path) -> tuple[str, float] | None:
 
 
 def find_log(stage: str, model: str, language: str) -> Path | None:
-    """The log of a stage's last job: its own or, if it did not come to write one, SLURM's; None if there is none."""
-    name = {"corpus": language, "shards": f"{model}/{language}"}.get(stage, model)
+    """Return the log of a stage's last job: its own or, if it did not write one, SLURM's; None if there is none."""
+    name = language if STAGES[stage].of == "language" else "/".join(filter(None, (model, language)))
     log = Path("logs", stage, f"{name}.log")
     if log.is_file():
         return log
@@ -184,7 +184,7 @@ def status_of(configuration: Configuration, model: str) -> Status:
     under_way = [stage for stage, status in statuses.items() if status.state in ("running", "queued")]
     stage = next(iter([*under_way, *statuses]), None)
     status = statuses[stage] if stage else Status(model, "convert", "converted")
-    if stage not in ("corpus", "tokenizer", "shards"):
+    if stage == "train" or stage not in leading_to("train"):
         add_training(status, running=stage == "train")
     return status
 

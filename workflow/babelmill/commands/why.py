@@ -15,7 +15,7 @@ from babelmill.config.inputs import CORPORA, SETTINGS
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import manifest
-from babelmill.core.code_versions import quoted_results
+from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.local_sources import expand_glob, hashes
 from babelmill.settings import settings_of
@@ -55,25 +55,16 @@ class Job:
         for reader in self.readers:
             reader.start()
         for source in self.reads:
-            if missing(source.folder):
+            if manifest.missing(source.folder):
                 source.start()
 
     def explain(self) -> None:
         """Give a job that runs a reason if it has none of its own."""
         if not self.runs or self.reasons:
             return
-        absent = missing(self.folder)
+        absent = manifest.missing(self.folder)
         because = list(dict.fromkeys(source.stage.name for source in self.reads if source.runs))
         self.reasons = [absent or f"runs because {' and '.join(because)} {'does' if len(because) == 1 else 'do'}"]
-
-
-def missing(folder: Path) -> str | None:
-    """Say which result file of a stage is missing; None if all are there."""
-    if not (folder / manifest.NAME).is_file():
-        return "has not run yet"
-    absent = (folder / name for name in manifest.read(folder)["files"] if not (folder / name).is_file())
-    path = next(absent, None)
-    return f"{path} is missing" if path else None
 
 
 def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -91,8 +82,8 @@ def changed_code(stage: Stage, recorded: dict[str, Any], now: str) -> list[str]:
     before = recorded["settings"].get("code", "")
     if before == now:
         return []
-    if results := quoted_results(now, ROOT / "CHANGELOG.md"):
-        return [f"{now} in place of {before}: {results}"]
+    if results := results_between(before, now, ROOT / "CHANGELOG.md"):
+        return [f"{now} in place of {before}: {'; '.join(results)}"]
     known = recorded.get("code") or {}
     edited = [part for part in sorted(known | stage.modules) if known.get(part) != stage.modules.get(part)]
     where = f" in {', '.join(edited)}" if known and edited else ""
@@ -177,10 +168,10 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
     """The jobs of a model, in the order of the stages; those that would run have reasons."""
     jobs = jobs_of(configuration, model)
     for job in jobs:
-        if missing(job.folder) and not job.reasons and made_with_others(configuration, job, model):
+        if manifest.missing(job.folder) and not job.reasons and made_with_others(configuration, job, model):
             job.reasons.append("has no result since its settings changed")
     for job in jobs:
-        if job.reasons or (job is jobs[-1] and missing(job.folder)):
+        if job.reasons or (job is jobs[-1] and manifest.missing(job.folder)):
             job.start()
     for job in jobs:
         job.explain()

@@ -38,6 +38,16 @@ def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
     return written
 
 
+def values_by_key(sections: dict[str, dict[str, Any]], schemas: dict[str, type[Section]]) -> dict[str, Any]:
+    """Complete values of sections (see `from_file`) by dotted key; a key that moved is there by both of its names."""
+    found = {f"{name}.{key}": value for name in schemas for key, value in sections[name].items()}
+    for name, schema in schemas.items():
+        for key in schema.model_fields:
+            if was := _marks(schema, key, Was):
+                found[was.key] = found[f"{name}.{key}"]
+    return found
+
+
 def from_file(written: dict[str, Any], schemas: dict[str, type[Section]]) -> dict[str, dict[str, Any]]:
     """The values of the sections in `schemas`, from what `to_file` wrote; what was left out is filled in."""
     sections: dict[str, dict[str, Any]] = {}

@@ -3,6 +3,7 @@
 These are facts about files and repositories that belong into settings files, beside the sections of the configuration.
 """
 
+import contextlib
 import functools
 import platform
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot
 from babelmill.hub import revisions
 
@@ -55,15 +56,20 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
             " (globs such as texts/*.txt)"
         )
     patterns = [*corpus.files, *corpus.validation_files]
-    sources: dict[str, Any] = dict(_snapshot(tuple(patterns), CORPORA / code, where)) if patterns else {}
+    sources: dict[str, Any] = dict(_snapshot(tuple(patterns), code, where)) if patterns else {}
     if corpus.builtin:
         sources[corpus.builtin] = platform.python_version()
     return sources
 
 
 @functools.cache
-def _snapshot(patterns: tuple[str, ...], corpus: Path, where: str) -> dict[str, dict[str, Any]]:
-    return snapshot(patterns, corpus, where)
+def _snapshot(patterns: tuple[str, ...], code: str, where: str) -> dict[str, dict[str, Any]]:
+    before: dict[str, Any] = {}
+    with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
+        before = {
+            p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in patterns
+        }
+    return snapshot(patterns, CORPORA / code, where, before)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:

@@ -274,37 +274,37 @@ class Configuration:
     def _check_keys(self, user: dict[str, Any]) -> None:
         """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
 
-        def check(values: Any, known: Collection[str], prefix: str) -> None:
+        def check(values: Any, known: Collection[str], *path: str) -> None:
+            prefix = "".join(f"{part}." for part in path)
             if not isinstance(values, dict):
-                raise UserError(
-                    f"{self.origin(prefix.rstrip('.'))}: {prefix.rstrip('.')} = {values!r}: keys are expected"
-                )
+                raise UserError(f"{self._origin(path)}: {'.'.join(path)} = {values!r}: keys are expected")
             for key in values:
+                where = self._origin((*path, key))
                 if SECRET.search(str(key)):
                     raise UserError(
-                        f"{self.origin(prefix + str(key))}: {prefix}{key}: a secret does not belong into a"
-                        " configuration file; set it as an environment variable (HF_TOKEN, WANDB_API_KEY)"
+                        f"{where}: {prefix}{key}: a secret does not belong in a configuration file; set it as an"
+                        " environment variable (HF_TOKEN, WANDB_API_KEY)"
                     )
                 if key not in known:
                     inner = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
                     hint = f"; did you mean {' or '.join(inner)}?" if inner else nearest(str(key), known)
-                    raise UserError(f"{self.origin(prefix + str(key))}: unknown key {prefix}{key}{hint}")
+                    raise UserError(f"{where}: unknown key {prefix}{key}{hint}")
 
-        check(user, {*User.model_fields, *SECTIONS}, "")
+        check(user, {*User.model_fields, *SECTIONS})
         for group in ("models", "languages", "batches"):
             if not isinstance(user.get(group, {}), dict):
                 raise UserError(f"{self.origin(group)}: {group} = {user[group]!r}: a mapping of names is expected")
         for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
             for name, entry in user.get(group, {}).items():
-                check(entry, entry_type.model_fields, f"{group}.{name}.")
+                check(entry, entry_type.model_fields, group, name)
         for prefix, values in [
-            ("", user),
-            *((f"models.{name}.", entry) for name, entry in user.get("models", {}).items()),
-            *((f"languages.{name}.", entry) for name, entry in user.get("languages", {}).items()),
+            ((), user),
+            *((("models", name), entry) for name, entry in user.get("models", {}).items()),
+            *((("languages", name), entry) for name, entry in user.get("languages", {}).items()),
         ]:
             for section, section_type in SECTIONS.items():
                 if section in values:
-                    check(values[section], section_type.model_fields, f"{prefix}{section}.")
+                    check(values[section], section_type.model_fields, *prefix, section)
 
     def _language_table(self) -> dict[str, Language]:
         table = read_table(self.root / "config/languages.tsv")

@@ -2,7 +2,7 @@
 
 This is the one source of truth for what a key may be. The values live in `config/defaults.yaml` (with their
 documentation), `config/presets/*.yaml` and the user's files; no class has a default of its own, so that a value stands
-in one place. `configuration.py` says how layers are merged and which stage reads which section.
+in one place. `resolve.py` says how layers are merged, `stages.py` which stage reads which section.
 """
 
 import dataclasses

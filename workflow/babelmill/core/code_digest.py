@@ -61,6 +61,8 @@ class _Stripper(ast.NodeTransformer):
             and function.value.id in LOGGERS
         ):
             return ast.Call(func=function, args=[], keywords=[])
+        if isinstance(function, ast.Attribute) and function.attr == "add_argument":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "help"]
         return self.generic_visit(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
@@ -82,14 +84,28 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     return body
 
 
+def _without_unused_imports(tree: ast.AST) -> ast.AST:
+    """Drop the imports that only comments, messages and annotations needed."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            node.names = [a for a in node.names if (a.asname or a.name.split(".")[0]) in used]
+    return tree
+
+
 def _dump(node: object) -> object:
     """A syntax tree as nested tuples, without what is empty: `ast.dump` differs between versions of Python."""
     if isinstance(node, ast.AST):
         fields = ((name, _dump(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
         return type(node).__name__, *fields
     if isinstance(node, list):
-        return tuple(_dump(child) for child in node if not isinstance(child, ast.Pass))
+        return tuple(_dump(child) for child in node if not _is_empty(child))
     return repr(node)
+
+
+def _is_empty(node: object) -> bool:
+    """Whether a statement does nothing."""
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Import | ast.ImportFrom) and not node.names)
 
 
 def _path(module: str) -> Path | None:
@@ -125,7 +141,7 @@ def _module(module: str) -> tuple[str, frozenset[str]]:
         raise ValueError(f"{module} is no module of {PACKAGE}")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = _imports(tree, [PACKAGE.name, *path.relative_to(PACKAGE).parent.parts])
-    text = repr(_dump(_Stripper().visit(tree)))
+    text = repr(_dump(_without_unused_imports(_Stripper().visit(tree))))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS], frozenset(imported)
 
 

@@ -2,7 +2,7 @@
 
 An upgrade of Babelmill must not train 45 models again because a message changed, and an edited loss must never pass
 unseen. So each stage has a version, which changes when its results do, and a list of the code digests that are known
-to give them. They stand in `code_versions.txt`, one digest a line, which git merges line by line:
+to give them. They stand in `code_versions.txt`, one digest per line, which git merges line by line:
 
     train 2 3f2a91c0 3f2a91c05e7d4b11
     train 2 3f2a91c0 88d0a4f2c9b37e60
@@ -10,8 +10,8 @@ to give them. They stand in `code_versions.txt`, one digest a line, which git me
 
 (stage, version, first digits of the digest that the version began with, digest). The settings file of a stage says
 `train 2 (3f2a91c0)` where the present digest is in the list, and the digest itself where it is not: an edit of one's
-own reruns its stage, an upgrade what has a new version. A version with `when` holds for models whose settings have one
-of the values; for the others the version before it goes on.
+own reruns its stage, an upgrade reruns the stages that have a new version. A version with `when` holds for models whose
+settings have one of the values; for the others the version before it goes on.
 """
 
 import dataclasses
@@ -85,23 +85,26 @@ def read() -> dict[str, list[Version]]:
     return {stage: sorted(versions, key=lambda v: v.number) for stage, versions in found.items()}
 
 
-def labels(stage: str, digest: str, lookup: Lookup) -> list[str]:
-    """What the settings file of a stage with this code may say: one label, or more where `lookup` cannot tell.
+def fitting(stage: str, digest: str, lookup: Lookup) -> list[Version]:
+    """Return the version that code with this digest has, for settings that `lookup` knows; none if no version has it.
 
-    It is the digest itself if no version has it.
+    There are several where `lookup` cannot tell.
     """
     versions = read().get(stage, [])
     place = next((i for i, version in enumerate(versions) if digest in version.digests), None)
-    if place is None:
-        return [digest]
     possible = []
-    for version in reversed(versions[: place + 1]):
+    for version in reversed(versions[: place + 1] if place is not None else []):
         holds = version.holds(lookup)
         if holds is not False:
-            possible.append(version.label)
+            possible.append(version)
         if holds:
             break
     return possible
+
+
+def labels(stage: str, digest: str, lookup: Lookup) -> list[str]:
+    """Return what the settings file of a stage with this code may say: the digest itself if no version has it."""
+    return [version.label for version in fitting(stage, digest, lookup)] or [digest]
 
 
 def newest(stage: str) -> Version | None:
@@ -110,7 +113,8 @@ def newest(stage: str) -> Version | None:
     if len(versions) > 1 and versions[-1].number == versions[-2].number:
         both = " and ".join(version.label for version in versions[-2:])
         raise UserError(
-            f"{PATH.name}: {both} are two versions of one number, from two lines of work: say --new {stage}"
+            f"{PATH.name}: {both}: two branches each began this version; begin the next one:"
+            f" babelmill accept --new {stage} --results ..."
         )
     return versions[-1] if versions else None
 
@@ -120,30 +124,48 @@ def add(stage: str, digest: str) -> Version:
     version = newest(stage)
     if version is None:
         raise UserError(f"{stage} has no version yet: say --new {stage}")
-    _append(f"{stage} {version.number} {version.first} {digest}")
+    lines = PATH.read_text(encoding="utf-8").splitlines()
+    _write([*lines, f"{stage} {version.number} {version.first} {digest}"])
     return version
 
 
 def begin(stage: str, digest: str, when: dict[str, list[Any]]) -> Version:
-    """Begin a new version of a stage with a digest, limited to `when`; return it."""
-    number = 1 + max((version.number for version in read().get(stage, [])), default=0)
+    """Begin a new version of a stage with a digest, limited to `when`; return it.
+
+    A digest that was accepted for the newest version by mistake moves to the new one.
+
+    Raises:
+        UserError: a version began with this digest, or an older one has it: there is nothing new.
+    """
+    versions = read().get(stage, [])
+    having = next((version for version in versions if digest in version.digests), None)
+    if having and (having is not versions[-1] or digest.startswith(having.first)):
+        raise UserError(f"{stage}: this code has {having.label} already: there is no edit that could be new")
+    number = 1 + max((version.number for version in versions), default=0)
     version = Version(stage, number, digest[:8], [digest], when)
+    lines = PATH.read_text(encoding="utf-8").splitlines()
+    if having:
+        lines.remove(f"{stage} {having.number} {having.first} {digest}")
     limit = f" when {json.dumps(when, sort_keys=True)}" if when else ""
-    _append(f"{stage} {number} {version.first} {digest}{limit}")
+    _write([*lines, f"{stage} {number} {version.first} {digest}{limit}"])
     return version
 
 
-def _append(line: str) -> None:
-    text = PATH.read_text(encoding="utf-8")
+def _write(lines: list[str]) -> None:
     with atomic_write(PATH, "w") as file:
-        file.write(f"{text}{line}\n")
+        file.write("".join(f"{line}\n" for line in lines))
     read.cache_clear()
 
 
-def quoted_results(label: str, changelog: Path) -> str | None:
-    """The CHANGELOG's "Results" line of a version, `Results: train 3 (b1946ac9): ...`; None if there is none."""
-    match = LABEL.fullmatch(label)
-    if not match or not changelog.is_file():
-        return None
-    found = re.search(rf"Results: {re.escape(label)}: (.+)", changelog.read_text(encoding="utf-8"))
-    return found[1].strip() if found else None
+def results_between(before: str, now: str, changelog: Path) -> list[str]:
+    """Return the CHANGELOG's "Results" lines of the versions after label `before` up to label `now`, oldest first.
+
+    A line is `Results: train 3 (b1946ac9): ...`; `before` may be a digest that no version has.
+    """
+    match, last = LABEL.fullmatch(before), LABEL.fullmatch(now)
+    if not last or not changelog.is_file():
+        return []
+    first = int(match[2]) if match and match[1] == last[1] else int(last[2]) - 1
+    found = re.findall(rf"Results: ({last[1]} (\d+) \(\w{{8}}\)): (.+)", changelog.read_text(encoding="utf-8"))
+    lines = {int(number): text.strip() for label, number, text in found if label == now or int(number) < int(last[2])}
+    return [lines[number] for number in sorted(lines) if first < number <= int(last[2])]

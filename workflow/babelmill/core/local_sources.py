@@ -1,4 +1,4 @@
-"""Local text files: which files a glob matches, and a digest of their content that costs nothing where none changed.
+"""Local text files: which files a glob matches, and a digest of their content that reads only changed files.
 
 A corpus depends on the content of its files, not on their times: `touch`, `cp -r` and a fresh clone repeat nothing, and
 an edit that keeps size and time is seen. Reading ten thousand files at every dry run would take minutes. So the hash of
@@ -6,21 +6,20 @@ each file is kept beside the corpus that was made of it, in `source_hashes.json`
 and change time and inode: where all four are as they were the file is not read, otherwise that file alone is hashed.
 
 Before the first corpus there is nothing to compare with, and nothing is hashed: the settings then say how many files
-and bytes there are, the stage hashes what it reads, and its settings stay as they are while the content does.
+and bytes there are, the stage hashes what it reads, and as long as the content is the same, the settings stay the same.
 """
 
+import contextlib
 import glob
 import hashlib
-import logging
 import os
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from babelmill.core.files import UserError, read_json, sha256, write_json
-
-log = logging.getLogger(__name__)
 
 HASHES = "source_hashes.json"
 QUIET = 10.0  # seconds between messages of progress
@@ -54,18 +53,18 @@ def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
         if entry is None or entry["identity"] != now:
             entry = {"identity": now, "sha256": sha256(path)}
             if time.monotonic() - spoken > QUIET:
-                log.info("hashing the text files of %s: %d so far", corpus, number)
+                print(f"hashing the text files of {corpus}: {number} so far", file=sys.stderr)
                 spoken = time.monotonic()
         entries[path] = entry
     if entries != known:
-        try:
+        with contextlib.suppress(OSError):  # the folder is read-only: the next call hashes again
             write_json(corpus / HASHES, entries)
-        except OSError as error:  # of a folder that may be read alone: the next call hashes again
-            log.debug("%s: %s", corpus / HASHES, error)
     return {path: entry["sha256"] for path, entry in entries.items()}
 
 
-def snapshot(patterns: Iterable[str], corpus: Path, where: str = "") -> dict[str, dict[str, Any]]:
+def snapshot(
+    patterns: Iterable[str], corpus: Path, where: str = "", before: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
     """What globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
     Args:
@@ -73,6 +72,8 @@ def snapshot(patterns: Iterable[str], corpus: Path, where: str = "") -> dict[str
         corpus: the folder of the corpus that is made of the files. If its manifest says that it was made of exactly
             this content, its own record is returned; the sha256 of that is None if there was no corpus before it.
         where: names the configuration file, for the error.
+        before: what was returned for an earlier run. Without a corpus, its entries stay where count and bytes agree, so
+            that a deleted corpus repeats no more than itself.
 
     Raises:
         UserError: a glob matches no file.
@@ -86,7 +87,12 @@ def snapshot(patterns: Iterable[str], corpus: Path, where: str = "") -> dict[str
     content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
     if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():
         return {pattern: recorded["sources"][pattern] for pattern in files}
-    return {pattern: _entry(paths, content) for pattern, paths in files.items()}
+    entries = {pattern: _entry(paths, content) for pattern, paths in files.items()}
+    if content is None:
+        for pattern, entry in (before or {}).items():
+            if pattern in entries and entry == entries[pattern] | {"sha256": entry["sha256"]}:
+                entries[pattern] = entry
+    return entries
 
 
 def _entry(paths: list[str], content: dict[str, str] | None) -> dict[str, Any]:

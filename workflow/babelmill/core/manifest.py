@@ -87,6 +87,15 @@ def read(folder: str | Path) -> dict[str, Any]:
     return read_json(Path(folder) / NAME)
 
 
+def missing(folder: Path) -> str | None:
+    """Say which result file of a stage is missing; None if all are there."""
+    if not (folder / NAME).is_file():
+        return "has not run yet"
+    absent = (folder / name for name in read(folder)["files"] if not (folder / name).is_file())
+    path = next(absent, None)
+    return f"{path} is missing" if path else None
+
+
 def verify(folder: str | Path, *names: str) -> dict[str, Any]:
     """Check the named files (all of them if none is named) against the folder's manifest, which is returned."""
     folder = Path(folder)

@@ -29,6 +29,8 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release import card, published_checkpoint
 from babelmill.release.hub_folder import ExportInputs, build, prove
 from babelmill.release.loading import WEIGHTS
+from babelmill.settings import recorded
+from babelmill.stages import TrainSettings
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
@@ -144,8 +146,8 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     steps = re.search(r"\d+", path.stem)
     origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
     rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
-    settings = run["settings"]
-    return Found(weights, settings["model"] | {"vocab_size": rows}, tokenizer, origin, known_from(settings))
+    shape = recorded(run["settings"], TrainSettings, identity).model.model_dump() | {"vocab_size": rows}
+    return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
 def check(found: Found, source: Path) -> None:
