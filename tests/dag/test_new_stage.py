@@ -115,6 +115,6 @@ def test_where_the_deliverable_needs_it_the_commands_know_it(checkout):
     )
     assert checkout.would_run("converted/eng") == ["count", "convert"]
     said = checkout.babelmill("why", "eng")
-    assert "count            has no result since its settings changed" in said
+    assert "count            its results are missing, and its settings have changed" in said
     assert "convert          runs because count does" in said
     assert re.search(r"eng +count +waiting", checkout.babelmill("status", "eng"))

@@ -312,7 +312,7 @@ def test_an_attempt_without_progress_is_not_repeated(data):
     for attempt in ("1", "2"):
         assert "not finite" in data.train("model", 1, "--attempt", attempt, code=1)
     said = data.train("model", 1, "--attempt", "3", code=1)
-    assert "attempt 3 is not made: the two before it failed without progress after step 0" in said
+    assert "training failed in two attempts without progress after step 0" in said
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):

@@ -20,7 +20,7 @@ COMMANDS = {
     "why": "what would run for a model, and for which reason",
     "plan": "what training will cost: steps, memory, GPU-hours",
     "config": "every setting of a model, and where it comes from",
-    "show": "what a converted model is, and what it says",
+    "show": "summary and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",
     "unlock": "remove the lock that a killed Snakemake left",

@@ -91,7 +91,7 @@ class Data:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Train, or take up what was trained before, and write the results; return the exit code."""
+    """Train, or resume, and write the results; return the exit code."""
     began, options = time.monotonic(), Options(**vars(arguments))
     settings = read_settings(options.settings, TrainSettings)
     run = read_settings(options.run, RunSettings).run
@@ -137,7 +137,7 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
 
 
 def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None:
-    """Say what is about to happen, and warn about what is a pity."""
+    """Log what will run, and warn about wasted resources."""
     plan, processes = trainer.plan, trainer.processes
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     text = (

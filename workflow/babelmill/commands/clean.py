@@ -1,8 +1,8 @@
 """`babelmill clean`: list the checkpoint folders, and with `--remove` delete those that no setting uses.
 
 A finished run keeps its last checkpoint, so that going back to earlier settings costs seconds and disk space. This
-command gives it back. A folder is in use if the present configuration, code and data would train in it, and held if a
-process is training in it now; both stay.
+command frees that space. A folder is in use if the present configuration, code and data would train in it, and held if
+a process is training in it now; both stay.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     babelmill lock eng tier1        # those of these models and batches
     babelmill lock --update eng     # move on to what the branches are at now
 
-writes `config/lock.yaml`, which belongs into version control beside `config/config.yaml`. What was downloaded before
+writes `config/lock.yaml`, which belongs in version control beside `config/config.yaml`. What was downloaded before
 is pinned to what was downloaded, so that locking repeats no run. Other entries stay.
 """
 

@@ -48,7 +48,7 @@ class Job:
     runs: bool = False
 
     def start(self) -> None:
-        """Note that the job runs, and with it all that reads its results, and what is missing of what it reads."""
+        """Mark this job as running, with every job that reads its results and every missing job that it needs."""
         if self.runs:
             return
         self.runs = True
@@ -169,7 +169,7 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
     jobs = jobs_of(configuration, model)
     for job in jobs:
         if manifest.missing(job.folder) and not job.reasons and made_with_others(configuration, job, model):
-            job.reasons.append("has no result since its settings changed")
+            job.reasons.append("its results are missing, and its settings have changed")
     for job in jobs:
         if job.reasons or (job is jobs[-1] and manifest.missing(job.folder)):
             job.start()

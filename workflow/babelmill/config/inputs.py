@@ -1,6 +1,6 @@
 """Where a stage's input comes from: the local files of a corpus, a repository of the Hub, a tokenizer of one's own.
 
-These are facts about files and repositories that belong into settings files, beside the sections of the configuration.
+These are facts about files and repositories that belong in settings files, beside the sections of the configuration.
 """
 
 import contextlib

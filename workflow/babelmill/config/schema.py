@@ -1,4 +1,4 @@
-"""The types and bounds of every configuration key, one class a section.
+"""The types and bounds of every configuration key, one class per section.
 
 This is the one source of truth for what a key may be. The values live in `config/defaults.yaml` (with their
 documentation), `config/presets/*.yaml` and the user's files; no class has a default of its own, so that a value stands
@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 class Neutral:
     """Marks a key that was added after a release: `value` is the behaviour from before the key existed.
 
-    Settings files leave the key out where it has this value, so that the new key makes no result again.
+    Settings files leave the key out where it has this value, so that the new key reruns nothing.
     """
 
     value: Any

@@ -109,7 +109,7 @@ def _is_empty(node: object) -> bool:
 
 
 def _path(module: str) -> Path | None:
-    """The file of `a.b` relative to the package, None if it is no module of ours."""
+    """The file of `a.b` relative to the package, None if the package has no such module."""
     base = PACKAGE.joinpath(*module.split("."))
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():

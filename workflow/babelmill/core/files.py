@@ -18,7 +18,7 @@ from typing import IO, Any
 
 
 class UserError(Exception):
-    """Something the user can mend. The message is one line: what, where (file, key, value), what to do."""
+    """An error that the user can fix. The message is one line: what, where (file, key, value), what to do."""
 
 
 def _umask() -> int:

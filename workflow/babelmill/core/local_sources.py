@@ -37,7 +37,7 @@ def identity(path: str | Path) -> list[int]:
 
 
 def known_hashes(corpus: Path) -> dict[str, dict[str, Any]]:
-    """{path: {"identity", "sha256"}} of the files that were hashed before, as far as the note is there and whole."""
+    """{path: {"identity", "sha256"}} of the files that were hashed before, {} if there is no valid file of hashes."""
     try:
         entries = read_json(corpus / HASHES)
         return {path: {"identity": entry["identity"], "sha256": entry["sha256"]} for path, entry in entries.items()}

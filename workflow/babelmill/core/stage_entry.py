@@ -41,7 +41,7 @@ def configure_logging(path: Path | None) -> None:
 
 
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
-    """Run a stage and return its exit code: 1 after an error, which is one line for what the user can mend."""
+    """Run a stage and return its exit code: 1 after an error, which is one line if the user can fix it."""
     configure_logging(args.log)
     try:
         return function(args) or 0

@@ -6,7 +6,7 @@
 For every variant and both attention modes, transformers must find every weight and no other, and the logits of real
 validation documents (of random tokens where `--shards` names none) must be the training model's: in float64 within
 1e-9, which no wrong weight, mask or alignment meets; in float32 within a few times the training model's own rounding
-error. (Equal bits would be too much: the two take different code paths, and what a sum's last bit is depends on the
+error. (Equal bits would be too much: the two take different code paths, and the last bit of a sum depends on the
 processor.) This runs in a process of its own, since a process that has loaded one folder's code may be given it again
 for another one.
 """

@@ -32,8 +32,8 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int) 
             fruitless = before["fruitless"] + (job is None or before["job"] != job)
     if fruitless > 1:
         raise UserError(
-            f"attempt {attempt} is not made: the two before it failed without progress after step {done};"
-            " mend the cause and run the workflow again"
+            f"training failed in two attempts without progress after step {done}, so it is not tried again;"
+            " fix the cause and run the workflow again"
         )
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
     write_json(record, note | {"steps": steps, "tokens": tokens})
@@ -44,6 +44,6 @@ def refuse_after_cancelled(before: dict[str, Any], attempt: int, done: int) -> N
     job = before["job"]
     if before["attempt"] == attempt - 1 and job not in (None, slurm.job_id()) and slurm.was_cancelled(job):
         raise UserError(
-            f"attempt {attempt} is not made: job {job}, the one before it, was cancelled; run the workflow again to go"
-            f" on after step {done}"
+            f"training is not tried again: its job {job} was cancelled; run the workflow again to go on after step"
+            f" {done}"
         )

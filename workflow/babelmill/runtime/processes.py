@@ -62,7 +62,7 @@ class Processes:
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
                 raise UserError(
-                    f"{local_size} processes but {torch.cuda.device_count()} GPUs on this machine; start one a GPU"
+                    f"{local_size} processes but {torch.cuda.device_count()} GPUs on this machine; start one per GPU"
                 )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
