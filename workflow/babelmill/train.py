@@ -216,15 +216,19 @@ def main() -> int:
     processes, nodes, threads = arguments.processes, arguments.nodes, arguments.threads
     if "RANK" in os.environ:  # a launcher has started this process
         return work(arguments)
-    command = [sys.executable, "-u", "-m", "babelmill.train", *sys.argv[1:]]
+    command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
-        slurm.run_in_step(nodes, threads, command)
+        slurm.run_in_step(nodes, threads, [sys.executable, *command])
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
         commands.error(f"--nodes {nodes}: this is not a SLURM job, or it cannot share --processes {processes}")
     try:
         read_settings(arguments.settings, TrainSettings)  # refused once, not by each process
         gpu_claims.claim(arguments.gpus)
-        code = launch(command, processes // nodes, nodes, threads) if processes > 1 else work(arguments)
+        code = (
+            launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
+            if processes > 1
+            else work(arguments)
+        )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
