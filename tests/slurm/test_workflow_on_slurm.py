@@ -59,7 +59,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
         summary,
     )
     assert re.search(
-        rf"train deu: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*training is not tried again: its job {job} was cancelled.*"
+        rf"train deu: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*training is not tried again: its job {job} was "
         r"cancelled; run the workflow again to go on after step [1-9]",
         summary,
     )
