@@ -1,4 +1,4 @@
-"""`babelmill status tier1`: how far each model is, one line a model, from the files alone.
+"""`babelmill status tier1`: how far each model is, one line per model, from the files alone.
 
 It asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, while the workflow runs and after
 it has ended. A stage's manifest says that it is done (and `why` that it is still what the settings ask for), its log
