@@ -25,7 +25,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK
 log = logging.getLogger(__name__)
 
 CODE = [
-    *(Path(model_package).parent / name for name in ("attention.py", "dropout.py", "gpt_bert.py", "mixing.py")),
+    *(Path(model_package).parent / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
     *(Path(transformers_package).parent / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
 ]
 CLASSES = {

@@ -24,7 +24,6 @@ from transformers.utils import ModelOutput  # pyright: ignore[reportPrivateImpor
 
 # transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
 from ..attention import compute_dtype, position_buckets, visible
-from ..dropout import Dropout
 from ..gpt_bert import Classifier, Embedding, Encoder, GPTBertShape, LayerCache, init_weights
 from ..mixing import LayerMixing  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from .configuration_gpt_bert import GPTBertConfig
@@ -138,7 +137,7 @@ class GPTBertModel(GPTBertPreTrainedModel):
         wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         plain = wants_weights or config._attn_implementation == "eager"
         self.transformer.activation_checkpointing = self.gradient_checkpointing
-        seen, implementation = visible(allowed, compute_dtype(hidden)), "plain" if plain else "auto"
+        seen, implementation = visible(allowed, compute_dtype(hidden)), "plain" if plain else "sdpa"
         caches = None if cache is None else self._layer_caches(cache, queries, keys, device)
         outputs, weights = self.transformer(hidden, relative, buckets, seen, implementation, caches)
         output = BaseModelOutputWithPast(
@@ -287,7 +286,7 @@ class GPTBertForSequenceClassification(GPTBertHead):
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.dropout = Dropout(config.classifier_dropout)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 
@@ -327,7 +326,7 @@ class GPTBertForTokenClassification(GPTBertHead):
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.dropout = Dropout(config.classifier_dropout)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 
