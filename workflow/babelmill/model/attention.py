@@ -87,7 +87,7 @@ def flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.
 def _spread(products: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return products [N, T, R] at a flat index [M] as [N, M]. In float32 at least, for the gradient's long sums."""
     products = products.to(torch.promote_types(products.dtype, torch.float32)).flatten(1)
-    return products.gather(1, index.expand(products.size(0), -1))  # no len(): a dynamic size would become a constant
+    return products.gather(1, index.expand(products.size(0), -1))  # len() would fix a dynamic size
 
 
 def _position_bias(

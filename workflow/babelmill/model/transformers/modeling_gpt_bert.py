@@ -291,10 +291,10 @@ class GPTBertForSequenceClassification(GPTBertHead):
         self.post_init()
 
     def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        length, causal = hidden.size(1), self.model.attention_mode == "causal"
+        (batch, length, _), causal = hidden.shape, self.model.attention_mode == "causal"  # len() would fix a dynamic size
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
-        seen = allowed[:, 0].sum(-1).expand(len(hidden), -1)
-        return hidden[torch.arange(len(hidden), device=hidden.device), seen.argmax(1)]
+        seen = allowed[:, 0].sum(-1).expand(batch, -1)
+        return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
 
     def forward(
         self,
