@@ -79,7 +79,9 @@ def test_scores(built, language):
     folder = built / f"results/exports/{language}"
     shards = built / f"results/shards/{language}/{language}"
     size, tokens, of = sample(built / f"results/corpora/{language}", shards, 10)
-    assert evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
+    assert (
+        evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
+    )
     assert (of > 10) == (language == "eng"), "a sample, and all"
     count = sum(token >= 16 for token in tokens)
     assert len(tokens) > LENGTH, "more than one row"
