@@ -1,6 +1,6 @@
 """Do gradients depend on the number of processes? Relative difference to one process, over all gradients.
 
-    python benchmarks/agreement.py [--save FILE.json]
+    python benchmarks/agreement.py [--processes 2 3 4] [--save FILE.json]
 
 trains nothing: it makes the gradients of one step of 17 rows of a small hybrid model on 1, 2, 3 and 4 processes (gloo),
 one thread each, for three ratios, two precisions, and micro-batches of 1, 3 and 16 rows (17, 6 and 2 of them, so that
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
-RATIOS, PRECISIONS, ROWS, PROCESSES = ("1/2", "2/5", "15/16"), ("fp32", "bf16"), (1, 3, 16), (2, 3, 4)
+RATIOS, PRECISIONS, ROWS = ("1/2", "2/5", "15/16"), ("fp32", "bf16"), (1, 3, 16)
 
 
 def gradients() -> dict:
@@ -54,6 +54,7 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of them, 2 3 4 by default")
     parser.add_argument("--save", type=Path, help="all differences, as JSON")
     parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # what each process is started with
     args = parser.parse_args()
@@ -63,19 +64,19 @@ def main() -> None:
         return
     differences, os.environ["OMP_NUM_THREADS"] = {}, "1"
     with tempfile.TemporaryDirectory() as folder:
-        files = {size: str(Path(folder) / f"{size}.pt") for size in (1, *PROCESSES)}
+        files = {size: str(Path(folder) / f"{size}.pt") for size in (1, *args.processes)}
         for size, file in files.items():
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
             subprocess.run([*torchrun, __file__, "--gradients", file], check=True)
         alone = torch.load(files[1])
-        for size in PROCESSES:
+        for size in args.processes:
             for case, gradient in torch.load(files[size]).items():
                 difference = (gradient - alone[case]).norm() / alone[case].norm()
                 differences[f"{size} processes, {case}"] = difference.item()
                 assert gradient.norm() > 0
     print("| processes | precision | " + " | ".join(f"ratio {ratio}" for ratio in RATIOS) + " |")
     print("|" + "---|" * (2 + len(RATIOS)))
-    for size in PROCESSES:
+    for size in args.processes:
         for precision in PRECISIONS:
             cells = (max(differences[f"{size} processes, {(ratio, precision, n)}"] for n in ROWS) for ratio in RATIOS)
             print(f"| {size} | {precision} | " + " | ".join(f"{value:.1e}" for value in cells) + " |")

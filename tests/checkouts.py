@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from conftest import ROOT
+from prepared import run_module
 
 NAMES = ("Snakefile", "CHANGELOG.md", "workflow", "config", "profiles", "envs")
 
@@ -20,7 +21,7 @@ class Checkout:
         path.mkdir(parents=True)
         for name in NAMES:
             if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "lock.yaml")
+                ignored = shutil.ignore_patterns("*.pyc", "*.egg-info", "lock.yaml")
                 shutil.copytree(ROOT / name, path / name, ignore=ignored)
             else:
                 shutil.copy(ROOT / name, path / name)
@@ -35,11 +36,15 @@ class Checkout:
         """Edit a module of the package."""
         self.edit(f"workflow/babelmill/{name}", old, new)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables with which this checkout's package is used."""
+        variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+        return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+
     def run(self, *command) -> subprocess.CompletedProcess:
-        environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
-        environment |= {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", *map(str, command)]
-        return subprocess.run(command, cwd=self.results, env=environment, capture_output=True, text=True)
+        return subprocess.run(command, cwd=self.results, env=self.environment, capture_output=True, text=True)
 
     def babelmill(self, *arguments, check: bool = True) -> str:
         """What a command prints."""
@@ -49,8 +54,8 @@ class Checkout:
 
     def snakemake(self, *arguments, check: bool = True) -> str:
         """What Snakemake prints."""
-        command = ["snakemake", "--snakefile", self.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
-        done = self.run(*command, *arguments)
+        options = ["--snakefile", self.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
+        done = run_module("snakemake", *options, *arguments, cwd=self.results, environment=self.environment)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

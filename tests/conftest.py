@@ -11,10 +11,13 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from prepared import run_module
+
 ROOT = Path(__file__).parents[1]
 # Tests start many processes beside each other: none of them may take all cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PYTHONPATH"] = str(ROOT / "workflow")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would compile the package again
 
 # A model that trains in a second. Values in every section that the tests change are spelled out here.
 SMALL = {
@@ -28,6 +31,7 @@ SMALL = {
         "micro_batch_tokens": 128,
         "sequence_lengths": [16, 32, 64],
     },
+    "evaluation": {"documents": 10},
     "run": {"log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1},
     "languages": {
         "eng": {"corpus": {"files": ["texts/eng/*.txt"], "validation_share": 0.2}},
@@ -75,6 +79,11 @@ WORDS = {
 }
 
 
+def pytest_xdist_auto_num_workers(config) -> int:
+    """One process more than cores: the one with the SLURM tests mostly waits for time limits."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def write_texts(folder: Path, language: str, documents: int = 60) -> None:
     """Different documents of ordinary words, the same on each call."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,12 +107,17 @@ class Workspace:
         self.config_file.parent.mkdir(parents=True, exist_ok=True)
         self.config_file.write_text(yaml.safe_dump(values, sort_keys=False))
 
+    def arguments(self, *arguments) -> list[str]:
+        """Of Snakemake, to run the workflow here."""
+        options = ["--snakefile", ROOT / "Snakefile", "--cores", 1, "--resources", "gpu=0", "--directory", self.path]
+        return [*map(str, [*options, *arguments])]
+
     def command(self, *arguments) -> list[str]:
-        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
-        return [*snakemake, "--resources", "gpu=0", "--directory", str(self.path), *map(str, arguments)]
+        """Snakemake as a process that a test starts, signals and waits for."""
+        return [sys.executable, "-m", "snakemake", *self.arguments(*arguments)]
 
     def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True)
+        done = run_module("snakemake", *self.arguments(*arguments))
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 

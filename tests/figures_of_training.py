@@ -4,6 +4,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from figure_settings import LANGUAGES, SETTINGS, digest, section
 from figures_of_data import shard_files, stream_and_counts, vocabulary
 
@@ -172,33 +174,36 @@ def twenty_steps_figures(folder: Path) -> dict:
     return train_steps(make_trainer(folder, {}, {"max_steps": 20, "clip_norm": 2.0}), range(20))
 
 
-def passes(folder: Path) -> dict[str, list]:
+def scored_rows(folder: Path) -> dict:
     """Return the rows of both scores of a validation text."""
     from babelmill.evaluation.scoring import causal_rows, masked_rows
 
     tokens, words = shard_files(folder, "validation")[0].tokens, vocabulary()
-    return {"causal": [causal_rows(tokens, 32, words)], "masked": list(masked_rows(tokens, 32, 7, words))}
+    return {"causal": causal_rows(tokens, 32, words), "masked": masked_rows(tokens, 32, 7, words)}
 
 
 def scoring_figures(folder: Path) -> dict:
-    """Return digests of the rows that evaluation scores."""
-    fields = ("inputs", "targets", "scored")
-    return {
-        kind: {field: digest([getattr(part, field) for part in rows]) for field in fields}
-        for kind, rows in passes(folder).items()
-    }
+    """Return digests of the batches that evaluation scores."""
+    from babelmill.evaluation.scoring import arrays, batches, parts
+
+    names, words, result = ("inputs", "targets", "scored", "documents"), vocabulary(), {}
+    for kind, rows in scored_rows(folder).items():
+        made = [arrays(rows, batch, words) for batch in batches(parts(rows, words), 512)]
+        columns = [np.concatenate([array.ravel() for array in column]) for column in zip(*made, strict=True)]
+        result[kind] = {name: digest(column) for name, column in zip(names, columns, strict=True)}
+    return result
 
 
 def evaluation_figures(folder: Path) -> dict:
     """Return the scores of an exported model with random weights, in float32."""
     import torch
 
-    from babelmill import evaluate
     from babelmill.evaluation.scoring import nats
+    from babelmill.evaluation.validation_text import entry, occurrences, unigram_nats
     from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
     from babelmill.model.transformers.modeling_gpt_bert import GPTBertForCausalLM, GPTBertForMaskedLM
 
-    words, rows = vocabulary(), passes(folder)
+    words, rows = vocabulary(), scored_rows(folder)
     config = GPTBertConfig(vocab_size=words.size, pad_token_id=words.pad, **SETTINGS["model"])
     result: dict[str, Any] = {}
     for kind, model_class in (("causal", GPTBertForCausalLM), ("masked", GPTBertForMaskedLM)):
@@ -206,9 +211,11 @@ def evaluation_figures(folder: Path) -> dict:
         model = model_class(config).eval().requires_grad_(False)
         for parameter in model.parameters():
             parameter.mul_(3)  # so that it is sure of something
-        total = sum(nats(model, part, words, lambda _: None) for part in rows[kind])
-        result[f"{kind} bits per byte"] = [evaluate.entry(total, 100, 300)["bits_per_byte"]]
-    tokens = [shard_files(folder, split)[0].tokens for split in ("train", "validation")]
-    counts = [evaluate.occurrences(stream, words)[~words.is_special] for stream in tokens]
-    result["unigram nats"] = evaluate.unigram_nats(*counts)
+        found = nats(model, rows[kind], words, lambda _: None)
+        score = entry(found, np.full(len(found), 300 / len(found)), 100)
+        result[f"{kind} bits per byte"] = [score["bits_per_byte"]]
+        result[f"{kind} standard error"] = [score["standard_error"]]
+    training, text = (occurrences(shard_files(folder, split)[0].tokens, words) for split in ("train", "validation"))
+    ordinary = ~words.is_special
+    result["unigram nats"] = float((text[ordinary] * unigram_nats(training, words)[ordinary]).sum())
     return result

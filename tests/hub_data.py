@@ -6,7 +6,6 @@ The model has learnt three sentences by heart, with both objectives, so that tes
 import contextlib
 import dataclasses
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
+from prepared import run_module
 
 SENTENCES = [
     "The black cat sat on the mat near the old door.",
@@ -121,5 +121,4 @@ class Trained:
         names = {"settings": "export.json", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
         names["checkpoints"] = "checkpoints"
         pairs = [item for name, value in names.items() for item in (f"--{name}", value)]
-        command = [sys.executable, "-m", "babelmill.export", *pairs, "--out", out]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        return run_module("babelmill.export", *pairs, "--out", out, cwd=self.folder)

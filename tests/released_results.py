@@ -39,7 +39,7 @@ SETTINGS = {
         language: {"corpus": {"files": [f"texts/{language}/*.txt"], "validation_share": 0.2}} for language in WORDS
     },
     # So long that there is time to interrupt it.
-    "models": {"deu": {"train": {"max_steps": 4000}}},
+    "models": {"deu": {"train": {"max_steps": 400}}},
 }
 
 

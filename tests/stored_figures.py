@@ -43,6 +43,7 @@ from figures_of_training import (
     training_figures,
     twenty_steps_figures,
 )
+from prepared import run_module
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "tests/data/stored_figures.json"
@@ -148,13 +149,17 @@ def in_a_process(names, capability: str | None = None, threads: int = 1, package
         package: the folder with the package, which may be a copy.
     """
     environment = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    environment |= {"PYTHONPATH": str(package), "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
-    if capability:
-        environment["ATEN_CPU_CAPABILITY"] = capability
+    environment["PYTHONPATH"] = os.pathsep.join([str(package), str(ROOT / "tests")])
+    environment |= {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        command = [sys.executable, __file__, "--out", str(out), "--threads", str(threads), *names]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        command = ["stored_figures", "--out", str(out), "--threads", str(threads), *names]
+        if capability:
+            environment["ATEN_CPU_CAPABILITY"] = capability
+            command = [sys.executable, "-m", *command]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        else:
+            done = run_module(*command, environment=environment)
         if done.returncode:
             raise RuntimeError(done.stderr)
         return json.loads(out.read_text(encoding="utf-8"))

@@ -17,6 +17,7 @@ from babelmill.stages import STAGES, Settings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenCounts, TokenStream
+from prepared import run_module
 
 ROOT = Path(__file__).parents[1]
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
@@ -131,7 +132,7 @@ class Data:
         )
 
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
-        """The command line of the stage."""
+        """The stage's module and arguments."""
         folder = self.folder
         arguments = {
             "settings": "train.json",
@@ -142,14 +143,14 @@ class Data:
         pairs = [item for name, value in arguments.items() for item in (f"--{name}", str(folder / value))]
         shards = [str(folder / "shards" / language) for language in self.languages]
         return [
-            *(sys.executable, "-m", "babelmill.train", *pairs, "--shards", *shards, "--out", str(folder / out)),
+            *("babelmill.train", *pairs, "--shards", *shards, "--out", str(folder / out)),
             *("--log", str(folder / f"{out}.log"), "--threads", str(processes), "--processes", str(processes), *more),
         ]
 
     def start(self, *arguments, environment: dict | None = None) -> subprocess.Popen:
         """Start the stage in a session of its own."""
         return subprocess.Popen(
-            self.command(*arguments),
+            [sys.executable, "-m", *self.command(*arguments)],
             env={**os.environ, **(environment or {})},
             stderr=subprocess.PIPE,
             text=True,
@@ -158,10 +159,9 @@ class Data:
 
     def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
         """Run the stage to its end; what it said."""
-        process = self.start(*arguments, environment=environment)
-        said = process.communicate()[1]
-        assert process.returncode == code, said
-        return said
+        done = run_module(*self.command(*arguments), environment={**os.environ, **(environment or {})})
+        assert done.returncode == code, done.stderr
+        return done.stderr
 
     def metrics(self, out: str = "model") -> list[dict]:
         """The lines of a finished run's record."""

@@ -185,6 +185,6 @@ def test_pins_of_the_conda_environment_are_those_of_the_package():
 
 def test_a_removed_user_value_is_no_change(built, workspace):
     """A value equal to the default says nothing."""
-    values = SMALL | {"evaluation": {"sequence_length": 512}}
+    values = SMALL | {"evaluation": {"documents": 10, "sequence_length": 512}}
     workspace.configure(values)
     assert workspace.would_run() == set()

@@ -6,7 +6,7 @@ from conftest import SMALL
 def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     models = {
         "greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}},
-        "patient": {"languages": ["deu"], "tokenizer": {"vocab_size": 310}},
+        "deu": {"evaluation": {"documents": 10, "sequence_length": 64}, "card": {"license": "cc-by-4.0"}},
         "hasty": {"languages": ["deu"], "train": SMALL["train"] | {"learning_rate": 1e30}},
     }
     workspace.configure(SMALL | {"models": models, "batches": {"mine": ["eng", *models]}})
@@ -19,7 +19,7 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     assert "error: tokenizer.vocab_size = 100000" in summary[greedy + 3]
     hasty = next(i for i, line in enumerate(summary) if line.strip() == "train hasty: 2 attempts")
     assert "learning_rate" in "".join(summary[hasty + 1 : hasty + 7])
-    assert (workspace.path / "converted/patient").is_dir()
+    assert "cc-by-4.0" in (workspace.path / "converted/deu/README.md").read_text()
 
 
 def test_a_failed_stage_is_not_forgotten(workspace):

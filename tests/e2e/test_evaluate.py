@@ -1,5 +1,6 @@
 """evaluation.json against a computation that shares nothing with it: one document part at a time, no mask, no batch."""
 
+import hashlib
 import json
 import math
 
@@ -21,20 +22,21 @@ def parts(row):
     return [row[a:b] for a, b in zip(starts, [*starts[1:], len(row)], strict=True)]
 
 
-def causal_nats(model, tokens) -> float:
-    total = 0.0
+def causal_nats(model, tokens) -> list[float]:
+    total = [0.0]  # of each document; of none before the first
     for start in range(0, len(tokens), LENGTH):
-        for part in parts([BOS, *tokens[start : start + LENGTH]]):
+        for number, part in enumerate(parts([BOS, *tokens[start : start + LENGTH]])):
+            total += [0.0] * (number > 0)  # its `<s>` is the stream's own
             targets = torch.tensor(part[1:])
             if len(targets):
                 logits = model(torch.tensor([part[:-1]])).logits[0].double()
                 nats = -logits.log_softmax(-1)[torch.arange(len(targets)), targets]
-                total += nats[targets >= 16].sum().item()
-    return total
+                total[-1] += nats[targets >= 16].sum().item()
+    return total[1:]
 
 
-def masked_nats(model, tokens) -> float:
-    total = 0.0
+def masked_nats(model, tokens) -> list[float]:
+    total, before = [0.0] * tokens.count(BOS), 0  # of each document; how many began in earlier rows
     for start in range(0, len(tokens), LENGTH - 1):
         row = [BOS, *tokens[start : start + LENGTH - 1]]
         text = [i for i, token in enumerate(row) if token >= 16]
@@ -42,14 +44,32 @@ def masked_nats(model, tokens) -> float:
             hidden = set(text[turn::MASKS])
             given = [MASK if i in hidden else token for i, token in enumerate(row)]
             done = 0
-            for part in parts(given):
+            for number, part in enumerate(parts(given)):
                 positions = [i for i, token in enumerate(part) if token == MASK]
                 if positions:
                     targets = torch.tensor([row[done + i] for i in positions])
                     logits = model(torch.tensor([part])).logits[0].double()
-                    total -= logits.log_softmax(-1)[torch.tensor(positions), targets].sum().item()
+                    nats = -logits.log_softmax(-1)[torch.tensor(positions), targets].sum().item()
+                    total[before + number - 1] += nats
                 done += len(part)
+        before += row[1:].count(BOS)
     return total
+
+
+def sample(corpus, shards, count):
+    """UTF-8 bytes and tokens of the documents whose texts have the smallest hashes, in order."""
+    texts = pq.read_table(corpus / "validation.parquet")["text"].to_pylist()
+    shard = ShardFile.open(shards / "validation.safetensors")
+    hashes = [hashlib.blake2b(text.encode(), digest_size=8, person=b"evaluation").hexdigest() for text in texts]
+    chosen = sorted(sorted(range(len(texts)), key=hashes.__getitem__)[:count])
+    tokens = [token for i in chosen for token in shard.tokens[shard.offsets[i] : shard.offsets[i + 1]].tolist()]
+    return np.array([len(texts[i].encode()) for i in chosen]), tokens, len(texts)
+
+
+def standard_error(nats, size) -> float:
+    """By the jackknife, in bits per byte."""
+    left_out = (nats.sum() - nats) / (size.sum() - size) / math.log(2)
+    return math.sqrt((len(size) - 1) / len(size) * ((left_out - left_out.mean()) ** 2).sum())
 
 
 @pytest.mark.parametrize("language", ["eng", "deu"])
@@ -57,10 +77,12 @@ def masked_nats(model, tokens) -> float:
 def test_scores(built, language):
     evaluation = json.loads((built / f"results/evaluations/{language}/evaluation.json").read_text())
     folder = built / f"results/exports/{language}"
-    texts = pq.read_table(built / f"results/corpora/{language}/validation.parquet")["text"].to_pylist()
-    size = sum(len(text.encode()) for text in texts)
     shards = built / f"results/shards/{language}/{language}"
-    tokens = ShardFile.open(shards / "validation.safetensors").tokens.tolist()
+    size, tokens, of = sample(built / f"results/corpora/{language}", shards, 10)
+    assert (
+        evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
+    )
+    assert (of > 10) == (language == "eng"), "a sample, and all"
     count = sum(token >= 16 for token in tokens)
     assert len(tokens) > LENGTH, "more than one row"
     for variant, argument in (("ema", None), ("main", "main")):
@@ -69,26 +91,28 @@ def test_scores(built, language):
             ("masked", AutoModelForMaskedLM, masked_nats),
         ):
             model = auto.from_pretrained(folder, variant=argument, trust_remote_code=True).eval()
-            nats = reference(model, tokens)
+            nats = np.array(reference(model, tokens))
             score = evaluation["variants"][variant][mode]
-            assert score == pytest.approx(
-                {
-                    "bits_per_byte": nats / math.log(2) / size,
-                    "nats_per_token": nats / count,
-                    "tokens": count,
-                    "bytes": size,
-                },
-                rel=1e-5,
-            )
+            expected = {
+                "bits_per_byte": nats.sum() / math.log(2) / size.sum(),
+                "nats_per_token": nats.sum() / count,
+                "tokens": count,
+                "bytes": size.sum(),
+            }
+            assert score == pytest.approx(expected | {"standard_error": score["standard_error"]}, rel=1e-5)
+            assert score["standard_error"] == pytest.approx(standard_error(nats, size), rel=0.1)
             assert evaluation["languages"][language]["variants"][variant][mode] == score
     counts = np.bincount(ShardFile.open(shards / "train.safetensors").tokens, minlength=320)[16:]
     frequency = (counts + 1) / (counts + 1).sum()
     nats = -sum(math.log(frequency[token - 16]) for token in tokens if token >= 16)
-    assert evaluation["unigram"]["bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
+    assert evaluation["unigram"]["bits_per_byte"] == pytest.approx(nats / math.log(2) / size.sum())
     assert evaluation["vocab_size"] == 320 and evaluation["sequence_length"] == LENGTH
     tokenizer = evaluation["tokenizer"][language]
     assert tokenizer["round_trip_rate"] == 1
-    assert tokenizer["bytes_per_token"] == pytest.approx(size / count)
+    text = pq.read_table(built / f"results/corpora/{language}/validation.parquet")["text"].to_pylist()
+    everything = ShardFile.open(shards / "validation.safetensors").tokens
+    bytes_per_token = sum(len(document.encode()) for document in text) / (everything >= 16).sum()
+    assert tokenizer["bytes_per_token"] == pytest.approx(bytes_per_token), "of all of the text"
     assert tokenizer["vocabulary_used"] == pytest.approx((counts > 0).sum() / 304)
     assert (built / f"results/evaluations/{language}/manifest.json").is_file()
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -33,11 +34,10 @@ def metrics_steps(workspace) -> list[tuple]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """Weights and logged steps of the run that nobody interrupts, and a folder in which all but training is done."""
-    workspace = Workspace(tmp_path_factory.mktemp("undisturbed"))
+def undisturbed(built, tmp_path_factory):
+    """Weights and logged steps of the run that nobody interrupts."""
+    workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("undisturbed") / "work", symlinks=True))
     workspace.configure(long_run())
-    write_texts(workspace.path / "texts/eng", "eng")
     workspace.snakemake("results/models/eng/manifest.json")
     return weights(workspace), metrics_steps(workspace)
 
@@ -45,7 +45,7 @@ def undisturbed(tmp_path_factory):
 def start(workspace) -> subprocess.Popen:
     """Snakemake in a process group of its own, once training has made a checkpoint."""
     workspace.configure(long_run())
-    write_texts(workspace.path / "texts/eng", "eng")
+    shutil.rmtree(workspace.path / "results/checkpoints")
     with open(workspace.path / "out.txt", "w") as out:
         process = subprocess.Popen(
             workspace.command("results/models/eng/manifest.json", "--rerun-incomplete"),
@@ -75,8 +75,7 @@ def trainers(workspace) -> list[int]:
 
 
 @pytest.mark.parametrize("way", ["Ctrl-C", "kill -9 of the trainer"])
-def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, tmp_path, way):
-    workspace = Workspace(tmp_path)
+def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, way):
     process = start(workspace)
     if way == "Ctrl-C":  # the terminal sends it to the whole group
         os.killpg(process.pid, signal.SIGINT)
@@ -84,15 +83,16 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, tmp_path, way
         for pid in trainers(workspace):
             os.kill(pid, signal.SIGKILL)
     assert process.wait(120) != 0
-    assert not (tmp_path / "results/models/eng/model.safetensors").exists(), "interrupted too late to show anything"
+    assert not (workspace.path / "results/models/eng/model.safetensors").exists(), (
+        "interrupted too late to show anything"
+    )
     done = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete")
     assert "going on after step" in done.stdout + done.stderr
     assert weights(workspace) == undisturbed[0]
     assert metrics_steps(workspace) == undisturbed[1]
 
 
-def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, tmp_path):
-    workspace = Workspace(tmp_path)
+def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace):
     process = start(workspace)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -100,11 +100,11 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, tmp_path):
     assert orphans, "the trainer outlives its Snakemake"
     for pid in orphans:
         os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
-    (tmp_path / "profile").mkdir()
-    (tmp_path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
+    (workspace.path / "profile").mkdir()
+    (workspace.path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
     unlocked = workspace.python("-m", "babelmill", "unlock", "--profile", "profile")
     assert unlocked.returncode == 0, unlocked.stdout + unlocked.stderr
-    assert not list((tmp_path / ".snakemake").glob("locks/*"))
+    assert not list((workspace.path / ".snakemake").glob("locks/*"))
     second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
     assert second.returncode != 0
     assert "another training run is writing here" in second.stdout + second.stderr
@@ -123,13 +123,14 @@ def test_changed_back_training_returns_from_its_last_checkpoint(workspace):
     values = copy.deepcopy(SMALL)
     values["train"]["learning_rate"] = 0.005
     workspace.configure(values)
-    workspace.snakemake("converted/eng")
+    target = "results/models/eng/manifest.json"
+    workspace.snakemake(target)
     assert weights(workspace) != before
     workspace.configure(SMALL)
-    done = workspace.snakemake("converted/eng")
+    done = workspace.snakemake(target)
     assert "already trained" in done.stdout + done.stderr
     assert weights(workspace) == before
-    assert workspace.would_run(targets=["converted/eng"]) == set()
+    assert workspace.would_run(targets=[target]) == set()
 
 
 def flip_a_byte(path) -> None:

@@ -15,13 +15,13 @@ from safetensors import safe_open
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
+from prepared import run_module
 from published import GOLDEN, model, write_tokenizer
 
 
 def convert(folder: Path, *arguments) -> subprocess.CompletedProcess:
     """The command `babelmill convert-...`, far from any workflow."""
-    command = [sys.executable, "-m", "babelmill", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return run_module("babelmill", *arguments, cwd=folder)
 
 
 def message(done: subprocess.CompletedProcess) -> str:

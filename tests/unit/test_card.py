@@ -18,11 +18,14 @@ CORPUS = {
     },
 }
 HUB = {"repository": "BabyLM-community/babylm-eng", "revision": "main", "commit": "0123456789" * 4}
-SCORE = {"bits_per_byte": 1.5, "nats_per_token": 2.0}
+SCORE = {"bits_per_byte": 1.5, "standard_error": 0.0123, "nats_per_token": 2.0}
+DOCUMENTS = {"scored": 100, "of": 2345}
 SCORES = {"causal": SCORE, "masked": SCORE}
 EVALUATION = {
     "variants": {"ema": SCORES},
-    "languages": {"eng": {"variants": {"ema": SCORES}, "unigram": SCORE}},
+    "unigram": SCORE,
+    "documents": DOCUMENTS,
+    "languages": {"eng": {"variants": {"ema": SCORES}, "unigram": SCORE, "documents": DOCUMENTS}},
     "tokenizer": {
         "eng": {"bytes_per_token": 4, "tokens_per_word": 1.5, "vocabulary_used": 1, "round_trip_rate": 1},
     },
@@ -92,6 +95,25 @@ def test_origin_of_the_text(manifest, origin):
 def test_a_tokenizer_from_elsewhere_is_named():
     text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"), None)
     assert "That of `org/tokenizer`, of 8,192 entries" in text and "Byte-level BPE" not in text
+
+
+def test_a_sample_and_its_error_stand_beside_the_scores():
+    text = card.render(facts(evaluation=EVALUATION), None)
+    assert "Bits per byte of a sample of 100 of the 2,345 validation documents, on which it was not trained" in text
+    assert "| English | ema | 1.500 ± 0.012 | 1.500 ± 0.012 | 1.500 ± 0.012 |" in text
+    (result, _) = front_matter(text)["model-index"][0]["results"]
+    assert result["dataset"]["name"] == "a sample of 100 of the 2,345 validation documents, English"
+
+
+def test_the_scores_of_an_earlier_version_are_shown():
+    """It wrote neither errors nor how many documents it scored."""
+    score = {"bits_per_byte": 1.5, "nats_per_token": 2.0}
+    evaluation = EVALUATION | {
+        "languages": {"eng": {"variants": {"ema": {"causal": score, "masked": score}}, "unigram": score}}
+    }
+    del (evaluation := dict(evaluation))["documents"]
+    text = card.render(facts(evaluation=evaluation), None)
+    assert "Bits per byte of the validation text" in text and "| English | ema | 1.500 | 1.500 | 1.500 |" in text
 
 
 NAMES = ("pipeline", "AutoModelForCausalLM", "AutoModelForSequenceClassification")

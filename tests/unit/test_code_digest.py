@@ -1,7 +1,6 @@
 """The code digest: an edit that changes behaviour moves exactly the stages that run the edited code."""
 
 import ast
-import functools
 import shutil
 from pathlib import Path
 
@@ -11,25 +10,14 @@ from babelmill.core import code_digest
 from babelmill.stages import STAGES
 
 PACKAGE = code_digest.PACKAGE
-MODULE = code_digest._module.__wrapped__
-
-
-@functools.cache
-def read_once(module: str, path: Path, source: str) -> tuple[str, frozenset[str]]:
-    """What the digest finds in a module, found once for each source: most modules are as they were."""
-    return MODULE(module)
 
 
 def digests(package: Path) -> dict[str, str]:
     """The digest of each stage in a copy of the package, whose code is read, not run: an edit may break it."""
 
-    def read(module: str) -> tuple[str, frozenset[str]]:
-        path = code_digest._path(module)
-        return read_once(module, path, path.read_text(encoding="utf-8"))
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code_digest, "PACKAGE", package)
-        patch.setattr(code_digest, "_module", read)
+        patch.setattr(code_digest, "_module", code_digest._module.__wrapped__)
         patch.setattr(code_digest, "modules", code_digest.modules.__wrapped__)
         patch.setattr(code_digest, "files", code_digest.files.__wrapped__)
         parts = {

@@ -1,10 +1,16 @@
 """Rows of the evaluation: every token of the text is scored once, and sees its own document only."""
 
-import numpy as np
-import pytest
+from types import SimpleNamespace
 
-from babelmill.evaluate import entry, pooled, unigram_nats
-from babelmill.evaluation.scoring import batches, causal_rows, masked_rows, parts
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from babelmill.evaluation.scoring import arrays, batches, causal_rows, masked_rows, nats, parts
+from babelmill.evaluation.validation_text import choose, entry, pooled, unigram_nats
+from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
 
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
@@ -14,59 +20,117 @@ STREAM = np.array([token for document in DOCUMENTS for token in (BOS, *document,
 TEXT = [token for document in DOCUMENTS for token in document]
 
 
+NUMBERS = [number for number, document in enumerate(DOCUMENTS) for _ in document]
+
+
+def items(rows):
+    """(row, position, target, document) of all that is scored, as the model gets it, one part at a time."""
+    found = []
+    for part in parts(rows, VOCABULARY):
+        inputs, targets, scored, documents = (array[0] for array in arrays(rows, [part], VOCABULARY))
+        assert inputs[0] == BOS and BOS not in inputs[1:] and PAD not in inputs
+        if rows.hides:
+            assert (inputs[scored] == MASK).all(), "what is scored is hidden"
+            assert (inputs == targets)[~scored].all(), "and nothing else"
+        found += [(part.row, part.start + i, targets[i], documents[i]) for i in np.flatnonzero(scored)]
+    return sorted(found)
+
+
 @pytest.mark.parametrize("length", [2, 5, 7, 16, 100])
 def test_causal_rows_score_every_token_once(length):
     rows = causal_rows(STREAM, length, VOCABULARY)
     assert rows.inputs.shape == rows.targets.shape and rows.inputs.shape[1] == length
-    assert rows.targets[rows.scored].tolist() == TEXT
     assert (rows.inputs[:, 0] == BOS).all() and (rows.inputs[:, 1:] == rows.targets[:, :-1]).all()
+    found = items(rows)
+    assert [target for *_, target, _ in found] == TEXT and [number for *_, number in found] == NUMBERS
 
 
 @pytest.mark.parametrize("length", [2, 5, 7, 16, 100])
 @pytest.mark.parametrize("masks", [2, 7])
 def test_masked_rows_score_every_token_once(length, masks):
-    passes = list(masked_rows(STREAM, length, masks, VOCABULARY))
-    assert len(passes) == masks
-    assert sum(rows.scored.astype(int) for rows in passes).max() == 1
-    scored = np.any([rows.scored for rows in passes], axis=0)
-    assert passes[0].targets[scored].tolist() == TEXT
-    for rows in passes:
-        assert rows.inputs.shape[1] == length
-        assert (rows.inputs[rows.scored] == MASK).all(), "what is scored is hidden"
-        assert (rows.inputs == rows.targets)[~rows.scored].all(), "and nothing else"
+    rows = masked_rows(STREAM, length, masks, VOCABULARY)
+    assert rows.inputs.shape[1] == length
+    found = items(rows)
+    assert [target for *_, target, _ in found] == TEXT and [number for *_, number in found] == NUMBERS
     if length == 100:  # one row: each pass hides its share of the text
-        assert max(rows.scored.sum() for rows in passes) - min(rows.scored.sum() for rows in passes) <= 1
-
-
-def test_parts_are_documents_with_something_to_score():
-    rows = causal_rows(STREAM, 12, VOCABULARY)
-    found = parts(rows, VOCABULARY)
-    for row, start, end in found:
-        inputs = rows.inputs[row, start:end]
-        assert inputs[0] == BOS and BOS not in inputs[1:] and PAD not in inputs
-    assert sum(rows.scored[row, start:end].sum() for row, start, end in found) == len(TEXT)
-    assert [end - start for *_, start, end in found] == sorted(end - start for *_, start, end in found)
-    assert all(rows.scored[row, start:end].any() for row, start, end in found)
+        counts = np.bincount(rows.turns[rows.turns >= 0], minlength=masks)
+        assert counts.max() - counts.min() <= 1
 
 
 @pytest.mark.parametrize("size", [1, 20, 1000])
-def test_batches_are_of_bounded_size(size):
-    found = parts(causal_rows(STREAM, 12, VOCABULARY), VOCABULARY)
+def test_batches_are_of_bounded_size_and_parts_of_equal_length_stand_together(size):
+    found = parts(masked_rows(STREAM, 12, 3, VOCABULARY), VOCABULARY)
+    assert [part.length for part in found] == sorted(part.length for part in found)
     made = list(batches(found, size))
     assert [part for batch in made for part in batch] == found
     for batch in made:
-        assert len(batch) == 1 or len(batch) * max(end - start for *_, start, end in batch) <= size
+        assert len(batch) == 1 or len(batch) * max(part.length for part in batch) <= size
+    if size == 1000:
+        assert {part.turn for part in made[0]} == {0, 1, 2}, "several masks of a row in a batch"
+
+
+class Uniform(torch.nn.Module):
+    """Gives every entry of the vocabulary the same probability."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, input_ids, attention_mask):
+        return SimpleNamespace(logits=torch.zeros(*input_ids.shape, VOCABULARY.size))
+
+
+def test_nats_are_summed_by_document():
+    lengths = np.array([len(document) for document in DOCUMENTS])
+    for rows in (causal_rows(STREAM, 12, VOCABULARY), masked_rows(STREAM, 12, 3, VOCABULARY)):
+        assert nats(Uniform(), rows, VOCABULARY, lambda _: None) == pytest.approx(lengths * np.log(VOCABULARY.size))
 
 
 def test_unigram_by_hand():
     """Three entries seen 3, 1 and 0 times: 4/7, 2/7 and 1/7."""
-    expected = -(2 * np.log(4 / 7) + np.log(1 / 7))
-    assert unigram_nats(np.array([3, 1, 0]), np.array([2, 0, 1])) == pytest.approx(expected)
+    small = Vocabulary(size=5, bos=0, eos=1, pad=0, mask=1, special=(0, 1))
+    found = unigram_nats(np.array([0, 0, 3, 1, 0]), small)
+    assert found[2:] == pytest.approx(-np.log([4 / 7, 2 / 7, 1 / 7]))
+
+
+def test_the_standard_error_is_that_of_many_samples():
+    """Of documents drawn at random, from a population whose bits per byte are known."""
+    draw = np.random.default_rng(0)
+    estimates, errors = [], []
+    for _ in range(2000):
+        size = draw.integers(10, 200, 50)
+        score = entry(size * draw.normal(2.0, 0.4, 50) + draw.normal(0, 5, 50), size, tokens=1)
+        estimates.append(score["bits_per_byte"])
+        errors.append(score["standard_error"])
+    assert np.mean(estimates) == pytest.approx(2 / np.log(2), rel=0.01)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(estimates), rel=0.1)
 
 
 def test_scores_are_pooled_by_bytes():
-    one, two = entry(np.log(2) * 30, tokens=5, size=10), entry(np.log(2) * 10, tokens=15, size=30)
+    one = entry(np.log(2) * np.array([10, 20]), np.array([4, 6]), tokens=5)
+    two = entry(np.log(2) * np.array([4, 6]), np.array([15, 15]), tokens=15)
     assert one["bits_per_byte"] == pytest.approx(3)
+    errors = np.hypot(one["standard_error"] * 10, two["standard_error"] * 30) / 40
     assert pooled([one, two]) == pytest.approx(
-        {"bits_per_byte": 1, "nats_per_token": np.log(2) * 2, "tokens": 20, "bytes": 40}
+        {"bits_per_byte": 1, "standard_error": errors, "nats_per_token": np.log(2) * 2, "tokens": 20, "bytes": 40}
     )
+    alone = entry(np.array([1.0]), np.array([3]), tokens=1)
+    assert alone["standard_error"] is None and pooled([one, alone])["standard_error"] is None
+    assert pooled([one]) is one
+
+
+def test_a_sample_is_chosen_by_the_text_alone(tmp_path):
+    texts = [f"Document number {i}." for i in range(50)]
+
+    def chosen(texts, count):
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+        numbers, size = choose(Documents(tmp_path / "a.parquet"), count)
+        assert (np.diff(numbers) > 0).all() and size.tolist() == [len(texts[i]) for i in numbers]
+        return {texts[i] for i in numbers}
+
+    assert chosen(texts, None) == chosen(texts, 50) == chosen(texts, 99) == {*texts}
+    ten = chosen(texts, 10)
+    assert len(ten) == 10 and ten == chosen(texts[::-1], 10) and ten < chosen(texts, 20)
+    assert ten not in ({*texts[:10]}, {*texts[-10:]})
+    kept = [text for text in texts if text in ten or texts.index(text) % 2]
+    assert chosen(kept, 10) == ten, "documents that were not chosen change nothing"

@@ -16,16 +16,15 @@ the text, exactly once. Special tokens are no text and add neither nats nor byte
 * `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
 
 The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training.
+Each score comes with its standard error over documents. `evaluation.documents` scores a sample of them.
 """
 
 import argparse
 import logging
-import math
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
@@ -35,20 +34,18 @@ from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.evaluation.scoring import causal_rows, masked_rows, nats
+from babelmill.evaluation.validation_text import Score, Text, pooled
 from babelmill.release.loading import load
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import EvaluateSettings, ExportSettings
-from babelmill.tokens.documents import Documents
-from babelmill.tokens.quality import measure, vocabulary_used
-from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.quality import measure
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 
 log = logging.getLogger("babelmill.evaluate")
 
 PROGRESS_SECONDS = 10
-Score = dict[str, float]  # an entry of evaluation.json, see `entry`
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and mode
 CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
 
@@ -69,74 +66,6 @@ class ScoringProgress:
             log.info("%s: %.0f %%, %.0f targets/s", self.name, 100 * self.done / self.tokens, rate)
 
 
-class Text:
-    """The validation text of a language and what is known of it without a model.
-
-    Attributes:
-        documents: the text.
-        tokens: [tokens] the validation stream, special tokens included.
-        count: number of tokens to score.
-        bytes: of the text, which are theirs, for the tokenizer is lossless.
-        unigram: the baseline's nats.
-        vocabulary_used: share of the vocabulary that occurs in the training text.
-    """
-
-    def __init__(self, corpus: Path, shards: Path, tokenizer: Tokenizer, digest: str, vocabulary: Vocabulary):
-        verified = manifest.verify(shards, "train.safetensors", "validation.safetensors")
-        manifest.verify(corpus, "validation.parquet")
-        manifest.verify_upstream(shards, corpus)
-        self.documents = Documents(corpus / "validation.parquet")
-        shard = ShardFile.open(shards / "validation.safetensors")
-        self.tokens = shard.tokens
-        self.bytes = verified["figures"]["bytes"]["validation"]
-        if shard.metadata["tokenizer_sha256"] != digest:
-            raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
-        training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
-        text = occurrences(self.tokens, vocabulary)
-        self.count = int(text.sum())
-        self.vocabulary_used = vocabulary_used(tokenizer, training)
-        ordinary = ~vocabulary.is_special
-        self.unigram = unigram_nats(training[ordinary], text[ordinary])
-
-    def score(self, total: float) -> dict[str, float]:
-        """Return an entry of evaluation.json from a sum of nats over this text."""
-        return entry(total, self.count, self.bytes)
-
-
-def entry(total: float, tokens: int, size: int) -> dict[str, float]:
-    """Return an entry of evaluation.json from the sum of nats, the number of targets and their UTF-8 bytes."""
-    return {
-        "bits_per_byte": total / math.log(2) / size,
-        "nats_per_token": total / tokens,
-        "tokens": tokens,
-        "bytes": size,
-    }
-
-
-def pooled(entries: list[dict[str, float]]) -> dict[str, float]:
-    """Return one score over the texts of several languages; of one, it is that language's to the last bit."""
-    if len(entries) == 1:
-        return entries[0]
-    total = sum(score["nats_per_token"] * score["tokens"] for score in entries)
-    tokens, size = (sum(int(score[key]) for score in entries) for key in ("tokens", "bytes"))
-    return entry(total, tokens, size)
-
-
-def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """Return how often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
-    counts = np.zeros(vocabulary.size, np.int64)
-    for start in range(0, len(tokens), 1 << 24):  # bincount makes 8 bytes of each token
-        counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
-    counts[vocabulary.is_special] = 0
-    return counts
-
-
-def unigram_nats(training: np.ndarray, text: np.ndarray) -> float:
-    """Return the sum of -ln p over a text, p add-one smoothed from training text; both are [ordinary tokens] counts."""
-    smoothed = training + 1.0
-    return float(-(text * np.log(smoothed / smoothed.sum())).sum())
-
-
 def evaluate_model(
     folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, evaluation: schema.Evaluation
 ) -> Scores:
@@ -151,12 +80,11 @@ def evaluate_model(
             for language, text in texts.items():
                 length, masks = evaluation.sequence_length, evaluation.disjoint_masks
                 if mode == "causal":
-                    passes = [causal_rows(text.tokens, length, vocabulary)]
+                    rows = causal_rows(text.tokens, length, vocabulary)
                 else:
-                    passes = masked_rows(text.tokens, length, masks, vocabulary)
+                    rows = masked_rows(text.tokens, length, masks, vocabulary)
                 progress = ScoringProgress(f"{variant} {mode} {language}", text.count)
-                total = sum(nats(model, rows, vocabulary, progress) for rows in passes)
-                score = text.score(total)
+                score = text.score(nats(model, rows, vocabulary, progress))
                 scores[language].setdefault(variant, {})[mode] = score
                 log.info("%s %s %s: %.3f bits per byte", variant, mode, language, score["bits_per_byte"])
     return scores
@@ -185,13 +113,13 @@ def run(args: argparse.Namespace) -> None:
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     texts = {
-        language: Text(corpus, shards, tokenizer, digest, vocabulary)
+        language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
     scores = evaluate_model(args.export, texts, vocabulary, settings.evaluation)
     variants = recorded(manifest.read(args.export)["settings"], ExportSettings, args.export).export.variants
     languages = {
-        language: {"variants": scores[language], "unigram": text.score(text.unigram)}
+        language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}
         for language, text in texts.items()
     }
     evaluation = {
@@ -200,6 +128,7 @@ def run(args: argparse.Namespace) -> None:
             for variant in variants
         },
         "unigram": pooled([languages[language]["unigram"] for language in texts]),
+        "documents": {key: sum(text.size[key] for text in texts.values()) for key in ("scored", "of")},
         "vocab_size": vocabulary.size,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": languages,

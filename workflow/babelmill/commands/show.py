@@ -13,15 +13,17 @@ from babelmill.core.files import UserError
 
 
 def figures(folder: Path) -> str:
-    """Bits per byte of the validation text for each variant, beside a unigram model."""
+    """Bits per byte for each variant, with standard errors, beside a unigram model."""
+    from babelmill.release.card import scored_text, with_error
+
     evaluation = manifest.read(folder)["figures"]["evaluation"]
-    unigram = evaluation["unigram"]["bits_per_byte"]
-    lines = [f"  bits per byte of the validation text (a unigram model needs {unigram:.3f})"]
+    unigram = evaluation["unigram"]
+    lines = [f"  bits per byte of {scored_text(evaluation)} (a unigram model needs {with_error(unigram)})"]
     for variant, scores in evaluation["variants"].items():
-        causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
-        below = 1 - causal / unigram
+        below = 1 - scores["causal"]["bits_per_byte"] / unigram["bits_per_byte"]
         side = "below" if below >= 0 else "above"
-        lines.append(f"    {variant:<6} causal {causal:.3f} ({abs(below):.0%} {side} that), masked {masked:.3f}")
+        causal, masked = with_error(scores["causal"]), with_error(scores["masked"])
+        lines.append(f"    {variant:<6} causal {causal} ({abs(below):.0%} {side} that), masked {masked}")
     return "\n".join(lines)
 
 

@@ -245,6 +245,7 @@ class Evaluation(Section):
 
     sequence_length: Annotated[int, Field(ge=2)]
     disjoint_masks: Annotated[int, Field(ge=2)]
+    documents: Annotated[Annotated[int, Field(ge=2)] | None, Neutral(None)]
 
 
 class Card(Section):

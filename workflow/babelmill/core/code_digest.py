@@ -9,10 +9,15 @@ what it computes. `code_versions.py` says which digests give the same results.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
+import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from babelmill.core.files import UserError, atomic_write, read_json
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SHARED = {"__init__", "__main__", "cli", "commands", "config", "core", "hub", "runtime", "settings", "stages"}
@@ -118,7 +123,7 @@ def _path(module: str) -> Path | None:
 
 
 def _imports(tree: ast.Module, package: list[str]) -> set[str]:
-    """The modules of ours that a module imports; `package`: names of the packages that it is in, from the top."""
+    """What a module imports from our package: modules, and names in them; `package`: names of those that it is in."""
     found = set()
     for node in ast.walk(tree):
         names = []
@@ -128,26 +133,54 @@ def _imports(tree: ast.Module, package: list[str]) -> set[str]:
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join(filter(None, [*above, node.module]))
             names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
-        inner = {name.removeprefix(f"{PACKAGE.name}.") for name in names if name.startswith(f"{PACKAGE.name}.")}
-        found |= {name for name in inner if _path(name)}
+        found |= {name.removeprefix(f"{PACKAGE.name}.") for name in names if name.startswith(f"{PACKAGE.name}.")}
     return found
 
 
 @functools.cache
-def _module(module: str) -> tuple[str, frozenset[str]]:
+def _module(module: str) -> tuple[str, list[str]]:
     """(digest, imported modules of the package) of one module."""
     path = _path(module)
     if path is None:
         raise ValueError(f"{module} is no module of {PACKAGE}")
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    imported = _imports(tree, [PACKAGE.name, *path.relative_to(PACKAGE).parent.parts])
-    text = repr(_dump(_without_unused_imports(_Stripper().visit(tree))))
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS], frozenset(imported)
+    source = path.read_bytes()
+    package = [PACKAGE.name, *path.relative_to(PACKAGE).parent.parts]
+    key = digest_of([*package, source.decode()])
+    if key not in (known := _remembered()):
+        tree = ast.parse(source)
+        imported = sorted(_imports(tree, package))
+        text = repr(_dump(_without_unused_imports(_Stripper().visit(tree))))
+        known[key] = hashlib.sha256(text.encode()).hexdigest()[:DIGITS], imported
+    digest, imported = known[key]
+    return digest, [name for name in imported if _path(name)]
+
+
+@functools.cache
+def _remembered() -> dict[str, tuple[str, list[str]]]:
+    """What was found in modules before, by their source: it takes half a second for all of them."""
+    try:
+        return read_json(_memory())
+    except UserError:  # not there, or damaged
+        return {}
+
+
+def _memory() -> Path:
+    """The file of what was found, beside Python's bytecode and for the same version of it and of this module."""
+    version = digest_of([sys.version, Path(__file__).read_text(encoding="utf-8")])
+    return PACKAGE / f"__pycache__/code_digests.{version}.json"
+
+
+def _remember(known: int) -> None:
+    """Write what was found, if that is more than was `known`; it is no loss where that fails."""
+    if len(_remembered()) > known and not sys.dont_write_bytecode:
+        with contextlib.suppress(OSError, UserError), atomic_write(_memory(), "w", durable=False) as file:
+            json.dump(_remembered(), file)
 
 
 @functools.cache
 def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
     """{module: digest} of the modules that the stage `entry` imports, directly or not, and of those in `also`."""
+    known = len(_remembered())
     found, waiting = set(), [entry, f"{entry}.__main__", *also]
     while waiting:
         module = waiting.pop()
@@ -156,6 +189,7 @@ def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
         found.add(module)
         waiting += _module(module)[1]
         waiting.append(module.rpartition(".")[0] or module)  # importing a.b runs a/__init__.py
+    _remember(known)
     return {module: _module(module)[0] for module in sorted(found)}
 
 

@@ -1,11 +1,13 @@
-"""Scoring a token stream with an exported model: negative log-likelihoods of every token of the text, each once.
+"""Scoring a text with an exported model: the negative log-likelihood of every token, each once, summed by document.
 
-The stream is cut into rows as in training. An exported model attends across `<s>`, so the rows are cut again where
-documents begin, and these parts are batched by length. Special tokens are no text: they are context only.
+The token stream is cut into rows as in training. An exported model attends across `<s>`, so the rows are cut again
+where documents begin, and these parts are batched by length: parts of all rows and, where a text is scored in several
+passes, of all passes. Special tokens are no text: they are context only.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,17 +20,35 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 @dataclass(frozen=True)
 class ScoringRows:
-    """ScoringRows to score, [rows, length] arrays.
+    """Rows to score, [rows, length] int64 arrays.
 
     Attributes:
-        inputs: int64, what the model is given.
-        targets: int64, the token to score at each position.
-        scored: bool, where there is a token to score.
+        inputs: what the model is given where nothing is hidden.
+        targets: the token to score at each position.
+        turns: the pass in which a position is scored, -1 if never.
+        documents: the number of the document that a position's target is from.
+        hides: whether what is scored is hidden from the model in its pass.
     """
 
     inputs: np.ndarray
     targets: np.ndarray
-    scored: np.ndarray
+    turns: np.ndarray
+    documents: np.ndarray
+    hides: bool
+
+
+class Part(NamedTuple):
+    """A document's part in a row, from `start` to before `end`, in one pass."""
+
+    row: int
+    start: int
+    end: int
+    turn: int
+
+    @property
+    def length(self) -> int:
+        """Its number of positions."""
+        return self.end - self.start
 
 
 def cut(tokens: np.ndarray, length: int, pad: int) -> np.ndarray:
@@ -43,40 +63,47 @@ def with_bos(rows: np.ndarray, bos: int) -> np.ndarray:
     return np.concatenate([np.full((len(rows), 1), bos), rows], 1)
 
 
+def numbered(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """Return the number of the document that each token of a stream is from, from 0."""
+    return np.cumsum(tokens == vocabulary.bos) - 1
+
+
 def causal_rows(tokens: np.ndarray, length: int, vocabulary: Vocabulary) -> ScoringRows:
     """The rows of training: `<s>` and length - 1 tokens are the input, all `length` tokens the targets."""
     targets = cut(tokens, length, vocabulary.pad)
-    return ScoringRows(with_bos(targets, vocabulary.bos)[:, :-1], targets, ~vocabulary.is_special[targets])
+    inputs = with_bos(targets, vocabulary.bos)[:, :-1]
+    turns = np.where(vocabulary.is_special[targets], -1, 0)
+    return ScoringRows(inputs, targets, turns, cut(numbered(tokens, vocabulary), length, 0), hides=False)
 
 
-def masked_rows(tokens: np.ndarray, length: int, masks: int, vocabulary: Vocabulary) -> Iterator[ScoringRows]:
-    """Rows of `<s>` and length - 1 tokens, given `masks` times, each time with another `masks`-th of the text hidden.
+def masked_rows(tokens: np.ndarray, length: int, masks: int, vocabulary: Vocabulary) -> ScoringRows:
+    """Rows of `<s>` and length - 1 tokens, scored in `masks` passes: each hides another `masks`-th of the text.
 
     A position is scored for its own token (`logits_alignment` "mlm"), so every token to score is in the row.
     """
     targets = with_bos(cut(tokens, length - 1, vocabulary.pad), vocabulary.bos)
+    documents = with_bos(cut(numbered(tokens, vocabulary), length - 1, 0), 0)
     text = ~vocabulary.is_special[targets]
-    turn = np.where(text, (np.cumsum(text, 1) - 1) % masks, -1)
-    for k in range(masks):
-        yield ScoringRows(np.where(turn == k, vocabulary.mask, targets), targets, turn == k)
+    turns = np.where(text, (np.cumsum(text, 1) - 1) % masks, -1)
+    return ScoringRows(targets, targets, turns, documents, hides=True)
 
 
-def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[tuple[int, int, int]]:
-    """The documents' parts in the rows that have a token to score: (row, first position, end), the shortest first."""
+def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
+    """The documents' parts in the rows, once for each pass that scores something there, the shortest first."""
     found = []
-    for row, (inputs, scored) in enumerate(zip(rows.inputs, rows.scored, strict=True)):
+    for row, (inputs, turns) in enumerate(zip(rows.inputs, rows.turns, strict=True)):
         starts = np.flatnonzero(inputs == vocabulary.bos)
         for start, end in zip(starts, [*starts[1:], np.count_nonzero(inputs != vocabulary.pad)], strict=True):
-            if scored[start:end].any():
-                found.append((row, int(start), int(end)))
-    return sorted(found, key=lambda part: part[2] - part[1])
+            passes = np.unique(turns[start:end]).tolist()
+            found += [Part(row, int(start), int(end), turn) for turn in passes if turn >= 0]
+    return sorted(found, key=lambda part: part.length)
 
 
-def batches(found: list[tuple[int, int, int]], size: int) -> Iterator[list[tuple[int, int, int]]]:
+def batches(found: list[Part], size: int) -> Iterator[list[Part]]:
     """Parts in batches of at most `size` positions, padding included (one part may be longer)."""
-    batch: list[tuple[int, int, int]] = []
+    batch: list[Part] = []
     for part in found:
-        if batch and (len(batch) + 1) * (part[2] - part[1]) > size:
+        if batch and (len(batch) + 1) * part.length > size:
             yield batch
             batch = []
         batch.append(part)
@@ -84,22 +111,39 @@ def batches(found: list[tuple[int, int, int]], size: int) -> Iterator[list[tuple
         yield batch
 
 
+def arrays(rows: ScoringRows, batch: list[Part], vocabulary: Vocabulary) -> tuple[np.ndarray, ...]:
+    """Return inputs, targets, which targets are scored, and the targets' documents, each [parts, longest part]."""
+    shape = len(batch), max(part.length for part in batch)
+    inputs, targets = np.full(shape, vocabulary.pad), np.full(shape, vocabulary.pad)
+    scored, documents = np.zeros(shape, bool), np.zeros(shape, np.int64)
+    for i, (row, start, end, turn) in enumerate(batch):
+        here = slice(0, end - start)
+        inputs[i, here] = rows.inputs[row, start:end]
+        targets[i, here] = rows.targets[row, start:end]
+        scored[i, here] = rows.turns[row, start:end] == turn
+        documents[i, here] = rows.documents[row, start:end]
+    if rows.hides:
+        inputs[scored] = vocabulary.mask
+    return inputs, targets, scored, documents
+
+
 @torch.inference_mode()
-def nats(model: torch.nn.Module, rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]) -> float:
-    """Return the sum of -ln p over the scored targets. `progress` is told how many of them each batch held."""
+def nats(
+    model: torch.nn.Module, rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]
+) -> np.ndarray:
+    """Return the sum of -ln p over the scored targets of each document: [documents] float64.
+
+    `progress` is told how many targets each batch held.
+    """
     device = next(model.parameters()).device
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total = torch.zeros(int(rows.documents.max()) + 1, dtype=torch.float64, device=device)
     for batch in batches(parts(rows, vocabulary), BATCH_TOKENS[device.type]):
-        shape = len(batch), batch[-1][2] - batch[-1][1]
-        inputs, targets = np.full(shape, vocabulary.pad), np.full(shape, vocabulary.pad)
-        scored = np.zeros(shape, bool)
-        for i, (row, start, end) in enumerate(batch):
-            inputs[i, : end - start] = rows.inputs[row, start:end]
-            targets[i, : end - start] = rows.targets[row, start:end]
-            scored[i, : end - start] = rows.scored[row, start:end]
-        inputs, targets, scored = (torch.from_numpy(array).to(device) for array in (inputs, targets, scored))
+        inputs, targets, scored, documents = (
+            torch.from_numpy(array).to(device) for array in arrays(rows, batch, vocabulary)
+        )
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(input_ids=inputs, attention_mask=inputs != vocabulary.pad).logits
-        total += F.cross_entropy(logits[scored].float(), targets[scored], reduction="sum").double()
+        losses = F.cross_entropy(logits[scored].float(), targets[scored], reduction="none")
+        total.index_add_(0, documents[scored], losses.double())
         progress(int(scored.sum()))
-    return total.item()
+    return total.cpu().numpy()

@@ -112,7 +112,7 @@ def front_matter(facts: Facts) -> str:
                     EvalResult(
                         task_type=task,
                         dataset_type="babelmill-validation",
-                        dataset_name=f"validation split, {language['name']}",
+                        dataset_name=f"{scored_text(facts.evaluation['languages'][code])}, {language['name']}",
                         dataset_config=code,
                         dataset_split="validation",
                         metric_type="bits_per_byte",
@@ -148,11 +148,26 @@ def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
     header = ["language", "weights", "causal", "masked", "unigram model"]
     rows = []
     for code, entry in evaluation["languages"].items():
-        unigram = entry["unigram"]["bits_per_byte"]
         for variant, scores in entry["variants"].items():
-            causal, masked = (scores[kind]["bits_per_byte"] for kind in ("causal", "masked"))
-            rows.append([languages[code]["name"], variant, causal, masked, unigram])
+            cells = [with_error(score) for score in (scores["causal"], scores["masked"], entry["unigram"])]
+            rows.append([languages[code]["name"], variant, *cells])
     return table(header, rows)
+
+
+def with_error(score: dict[str, Any]) -> str:
+    """Return bits per byte and their standard error, of an entry of evaluation.json; earlier ones have no error."""
+    error = score.get("standard_error")
+    return f"{score['bits_per_byte']:.3f}" + (f" ± {error:.3f}" if error is not None else "")
+
+
+def scored_text(evaluation: dict[str, Any]) -> str:
+    """Return what was scored, of evaluation.json or of a language in it: all validation documents or a sample."""
+    if "documents" not in evaluation:  # a folder that an earlier version made
+        return "the validation text"
+    scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
+    if scored == all_of:
+        return f"all {all_of:,} validation documents"
+    return f"a sample of {scored:,} of the {all_of:,} validation documents"
 
 
 def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
@@ -221,9 +236,10 @@ def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     perplexity = math.exp(evaluation["variants"][facts.default_variant]["causal"]["nats_per_token"])
     return [
         "## Results",
-        f"Bits per byte of validation text, which was not trained on, with {evaluation['sequence_length']} tokens"
-        " of context (lower is better). Causal: each token from those before it; masked: each token hidden once,"
-        f" from both sides. The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
+        f"Bits per byte of {scored_text(evaluation)}, on which it was not trained, with"
+        f" {evaluation['sequence_length']} tokens of context (lower is better), ± the standard error over documents."
+        " Causal: each token from those before it; masked: each token hidden once, from both sides."
+        f" The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
         f" of {evaluation['vocab_size']:,}. The unigram model knows how frequent each token is and nothing of its"
         " context: a model that is no better than it has learned little.",
         results(evaluation, facts.languages),

@@ -1,0 +1,159 @@
+"""The validation text that a model is scored on: all of it, or a sample of its documents, and scores over it.
+
+A sample takes the documents whose texts have the smallest hashes. So it is the same for every model, tokenizer and
+machine, and a larger sample holds the smaller ones.
+"""
+
+import math
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from babelmill.core import manifest
+from babelmill.core.files import UserError
+from babelmill.tokens.documents import Documents
+from babelmill.tokens.quality import vocabulary_used
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
+
+
+class Score(TypedDict):
+    """An entry of evaluation.json, see `entry`."""
+
+    bits_per_byte: float
+    standard_error: float | None
+    nats_per_token: float
+    tokens: int
+    bytes: int
+
+
+class Text:
+    """The validation text of a language and what is known of it without a model.
+
+    Attributes:
+        documents: all of the text.
+        tokens: [tokens] the stream of the documents to score, special tokens included.
+        bytes: [documents to score] UTF-8 bytes of each, which are its tokens', for the tokenizer is lossless.
+        count: number of tokens to score.
+        unigram: [documents to score] the baseline's nats.
+        vocabulary_used: share of the vocabulary that occurs in the training text.
+    """
+
+    def __init__(
+        self,
+        corpus: Path,
+        shards: Path,
+        tokenizer: Tokenizer,
+        digest: str,
+        vocabulary: Vocabulary,
+        sample: int | None,
+    ):
+        """Read a corpus and its shards.
+
+        Args:
+            corpus, shards: folders of the stages.
+            tokenizer: of the exported model.
+            digest: sha256 of its file.
+            vocabulary: its.
+            sample: how many documents to score, None for all.
+
+        Raises:
+            UserError: the files are damaged or do not belong together.
+        """
+        manifest.verify(shards, "train.safetensors", "validation.safetensors")
+        manifest.verify(corpus, "validation.parquet")
+        manifest.verify_upstream(shards, corpus)
+        self.documents = Documents(corpus / "validation.parquet")
+        shard = ShardFile.open(shards / "validation.safetensors")
+        if shard.metadata["tokenizer_sha256"] != digest:
+            raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
+        chosen, self.bytes = choose(self.documents, sample)
+        self.tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
+        training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
+        self.vocabulary_used = vocabulary_used(tokenizer, training)
+        text = ~vocabulary.is_special[self.tokens]
+        self.count = int(text.sum())
+        surprise = np.where(text, unigram_nats(training, vocabulary)[self.tokens], 0.0)
+        self.unigram = np.add.reduceat(surprise, np.flatnonzero(self.tokens == vocabulary.bos))
+
+    @property
+    def size(self) -> dict[str, int]:
+        """How many documents are scored, and of how many."""
+        return {"scored": len(self.bytes), "of": self.documents.count}
+
+    def score(self, nats: np.ndarray) -> Score:
+        """Return an entry of evaluation.json from the nats of each document."""
+        return entry(nats, self.bytes, self.count)
+
+
+def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers, in order, and UTF-8 bytes of the documents to score, both int64; `sample`: of how many."""
+    sizes, hashes = [], []
+    for texts, lengths in documents.batches():
+        sizes.append(lengths)
+        hashes += [blake2b(text.encode(), digest_size=8, person=b"evaluation").digest() for text in texts]
+    order = np.argsort(np.frombuffer(b"".join(hashes), ">u8"), kind="stable")
+    chosen = np.sort(order[:sample])
+    return chosen, np.concatenate(sizes)[chosen]
+
+
+def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
+    """Return an entry of evaluation.json.
+
+    Its standard error is that of bits per byte as a ratio of two sums over documents (Cochran 1977, section 2.11,
+    without the finite population's correction): how far the number would vary with other documents like these. It is
+    None for a single document.
+
+    Args:
+        nats, size: [documents] -ln p and UTF-8 bytes of each.
+        tokens: how many were scored.
+    """
+    documents, total, whole, error = len(size), float(nats.sum()), int(size.sum()), None
+    if documents > 1:
+        residuals = nats - total / whole * size
+        error = math.sqrt(documents / (documents - 1) * float((residuals**2).sum())) / whole / math.log(2)
+    return _entry(total, error, whole, tokens)
+
+
+def pooled(entries: list[Score]) -> Score:
+    """Return one score over the texts of several languages; of one, it is that language's to the last bit."""
+    if len(entries) == 1:
+        return entries[0]
+    nats = sum(score["nats_per_token"] * score["tokens"] for score in entries)
+    tokens, size = sum(score["tokens"] for score in entries), sum(score["bytes"] for score in entries)
+    errors = [score["standard_error"] * score["bytes"] for score in entries if score["standard_error"] is not None]
+    error = math.hypot(*errors) / size if len(errors) == len(entries) else None
+    return _entry(nats, error, size, tokens)
+
+
+def _entry(nats: float, error: float | None, size: int, tokens: int) -> Score:
+    return {
+        "bits_per_byte": nats / math.log(2) / size,
+        "standard_error": error,
+        "nats_per_token": nats / tokens,
+        "tokens": tokens,
+        "bytes": size,
+    }
+
+
+def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """Return how often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
+    counts = np.zeros(vocabulary.size, np.int64)
+    for start in range(0, len(tokens), 1 << 24):  # bincount makes 8 bytes of each token
+        counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
+    counts[vocabulary.is_special] = 0
+    return counts
+
+
+def unigram_nats(training: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+    """Return -ln p of each entry, add-one smoothed over the ordinary ones: [vocabulary size] float64.
+
+    `training` is how often each occurs in the training text. Special tokens have no probability.
+    """
+    ordinary = ~vocabulary.is_special
+    smoothed = np.where(ordinary, training + 1.0, 0.0)
+    with np.errstate(divide="ignore"):
+        return -np.log(smoothed / smoothed.sum())
