@@ -64,7 +64,7 @@ def gradient_figures(folder: Path) -> dict:
 
     from babelmill.model.attention import position_buckets
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-    from babelmill.training import cpu_kernels, objectives
+    from babelmill.training import cpu_kernels, dropout, objectives
     from babelmill.training.plan import every_row
 
     stream, counts = stream_and_counts(folder)
@@ -77,9 +77,12 @@ def gradient_figures(folder: Path) -> dict:
         torch.manual_seed(1)
         model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).model_dump()))
         cpu_kernels.install(model)
+        keys = dropout.Keys(7, torch.device("cpu"))
+        dropout.install(model, keys, cpu_kernels.CPUAttention)
         found: dict[str, Any] = {"losses": []}
         for part in rows:
             batch = stream.micro_batch(part, 64, (0.01, 0.002))
+            keys.begin_pass(batch.dropout, batch.positions, 64)
             hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
             features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
             output = model.embedding.word_embedding.weight, model.classifier.bias
@@ -154,7 +157,7 @@ def training_figures(folder: Path) -> dict:
     """
     import torch
 
-    from babelmill.training.cpu_kernels import keep_mask
+    from babelmill.training.dropout import keep
 
     result: dict[str, Any] = {}
     for name, (model, train, steps) in RUNS.items():
@@ -163,7 +166,7 @@ def training_figures(folder: Path) -> dict:
         if name == next(iter(RUNS)):
             kinds = {str(p.dtype) for m in (trainer.model, trainer.average) for p in m.parameters()}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
-            kinds |= {str(keep_mask(torch.Size([4]), 0.1).dtype)}
+            kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
             kinds |= {str(tensor.dtype) for n, tensor in trainer.tensors().items() if not n.endswith(".step")}
             result["types"] = sorted(kinds)
     return result

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from babelmill.model.attention import attention, position_buckets, visible
-from babelmill.training.cpu_kernels import cpu_attention
+from babelmill.training.cpu_kernels import CPUAttention
+from babelmill.training.dropout import Keys
 
 MODES = ["plain", "sdpa", "cpu"]
 
@@ -15,7 +16,9 @@ def attend(implementation, *arguments, **options):
     """What an implementation returns; "cpu" is the trainer's, which takes over where a gradient is wanted."""
     if implementation == "cpu":
         assert arguments[0].requires_grad
-        return cpu_attention(*arguments, **options)
+        keys = Keys(0, torch.device("cpu"))
+        keys.rows = torch.randint(-(2**31), 2**31, (len(arguments[0]),), dtype=torch.int32)
+        return CPUAttention(1, keys)(*arguments, **options)
     return attention(*arguments, **options, implementation=implementation)
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from babelmill.model.attention import position_buckets, visible
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training import cpu_kernels
+from babelmill.training import cpu_kernels, dropout
 
 GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
 SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT
@@ -51,6 +51,7 @@ def test_equals_the_published_implementation(golden, model, implementation):
     _, tensors = golden
     if implementation == "by hand":
         cpu_kernels.install(model)
+        dropout.install(model, dropout.Keys(0, torch.device("cpu")), cpu_kernels.CPUAttention)
         implementation = "sdpa"
     allowed = training_mask(tensors["segments"], tensors["causal"])
     hidden = model.encode(tensors["input_ids"], allowed, implementation)
@@ -249,16 +250,3 @@ def test_longer_than_max_position_embeddings():
     model = tiny().eval()
     input_ids = torch.arange(600)[None] % 50
     assert model(input_ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout(dtype):
-    """Drops its share, scales the rest, repeats itself with the seed, and is off in evaluation."""
-    dropout, ones = cpu_kernels.CPUDropout(0.3), torch.ones(301, 333, dtype=dtype)
-    torch.manual_seed(0)
-    first, second = dropout(ones), dropout(ones)
-    torch.manual_seed(0)
-    assert torch.equal(first, dropout(ones)) and not torch.equal(first, second)
-    assert sorted(first.unique().tolist()) == [0.0, pytest.approx(1 / 0.7, rel=0.01)]
-    assert (first == 0).float().mean().item() == pytest.approx(0.3, abs=5 * (0.21 / ones.numel()) ** 0.5)
-    assert torch.equal(dropout.eval()(ones), ones)

@@ -15,7 +15,7 @@ from babelmill.model.gpt_bert import GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
-from babelmill.training import gradients
+from babelmill.training import dropout, gradients
 from babelmill.training.loop import Loop
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Pending, Trainer
@@ -103,14 +103,26 @@ def test_dropout_is_the_same_at_each_repetition_and_another_at_the_next_step(mak
     assert torch.equal(gradient(first), gradient(second))
 
 
-def test_dropout_is_another_at_each_step_and_micro_batch(make, monkeypatch):
-    """The random state in which each forward pass begins."""
-    trainer, states = make(dropout=0.1), []
-    learn = trainer._learn
-    monkeypatch.setattr(trainer, "_learn", lambda *rows: states.append(torch.initial_seed()) or learn(*rows))
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_dropout_does_not_depend_on_the_forward_passes(make, by_hand):
+    """One row at a time, three, or all at once; and the generic path drops what the functions for CPUs drop."""
+    wanted = gradient(make(dropout=0.1, micro_batch_tokens=320))
+    for rows in (1, 3, 10):
+        got = gradient(make(dropout=0.1, micro_batch_tokens=32 * rows, by_hand=by_hand))
+        assert (got - wanted).norm() / wanted.norm() < 1e-6
+
+
+def test_dropout_is_another_at_each_step_and_in_each_place(make):
+    trainer = make(dropout=0.1)
+    kept = {}
     for step in (3, 4):
         trainer.run_step(step)
-    assert len(states) == len(set(states)) >= 4
+        for of in ("rows", "step"):
+            for place in (1, 2):
+                keys = dropout.draw(getattr(trainer._keys, of), place)
+                kept[step, of, place] = dropout.keep(keys, 1000, 0.1)
+    masks = [row for mask in kept.values() for row in mask]
+    assert len({tuple(row.tolist()) for row in masks}) == len(masks)
 
 
 def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
@@ -129,7 +141,7 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     monkeypatch.setattr(gradients.dist, "all_reduce", all_reduce)
     buckets.last_backward()
     step = trainer.plan.step(STEP)
-    trainer._learn(trainer.plan.micro_batches(step)[0], step.length, step.weights)
+    trainer._learn(step.rows[:2], step.length, step.weights)
     buckets.reduce()
     assert len(sent) >= 6
     assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.7 * len(arrived)

@@ -149,14 +149,8 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
     log.info("%s: %s", folder.path, text)
     if gpus and processes.device.type == "cpu":
         log.warning("%d GPUs are asked for, but PyTorch sees none here: training on the CPU", gpus)
-    parts = len(plan.micro_batches(plan.step(plan.steps - 1)))
-    if parts < processes.size:
-        log.warning(
-            "a global batch has %d micro-batches at most, fewer than the %d processes: some have nothing to do;"
-            " lower train.micro_batch_tokens",
-            parts,
-            processes.size,
-        )
+    if trainer.whole_micro_batches:
+        log.info("attention dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
 
 
 def write_results(

@@ -111,6 +111,7 @@ class Attention(nn.Module):
         self.post_layer_norm = Normalization(size, config.layer_norm_eps)
         self.out_proj = nn.Linear(size, size)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.relative_dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.attend = attention  # training on a CPU puts a faster one here
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
@@ -132,7 +133,7 @@ class Attention(nn.Module):
         """
         hidden = self.pre_layer_norm(hidden)
         query, key = map(self._by_head, self.in_proj_qk(hidden).chunk(2, -1))
-        query_table, key_table = map(self._by_head, self.in_proj_qk(self.dropout(relative)).chunk(2, -1))
+        query_table, key_table = map(self._by_head, self.in_proj_qk(self.relative_dropout(relative)).chunk(2, -1))
         value, gate = self.in_proj_vg(hidden).chunk(2, -1) if self.gate else (self.in_proj_v(hidden), None)
         value = self._by_head(value)
         if cache is not None:

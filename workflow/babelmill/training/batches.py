@@ -13,7 +13,7 @@ import torch
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import masking, randomness
-from babelmill.training.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
+from babelmill.training.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
 
 SIGNED = {np.dtype("<u2"): np.int16, np.dtype("<u4"): np.int32}  # torch indexes signed integers only
 
@@ -82,6 +82,7 @@ class MicroBatch:
         targets: [n] int64.
         weights: [n] float32, see `objectives`.
         groups: [n] int64, 2 language + (0 masked, 1 causal).
+        dropout: [B] int64, the rows' keys, see `dropout.py`.
     """
 
     input_ids: torch.Tensor
@@ -91,6 +92,7 @@ class MicroBatch:
     targets: torch.Tensor
     weights: torch.Tensor
     groups: torch.Tensor
+    dropout: torch.Tensor
 
 
 class TokenStream:
@@ -122,7 +124,7 @@ class TokenStream:
         """
         count = len(rows)
         padded = -(-count // pad_rows_to) * pad_rows_to
-        host = torch.zeros(8, padded, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        host = torch.zeros(9, padded, dtype=torch.int64, pin_memory=self._device.type == "cuda")
         sent = host.numpy()
         sent[0, :count] = self._begins[rows.language] + rows.row * length
         sent[1, :count] = self._ends[rows.language]
@@ -130,12 +132,13 @@ class TokenStream:
         sent[3, :count] = rows.language
         for i, use in enumerate((SPAN, PRIORITY, ACTION, REPLACEMENT)):
             sent[4 + i, :count] = randomness.key(self._seed, stream, use, rows.number)
+        sent[8, :count] = randomness.key(self._seed, DROPOUT, rows.number)
         targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
         return self._build(host.to(self._device, non_blocking=True), length, targets, weights)
 
     def _build(self, sent: torch.Tensor, length: int, targets: int, weights: tuple[float, float]) -> MicroBatch:
         """Build all on the device. The number of targets is known from the plan, so nothing has to wait for it."""
-        start, end, to_mask, language, *keys = sent
+        start, end, to_mask, language, *keys, dropout = sent
         words = self._vocabulary
         index = start[:, None] + torch.arange(length, device=self._device)
         valid = index < end[:, None]
@@ -167,4 +170,5 @@ class TokenStream:
             targets=tokens.flatten()[positions],
             weights=torch.where(is_causal, weights[1], weights[0]),
             groups=2 * language[row] + is_causal,
+            dropout=dropout,
         )

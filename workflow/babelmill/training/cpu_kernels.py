@@ -13,43 +13,17 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from babelmill.model.attention import Visible, attention, flat_indices
-from babelmill.model.gpt_bert import GEGLU, Attention
+from babelmill.model.attention import Visible, flat_indices
+from babelmill.model.gpt_bert import GEGLU
+from babelmill.training.dropout import KeyedAttention
 
 
 def install(model: nn.Module) -> None:
-    """Let a model use this file's functions in training; its weights and their names stay."""
+    """Let a model use this file's GEGLU in training; its weights and their names stay."""
     for module in list(model.modules()):
-        if isinstance(module, Attention):
-            module.attend = cpu_attention
         for name, child in module.named_children():
-            if isinstance(child, nn.Dropout):
-                setattr(module, name, CPUDropout(child.p))
-            elif isinstance(child, GEGLU):
+            if isinstance(child, GEGLU):
                 setattr(module, name, CPUGEGLU())
-
-
-def keep_mask(shape: torch.Size, p: float) -> torch.Tensor:
-    """Return 1.0 with probability 1 - p, else 0.0: float32 on the CPU, from torch's default generator.
-
-    PyTorch's own dropout draws one number per element, one thread, 5 ns each: a quarter of the time of a BERT layer at
-    512 positions. Here one 64-bit draw decides about four elements. The probability is a multiple of 2^-16: 0.1 becomes
-    0.100006.
-    """
-    count = shape.numel()
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
-    dropped = round(p * 2**16)  # of the 2^16 values from -2^15 on
-    return torch.ge(bits.view(shape), dropped - 2**15, out=torch.empty(shape))
-
-
-class CPUDropout(nn.Dropout):
-    """`nn.Dropout`, faster on CPUs. The numbers it draws differ from PyTorch's."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the input, in training with some elements dropped and the others scaled."""
-        if not self.training or self.p == 0.0:
-            return input
-        return input * keep_mask(input.shape, self.p).mul_(1 / (1 - self.p)).to(input.dtype)
 
 
 class _GEGLU(torch.autograd.Function):
@@ -99,6 +73,7 @@ class _CPUAttention(torch.autograd.Function):
         buckets: torch.Tensor,
         penalty: torch.Tensor,
         alive: torch.Tensor,
+        kept: torch.Tensor | None,
         dropout: float,
     ) -> torch.Tensor:
         batch, heads, _, size = query.shape
@@ -115,7 +90,7 @@ class _CPUAttention(torch.autograd.Function):
         scores.unflatten(0, (batch, heads)).add_(penalty)
         weights = torch.softmax(scores, -1)
 
-        dropped = torch.mul(weights, keep_mask(weights.shape, dropout), out=scores) if dropout else weights
+        dropped = weights if kept is None else torch.mul(weights, kept.view(weights.shape), out=scores)
         factor = alive / (1 - dropout)
         context = torch.bmm(dropped, v).unflatten(0, (batch, heads)) * factor
         ctx.save_for_backward(q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context)
@@ -140,22 +115,35 @@ class _CPUAttention(torch.autograd.Function):
         d_key = torch.bmm(p2c, q_table).baddbmm_(d_scores.mT, q, alpha=ctx.scale)
         d_tables = (torch.bmm(p2c.mT, k), torch.bmm(c2p.mT, q))
         d_tables = (x.unflatten(0, (batch, heads)).sum(0) * ctx.scale for x in d_tables)
-        return *(x.unflatten(0, (batch, heads)) for x in (d_query, d_key, d_value)), *d_tables, None, None, None, None
+        return (
+            *(x.unflatten(0, (batch, heads)) for x in (d_query, d_key, d_value)),
+            *d_tables,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
-def cpu_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    query_table: torch.Tensor,
-    key_table: torch.Tensor,
-    buckets: torch.Tensor,
-    visible: Visible,
-    dropout: float = 0.0,
-    implementation: str = "sdpa",
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Do what `attention` does, by `_CPUAttention` where a gradient is wanted."""
-    tensors = (query, key, value, query_table, key_table, buckets)
-    if implementation == "sdpa" and query.requires_grad:
-        return _CPUAttention.apply(*tensors, *visible, dropout), None
-    return attention(*tensors, visible, dropout, implementation)
+class CPUAttention(KeyedAttention):
+    """Attention whose weights are dropped by row, by `_CPUAttention` where a gradient is wanted."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_table: torch.Tensor,
+        key_table: torch.Tensor,
+        buckets: torch.Tensor,
+        visible: Visible,
+        dropout: float = 0.0,
+        implementation: str = "sdpa",
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do what `attention` does."""
+        tensors = (query, key, value, query_table, key_table, buckets)
+        if implementation != "sdpa" or not query.requires_grad:
+            return super().__call__(*tensors, visible, dropout, implementation)
+        kept = self.kept(torch.Size([*query.shape[:3], key.size(2)]), dropout) if dropout else None
+        return _CPUAttention.apply(*tensors, *visible, kept, dropout), None

@@ -206,10 +206,6 @@ class Plan:
         rows = np.arange(self.counts[language].rows(self.train.sequence_lengths[phase]))
         return np.argsort(randomness.key(self.train.seed, ORDER, phase, epoch, language, rows), kind="stable")
 
-    def micro_batches(self, step: Step) -> list[Rows]:
-        """Return the rows of each micro-batch; the last may be short."""
-        return split(step.rows, self.train.micro_batch_tokens // step.length)
-
 
 def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:
     """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""

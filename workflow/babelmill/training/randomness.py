@@ -14,7 +14,7 @@ MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
 
 # Streams keep uses apart: the same row number draws unrelated numbers in each.
-ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION = range(1, 10)
+ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION, SHARED_DROPOUT = range(1, 11)
 
 
 def mix(x: Integers) -> Integers:

@@ -1,8 +1,8 @@
 """A run in progress: model, moving average, optimizer, and one step of what `plan.py` says.
 
-Process r of W takes micro-batches r, r + W, ...; how many processes there are changes nothing but the order in which
-floating-point numbers are added. Dropout is seeded by (seed, step, micro-batch). On CUDA nothing in a step waits for
-the device: the numbers of a step are read while the next one is running.
+The rows of a step are dealt to all processes; how many there are, and into which forward passes each cuts its share,
+changes nothing but the order in which floating-point numbers are added, since dropout is keyed by row. On CUDA nothing
+in a step waits for the device: the numbers of a step are read while the next one is running.
 """
 
 import dataclasses
@@ -16,10 +16,11 @@ import torch
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.runtime.cost import flops
 from babelmill.runtime.processes import LOST_PROCESS, Processes
 from babelmill.runtime.stopping import Stop
 from babelmill.stages import TrainSettings
-from babelmill.training import cpu_kernels, objectives, randomness
+from babelmill.training import cpu_kernels, dropout, objectives, randomness, work
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
 from babelmill.training.metrics import summarize
@@ -150,8 +151,8 @@ class Trainer:
         self._micro_batch_tokens = train.micro_batch_tokens
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
-        if by_hand and self.device.type == "cpu":
-            cpu_kernels.install(self.model)
+        self._keys = dropout.Keys(train.seed, self.device)
+        self._install_dropout(by_hand)
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())
         self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels
@@ -161,6 +162,15 @@ class Trainer:
         self._compiled = self.device.type == "cuda"
         if self._compiled:
             self._compile()
+
+    def _install_dropout(self, by_hand: bool) -> None:
+        """Key the model's dropout by row. PyTorch's attention for CUDA cannot be keyed: it is seeded by micro-batch."""
+        attention_type = dropout.KeyedAttention if self.device.type == "cpu" else None
+        if by_hand and self.device.type == "cpu":
+            cpu_kernels.install(self.model)
+            attention_type = cpu_kernels.CPUAttention
+        dropout.install(self.model, self._keys, attention_type)
+        self.whole_micro_batches = attention_type is None and self.config.attention_probs_dropout_prob > 0
 
     def _compile(self) -> None:
         """Compile block by block: the blocks are alike, so it costs one block's time a shape."""
@@ -174,17 +184,17 @@ class Trainer:
         """Do step `number`, counted from 0. At its end, `votes` says what this process wants (by default nothing)."""
         planning = Span(self.device)
         step = self.plan.step(number)
-        micro_batches = self.plan.micro_batches(step)
+        mine = self._share(step)
         data = [planning.end()]
-        mine = range(self.processes.rank, len(micro_batches), self.processes.size)
         sums = self._no_sums()
         self._gradients.zero()
         self.model.train()
-        for j in mine:
-            torch.manual_seed(randomness.key(self.train.seed, DROPOUT, number, j))
-            if j == mine[-1]:
+        self._keys.begin_step(number)
+        for i, (seed, rows) in enumerate(mine):
+            torch.manual_seed(seed)
+            if i == len(mine) - 1:
                 self._gradients.last_backward()
-            part, building = self._learn(micro_batches[j], step.length, step.weights)
+            part, building = self._learn(rows, step.length, step.weights)
             sums += part
             data.append(building)
         self._gradients.reduce()
@@ -199,6 +209,21 @@ class Trainer:
             ready = torch.cuda.Event()
             ready.record()
         return Pending(step, sums, decided, norm, ready, data)
+
+    def _share(self, step: Step) -> list[tuple[int, Rows]]:
+        """Return the forward passes of this process: for each, what PyTorch's generator begins with, and its rows.
+
+        The generator is used where dropout is not keyed by row; then whole micro-batches are dealt.
+        """
+        rank, size, most = self.processes.rank, self.processes.size, max(1, self._micro_batch_tokens // step.length)
+        if self.whole_micro_batches:
+            parts = list(enumerate(split(step.rows, most)))[rank::size]
+        else:
+            targets = step.rows.masked_targets + step.rows.causal_targets
+            costs = flops(self.config, self.config.vocab_size, step.length, step.length, targets)
+            mine = np.flatnonzero(work.deal(costs, size) == rank)
+            parts = enumerate(work.passes(step.rows[mine], most))
+        return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
     def _no_sums(self) -> torch.Tensor:
         return torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
@@ -221,6 +246,7 @@ class Trainer:
     def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.precision == "bf16"):
             seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
+            self._keys.begin_pass(batch.dropout, batch.positions, length)
             hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self.device))
             features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias

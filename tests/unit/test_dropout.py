@@ -1,0 +1,71 @@
+"""Dropout keyed by row: which elements stay is a function of the row, the place and the element alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from babelmill.training import dropout, randomness
+from babelmill.training.dropout import Keys, RowDropout
+
+CPU = torch.device("cpu")
+
+
+def keys(rows: int) -> torch.Tensor:
+    return torch.from_numpy(randomness.key(42, randomness.DROPOUT, np.arange(rows))).to(torch.int32)
+
+
+def test_the_numbers_are_those_of_the_other_random_numbers():
+    """Two elements for each, the low half first."""
+    numbers = randomness.draw(
+        randomness.draw(randomness.key(42, randomness.DROPOUT, np.arange(9)), 5)[:, None], np.arange(50)
+    )
+    bits = numbers.astype("<u4").view("<i2").astype(np.int64)
+    kept = dropout.keep(dropout.draw(keys(9), 5), 99, 0.25)
+    assert (kept.numpy() == (bits[:, :99] >= 2**14 - 2**15)).all()
+
+
+def test_other_devices_keep_the_same(monkeypatch):
+    """The form that is compiled for them."""
+    wanted = dropout.keep(keys(5), 101, 0.1)
+
+    class Elsewhere(torch.Tensor):
+        device = torch.device("meta")
+
+    mix = dropout.mix
+    monkeypatch.setattr(dropout, "mix", lambda x: mix(x).as_subclass(Elsewhere))
+    monkeypatch.setattr(dropout, "_counters", dropout._counters.__wrapped__)
+    monkeypatch.setattr(torch, "arange", lambda count, dtype, device, arange=torch.arange: arange(count, dtype=dtype))
+    assert torch.equal(dropout.keep(keys(5), 101, 0.1).as_subclass(torch.Tensor), wanted)
+
+
+def test_masks_look_random():
+    kept = dropout.keep(dropout.draw(keys(2000), 3), 1000, 0.1)
+    assert kept.mean().item() == pytest.approx(0.9, abs=1e-3)
+    for axis in (0, 1):
+        assert kept.mean(axis).std().item() == pytest.approx((0.09 / kept.shape[axis]) ** 0.5, rel=0.1)
+    a, b = kept[:, :-1].numpy() - 0.9, kept[:, 1:].numpy() - 0.9
+    assert abs((a * b).mean()) / 0.09 < 5e-3, "neighbours in a row"
+    a, b = kept[:-1].numpy() - 0.9, kept[1:].numpy() - 0.9
+    assert abs((a * b).mean()) / 0.09 < 5e-3, "neighbouring rows"
+    other = dropout.keep(dropout.draw(keys(2000), 4), 1000, 0.1)
+    assert abs(((kept - 0.9) * (other - 0.9)).mean().item()) / 0.09 < 5e-3, "other places"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("of", ["rows", "targets", "step"])
+def test_dropout(dtype, of):
+    """Drops its share, scales the rest, and is off in evaluation; a row keeps the same whatever is beside it."""
+    held, ones = Keys(7, CPU), torch.ones(30, 11, 333, dtype=dtype)
+    held.begin_step(3)
+    positions = torch.arange(30) * 11 % 13 + 13 * torch.arange(30)  # one in each row of 13
+    held.begin_pass(torch.arange(30), positions, 13)
+    layer = RowDropout(0.3, 2, held, of)
+    first = layer(ones)
+    assert sorted(first.unique().tolist()) == [0.0, pytest.approx(1 / 0.7, rel=0.01)]
+    assert (first == 0).float().mean().item() == pytest.approx(0.3, abs=5 * (0.21 / ones.numel()) ** 0.5)
+    assert torch.equal(first, layer(ones)) and not torch.equal(first, RowDropout(0.3, 3, held, of)(ones))
+    assert torch.equal(layer.eval()(ones), ones)
+    if of != "step":
+        layer.train()
+        held.begin_pass(torch.arange(30)[20:], positions[20:] - 20 * 13, 13)
+        assert torch.equal(layer(ones[20:]), first[20:])
