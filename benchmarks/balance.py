@@ -1,0 +1,81 @@
+"""How much faster is a run on several GPUs, if only the work counts? Simulated from the schedules of the presets.
+
+    python benchmarks/balance.py [--processes 2 4 8 16]
+
+takes every 20th step of a run of 10 epochs over 130 million tokens (`base`) or 13 million (`small`) in documents of
+about 300 tokens, and adds up the floating-point operations of the process that has most to do. Compared are whole
+micro-batches of 16,384 tokens dealt in turn, equal numbers of rows, and rows dealt by their work, as the trainer does.
+The last columns say what a step sends: bytes per process of a ring all-reduce of fp32 gradients.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
+
+from babelmill.config.resolve import Configuration
+from babelmill.runtime.cost import flops, parameters
+from babelmill.training import work
+from babelmill.training.batches import TokenCounts
+from babelmill.training.plan import Plan
+
+TOKENS = {"base": 130_000_000, "small": 13_000_000}
+MICRO_BATCH, EVERY = 16384, 20
+
+
+def offsets(tokens: int) -> np.ndarray:
+    """Return document starts of log-normal lengths, as in real text."""
+    lengths = np.maximum(3, np.random.default_rng(0).lognormal(5.3, 0.9, tokens // 300)).astype(np.int64)
+    return np.concatenate([[0], lengths.cumsum()])
+
+
+def in_turn(costs: np.ndarray, size: int, processes: int) -> np.ndarray:
+    """Return the process of each row where whole micro-batches of `size` rows are dealt."""
+    return np.arange(len(costs)) // size % processes
+
+
+def simulate(preset: str, processes: list[int]) -> None:
+    """Print a line for each number of processes."""
+    configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
+    vocabulary = configured.tokenizer.vocab_size
+    plan = Plan(configured.train, 1.0, [TokenCounts(offsets(TOKENS[preset]))])
+    total, longest = 0.0, {(way, size): 0.0 for way in ("whole", "rows", "work") for size in processes}
+    for number in range(0, plan.steps, EVERY):
+        step = plan.step(number)
+        targets = step.rows.masked_targets + step.rows.causal_targets
+        costs = flops(configured.model, vocabulary, step.length, step.length, targets)
+        total += costs.sum()
+        for size in processes:
+            ways = {
+                "whole": in_turn(costs, MICRO_BATCH // step.length, size),
+                "rows": np.arange(len(costs)) % size,
+                "work": work.deal(costs, size),
+            }
+            for way, process in ways.items():
+                longest[way, size] += np.bincount(process, costs, size).max()
+    gradient = 4 * parameters(configured.model, vocabulary)
+    for size in processes:
+        cells = [
+            f"{total / longest[way, size]:.2f} ({total / longest[way, size] / size:.3f})"
+            for way in ("whole", "rows", "work")
+        ]
+        sent = 2 * (size - 1) / size * gradient
+        print(f"| {preset} | {size} | " + " | ".join(cells) + f" | {sent / 1e6:.0f} |")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, nargs="+", default=[2, 4, 8, 16])
+    args = parser.parse_args()
+    print("| preset | processes | whole micro-batches | equal rows | by work | MB sent a step |")
+    print("|---|---|---|---|---|---|")
+    for preset in TOKENS:
+        simulate(preset, args.processes)
+
+
+if __name__ == "__main__":
+    main()
