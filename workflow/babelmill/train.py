@@ -107,6 +107,7 @@ def train(arguments: argparse.Namespace) -> int:
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, data, plan, processes)
         state = restore(trainer, folder, done)
+        trainer.begin_alike()
         if processes.main:
             announce(trainer, folder, done, options.gpus)
         finished = Loop(trainer, run, folder, done, stop, state).run()

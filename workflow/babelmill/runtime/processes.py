@@ -105,6 +105,17 @@ class Processes:
         """Take the elementwise maximum of a tensor over all processes, in place."""
         return self._reduce(tensor, dist.ReduceOp.MAX)
 
+    def from_main_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Give a tensor of all processes the values that it has on the main one, in place."""
+        if self.size > 1:
+            with lost_process():
+                dist.broadcast(tensor, 0)
+        return tensor
+
+    def describe(self, rank: int) -> str:
+        """Say which process a rank is."""
+        return f"process {rank} (number {rank % self.local_size} on machine {rank // self.local_size})"
+
     def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
         if self.size > 1:
             with lost_process():

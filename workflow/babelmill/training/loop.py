@@ -241,6 +241,7 @@ class Loop:
     def _save(self, done: int) -> None:
         began = time.monotonic()
         trainer = self._trainer
+        trainer.compare_replicas()
         trainer.processes.on_main(
             lambda: self._folder.save(done, trainer.tensors(), trainer.state() | {"loop": self._window.state()})
         )

@@ -339,6 +339,32 @@ class Trainer:
                 states[int(i)]["state"].setdefault(int(j), {})[key] = tensor
         self._optimizers.load_state_dict(states)
 
+    def begin_alike(self) -> None:
+        """Give all processes the main one's weights, moving average and optimizer state."""
+        for tensor in self.tensors().values():
+            self.processes.from_main_(tensor)
+
+    def compare_replicas(self) -> None:
+        """Compare the state of all processes, which should be the same to the last bit.
+
+        Raises:
+            UserError: a process has another state than the main one.
+        """
+        checksums = torch.zeros(self.processes.size, dtype=torch.int64, device=self.device)
+        for tensor in self.tensors().values():
+            checksums[self.processes.rank] += tensor.detach().contiguous().view(torch.int32).sum()
+        found = self.processes.sum_(checksums).tolist()
+        self.processes.on_main(lambda: self._refuse_other_replicas(found))
+
+    def _refuse_other_replicas(self, checksums: list[int]) -> None:
+        for rank, checksum in enumerate(checksums):
+            if checksum != checksums[0]:
+                raise UserError(
+                    f"the weights of {self.processes.describe(rank)} are no longer those of process 0: its GPU or its"
+                    " memory may be faulty, or its machine is of another kind; leave it out and run the workflow again,"
+                    " which goes on from the last checkpoint"
+                )
+
 
 def group_counts(rows: Rows, groups: int) -> np.ndarray:
     """Return the numbers of targets of each group, [groups] int64."""

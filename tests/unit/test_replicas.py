@@ -1,0 +1,69 @@
+"""Processes that train together have the same weights, and notice when one of them has others."""
+
+import os
+import socket
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+
+from prepared import CONTEXT
+
+PARAMETER = "transformer.attention_layers.1.out_proj.bias"
+
+
+def replica(rank: int, size: int, port: int, damage: str, folder: str, results) -> None:
+    """Begin with weights of one's own, train two steps, damage the last process's, and compare."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    from babelmill.core.files import UserError
+    from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.runtime.processes import Processes
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+    from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+
+    try:
+        tokens, counts = stream([write_documents(Path(folder) / f"{rank}.safetensors", documents(60))])
+        model, train = section("model"), section("train", max_steps=40, global_batch_tokens=320)
+        settings, shape = train_settings(["eng"], model, train), GPTBertShape(VOCABULARY.size, **model.model_dump())
+        processes = Processes.start(1)
+        trainer = Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
+        for value in trainer.tensors().values():
+            value += rank  # as if each had begun by itself
+        trainer.begin_alike()
+        for step in (3, 4):
+            trainer.run_step(step)
+        trainer.compare_replicas()
+        if rank == size - 1 and damage:
+            tensor = trainer.tensors()[damage].view(-1)
+            tensor[1] = torch.nextafter(tensor[1], tensor.new_tensor(9.0))
+        trainer.compare_replicas()
+        results.put("alike")
+    except UserError as error:
+        results.put(str(error))
+    except SystemExit as end:
+        results.put(f"ended with {end.code}")
+    except BaseException:
+        results.put(traceback.format_exc())
+
+
+@pytest.mark.parametrize("damage", ["", f"model.{PARAMETER}", f"average.{PARAMETER}", "optimizer.0.5.exp_avg"])
+def test_replicas(damage, tmp_path):
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    results = CONTEXT.Queue()
+    processes = [
+        CONTEXT.Process(target=replica, args=(rank, 2, port, damage, str(tmp_path), results)) for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    said = sorted(results.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join()
+    if not damage:
+        assert said == ["alike", "alike"]
+    else:
+        assert said[0] == "ended with 1"
+        assert said[1].startswith("the weights of process 1 (number 1 on machine 0) are no longer those of process 0")
