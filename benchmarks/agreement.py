@@ -39,10 +39,11 @@ def gradients() -> dict:
         for precision in PRECISIONS:
             for rows in ROWS:
                 most = (1, 3, 16, 1)[processes.rank] if rows == "mixed" else rows
-                values = {"hybrid_ratio": ratio, "precision": precision, "micro_batch_tokens": 32 * most}
+                values = {"hybrid_ratio": ratio, "precision": precision}
                 train = section("train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, **values)
                 settings = train_settings(["eng", "deu"], model, train)
-                trainer = Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
+                plan = Plan(train, 1.0, counts)
+                trainer = Trainer(settings, shape, plan, tokens, (counts, tokens), processes, 32 * most)
                 trainer.run_step(35)
                 found[ratio, precision, rows] = trainer._gradients.flat.clone()
     main = processes.main

@@ -9,7 +9,7 @@ width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward
 backward, clipping, step, on a batch that is ready in memory. Each has a process of its own; they take turns of a few
 seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic per token.
 
-`--propose` times the engine alone with growing `train.micro_batch_tokens` and says which to take on this device.
+`--propose` times the engine alone with growing `run.micro_batch_tokens` and says which to take on this device.
 """
 
 import argparse
@@ -52,11 +52,11 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     train = laid_over(
         configured.train,
         **dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000),
-        **dict(global_batch_tokens=batch, micro_batch_tokens=micro_batch, precision=precision),
+        **dict(global_batch_tokens=batch, precision=precision),
     )
     model = laid_over(configured.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     processes = Processes.start(threads)
-    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes)
+    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes, micro_batch)
     numbers = itertools.count()
 
     def step() -> dict:
@@ -73,7 +73,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
 
 
-def make_trainer(model: Section, train: Section, vocab_size: int, processes):
+def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int):
     """Return a trainer on random tokens."""
     from babelmill.config.schema import Mixture
     from babelmill.model.gpt_bert import GPTBertShape
@@ -92,7 +92,7 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes):
     settings = TrainSettings(
         stage="train", name="eng", languages=["eng"], model=model, train=train, mixture=Mixture(weights="size")
     )
-    return Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes)
+    return Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes, micro_batch)
 
 
 def documents(path: Path, vocab_size: int) -> ShardFile:
@@ -226,7 +226,7 @@ def propose(args, precision: str) -> None:
     if not speed:
         raise SystemExit("error: not even 1024 tokens fit into memory; take a smaller --preset")
     best = next(size for size, value in speed.items() if value > 0.97 * max(speed.values()))
-    print(f"for this device: train.micro_batch_tokens: {best}")
+    print(f"for this device: run.micro_batch_tokens: {best}")
 
 
 def shape(text: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ mixture: {weights: 0.5}
 model: {hidden_size: 24, intermediate_size: 32, num_attention_heads: 2, num_hidden_layers: 2,
   max_position_embeddings: 64, position_bucket_size: 8, hidden_dropout_prob: 0.1, attention_probs_dropout_prob: 0.1,
   layer_norm_eps: 1.0e-5, gate: true, layer_mixing: true}
-train: {seed: 42, epochs: 3, max_steps: 40, global_batch_tokens: 256, batch_reduction: 2, micro_batch_tokens: 128,
+train: {seed: 42, epochs: 3, max_steps: 40, global_batch_tokens: 256, batch_reduction: 2, micro_batch_tokens: null,
   sequence_lengths: [16, 32, 64], phase_starts: [0.0, 0.5, 0.8], objective: hybrid, hybrid_ratio: 1/2,
   token_weighted: false, mask_rate_start: 0.3, mask_rate_end: 0.15, optimizer: lamb, learning_rate: 0.007,
   learning_rate_floor: 0.1, warmup: 0.1, cooldown: 0.1, betas: [0.9, 0.98], eps: 1.0e-8, weight_decay: 0.1,

@@ -110,7 +110,7 @@ def make_trainer(folder: Path, model: dict, train: dict):
     shape = GPTBertShape(vocab_size=vocabulary().size, **settings.model.model_dump())
     alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
     plan = Plan(settings.train, settings.mixture.weights, counts)
-    return Trainer(settings, shape, plan, stream, (validation_counts, validation_stream), alone)
+    return Trainer(settings, shape, plan, stream, (validation_counts, validation_stream), alone, 128)
 
 
 def projection(model) -> tuple[float, float]:

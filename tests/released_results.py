@@ -31,10 +31,9 @@ SETTINGS = {
     "train": {
         "max_steps": 8,
         "global_batch_tokens": 128,
-        "micro_batch_tokens": 64,
         "sequence_lengths": [16, 32, 64],
     },
-    "run": {"log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1, "keep": 1},
+    "run": {"micro_batch_tokens": 64, "log_every": 1, "checkpoint_every": 4, "checkpoint_share": 1, "keep": 1},
     "languages": {
         language: {"corpus": {"files": [f"texts/{language}/*.txt"], "validation_share": 0.2}} for language in WORDS
     },

@@ -35,7 +35,6 @@ TINY = {
         "max_steps": 12,
         "global_batch_tokens": 160,
         "batch_reduction": 1.0,
-        "micro_batch_tokens": 64,
         "sequence_lengths": [16, 32],
         "phase_starts": [0.0, 0.7],
         "precision": "fp32",
@@ -126,6 +125,7 @@ class Data:
     def run_settings(self, **run) -> None:
         """Write the run settings."""
         values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 6, **run}
+        values.setdefault("micro_batch_tokens", 64)
         write_json(
             self.folder / "run.json",
             {"stage": "run", "name": "test", "languages": self.languages, "run": section("run", **values).model_dump()},

@@ -98,7 +98,7 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
     values = copy.deepcopy(TWO)
-    values["train"] |= {"max_steps": 150, "micro_batch_tokens": 64}
+    values["train"] |= {"max_steps": 150}
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
     workspace.snakemake("results/models/eng/manifest.json")

@@ -54,7 +54,7 @@ def test_phases_begin_at_ceil_of_their_share(steps):
 
 def test_the_batch_grows_linearly_in_tokens_through_all_phases():
     lengths = {"sequence_lengths": [128, 512], "phase_starts": [0, 0.5]}
-    train = settings(global_batch_tokens=4096, batch_reduction=4.0, micro_batch_tokens=512, **lengths)
+    train = settings(global_batch_tokens=4096, batch_reduction=4.0, **lengths)
     lengths, rows = rows_by_step(train, 1000)
     wanted = 4096 * (0.25 + 0.75 * np.arange(1000) / 1000)
     assert (np.abs(lengths * rows - wanted) <= lengths / 2).all()

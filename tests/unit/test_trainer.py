@@ -32,14 +32,17 @@ def make(tmp_path):
     shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
     tokens, counts = stream(shards)
 
-    def make(dropout: float = 0.0, layers: int = 2, by_hand: bool = True, **values) -> Trainer:
+    def make(
+        dropout: float = 0.0, layers: int = 2, by_hand: bool = True, micro_batch_tokens: int = 64, **values
+    ) -> Trainer:
         train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
         model = section(
             "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
         )
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
         settings = train_settings(["eng", "deu"], model, train)
-        return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE, by_hand)
+        plan = Plan(train, 1.0, counts)
+        return Trainer(settings, shape, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens, by_hand)
 
     return make
 
@@ -180,22 +183,52 @@ def loop(tmp_path):
         yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop)
 
 
-@pytest.mark.parametrize("compiled", [False, True])  # then short micro-batches are padded to a quarter
-def test_a_micro_batch_that_does_not_fit_is_answered_by_what_would(make, loop, stop, monkeypatch, compiled):
-    trainer = make(micro_batch_tokens=640, global_batch_tokens=640)
-    trainer._compiled = compiled
+@pytest.fixture
+def small_device(monkeypatch):
+    """A device on which a forward pass of more than 100 tokens does not fit."""
     embedding = F.embedding
 
-    def small_device(ids, *args, **more):
+    def small(ids, *args, **more):
         if ids.numel() > 100:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
         return embedding(ids, *args, **more)
 
-    monkeypatch.setattr(F, "embedding", small_device)
-    with pytest.raises(
-        UserError, match=r"micro_batch_tokens = 640 does not fit into memory; 80 would fit .*2.00 GiB.$"
-    ):
-        loop(trainer, Done(0, validated=True), stop).run()
+    monkeypatch.setattr(F, "embedding", small)
+
+
+def test_what_does_not_fit_is_halved_and_the_step_repeated(make, loop, stop, small_device, caplog):
+    """Gradient and sums are those of a device with room for all; a resumed run begins with the size that was found."""
+    trainer = make(dropout=0.1, micro_batch_tokens=320)
+    trainer._finds_size = True
+    pending = trainer.run_step(STEP)
+    assert trainer.micro_batch_tokens == 80 and trainer.ran_out_of_memory
+    assert caplog.text.count("a forward pass did not fit into memory: passes of ") == 2
+    other = make(dropout=0.1, micro_batch_tokens=64)
+    wanted = other.run_step(STEP)
+    assert (trainer._gradients.flat - other._gradients.flat).norm() / other._gradients.flat.norm() < 1e-6
+    assert pending.read().sums == pytest.approx(wanted.read().sums)
+    resumed = make(dropout=0.1, micro_batch_tokens=320)
+    resumed._finds_size = True
+    resumed.restore(trainer.tensors(), trainer.state())
+    assert resumed.micro_batch_tokens == 80
+    elsewhere = make(dropout=0.1, micro_batch_tokens=320)
+    elsewhere._finds_size = True
+    elsewhere.restore(trainer.tensors(), trainer.state() | {"micro_batch": {"device": "another", "tokens": 80}})
+    assert elsewhere.micro_batch_tokens == 320
+    assert loop(make(dropout=0.1, micro_batch_tokens=320), Done(35, validated=True), stop).run()
+
+
+def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
+    trainer = make(micro_batch_tokens=128, sequence_lengths=[128, 128], global_batch_tokens=640)
+    with pytest.raises(UserError, match=r"a row of 128 tokens does not fit into memory; .* GiB.$"):
+        trainer.run_step(STEP)
+
+
+def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
+    trainer = make(micro_batch_tokens=320)
+    trainer.whole_micro_batches = True
+    with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
+        trainer.run_step(STEP)
 
 
 def test_a_signal_ends_a_validation(make, loop, stop):

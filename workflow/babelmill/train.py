@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
@@ -105,7 +106,7 @@ def train(arguments: argparse.Namespace) -> int:
     with RunFolder(options.checkpoints, run_identity, run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
-        trainer = make_trainer(settings, data, plan, processes)
+        trainer = make_trainer(settings, data, plan, processes, run)
         state = restore(trainer, folder, done)
         trainer.begin_alike()
         if processes.main:
@@ -117,7 +118,7 @@ def train(arguments: argparse.Namespace) -> int:
     return 0 if finished else EXIT_CODE
 
 
-def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Processes) -> Trainer:
+def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Processes, run: schema.Run) -> Trainer:
     """Make the trainer of a run that has not begun."""
     streams = {
         split: TokenStream(data.shards[split], data.vocabulary, settings.train.seed, processes.device)
@@ -125,7 +126,8 @@ def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Pro
     }
     shape = GPTBertShape(vocab_size=data.vocabulary.size, **settings.model.model_dump())
     validation = data.counts["validation"], streams["validation"]
-    return Trainer(settings, shape, plan, streams["train"], validation, processes)
+    size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
+    return Trainer(settings, shape, plan, streams["train"], validation, processes, size)
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:

@@ -182,7 +182,7 @@ class Train(Section):
     max_steps: Positive | None
     global_batch_tokens: Positive
     batch_reduction: Annotated[float, Field(ge=1)]
-    micro_batch_tokens: Positive
+    micro_batch_tokens: Annotated[Positive | None, Neutral(None)]
     sequence_lengths: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
     phase_starts: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
     objective: Literal["hybrid", "masked", "causal"]
@@ -215,11 +215,11 @@ class Train(Section):
             )
         if starts[0] != 0 or sorted(set(starts)) != starts:
             raise ValueError(f"train.phase_starts = {starts} must begin with 0 and rise")
-        if min(self.global_batch_tokens, self.micro_batch_tokens) < max(self.sequence_lengths):
-            raise ValueError(
-                f"train.global_batch_tokens = {self.global_batch_tokens} and train.micro_batch_tokens ="
-                f" {self.micro_batch_tokens} must hold at least one row of {max(self.sequence_lengths)} tokens"
-            )
+        longest = max(self.sequence_lengths)
+        for name in ("global_batch_tokens", "micro_batch_tokens"):
+            tokens = getattr(self, name)
+            if tokens is not None and tokens < longest:
+                raise ValueError(f"train.{name} = {tokens} must hold at least one row of {longest} tokens")
         return self
 
 
@@ -273,6 +273,7 @@ class Run(Section):
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
+    micro_batch_tokens: Positive | Literal["auto"]
     tracking: Literal["none", "wandb"]
 
 

@@ -13,6 +13,11 @@ from babelmill.runtime.cost import peak_of
 log = logging.getLogger(__name__)
 
 
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU's model, or "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def peak_flops(device: torch.device) -> float | None:
     """Return the peak of one device in FLOP/s; None if it is not known."""
     if device.type != "cuda":

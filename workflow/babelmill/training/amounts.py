@@ -10,6 +10,8 @@ import numpy as np
 
 from babelmill.config import schema
 
+CPU_TOKENS = 2048  # of a forward pass on a CPU
+WHOLE_TOKENS = 16384  # of a micro-batch, where whole ones are dealt and train.micro_batch_tokens does not say
 CHUNK = 2**26, 2**24  # scores that exist at once, on a GPU and (they fit into the cache) on a CPU
 
 

@@ -71,6 +71,11 @@ class Gradients:
         """Call before a step's last backward pass: from now on, full buckets are sent."""
         self._waiting = list(self._sizes)
 
+    @property
+    def sending(self) -> bool:
+        """Whether other processes have got a part of this step's gradient."""
+        return bool(self._handles)
+
     def abandon(self) -> None:
         """Give the step up: gradients that still arrive are not sent."""
         self._waiting, self._handles = None, []

@@ -12,7 +12,6 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-import torch
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
@@ -124,13 +123,7 @@ class Loop:
 
     def _step(self, number: int) -> None:
         began = time.monotonic()
-        refused = None
-        try:
-            self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
-        except torch.OutOfMemoryError as error:
-            refused = str(error).splitlines()[0]
-        if refused is not None:  # outside of the handler, where the step's tensors are free again
-            raise UserError(self._does_not_fit(refused))
+        self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
         length = self._pending[-1].step.length
         if length in self._lengths:
             self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
@@ -144,15 +137,9 @@ class Loop:
         reason = self._stop.reason(needed)
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, done)
-        return Votes(leave=reason is not None, save=self._may_save(done) and self._wants_to_save())
-
-    def _does_not_fit(self, refused: str) -> str:
-        fitting = self._trainer.fitting()
-        advice = f"{fitting} would fit" if fitting else "not even one row fits: choose a smaller model"
-        return (
-            f"train.micro_batch_tokens = {self._trainer.train.micro_batch_tokens} does not fit into memory; {advice}"
-            f" (train.activation_checkpointing: true saves memory, too): {refused}"
-        )
+        smaller, self._trainer.ran_out_of_memory = self._trainer.ran_out_of_memory, False
+        save = self._may_save(done) and self._wants_to_save()
+        return Votes(leave=reason is not None, save=save, smaller=smaller)
 
     def _catch_up(self, lag: int) -> None:
         """Read the numbers of all but the newest `lag` steps."""
@@ -163,6 +150,8 @@ class Loop:
         step, window, trainer = pending.step, self._window, self._trainer
         sums, decided, norm = pending.read(self._stop)
         self._leaving, self._saving = self._leaving or decided.leave, decided.save
+        if decided.smaller:
+            trainer.agree_on_size()
         counts = group_counts(step.rows, self._groups)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums

@@ -7,6 +7,7 @@ in a step waits for the device: the numbers of a step are read while the next on
 
 import dataclasses
 import functools
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,9 +19,11 @@ from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.cost import flops
 from babelmill.runtime.processes import LOST_PROCESS, Processes
+from babelmill.runtime.progress import device_name
 from babelmill.runtime.stopping import Stop
 from babelmill.stages import TrainSettings
 from babelmill.training import cpu_kernels, dropout, objectives, randomness, work
+from babelmill.training.amounts import CPU_TOKENS, WHOLE_TOKENS
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
 from babelmill.training.metrics import summarize
@@ -29,6 +32,9 @@ from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, INITIALIZATION, VALIDATION
 from babelmill.training.votes import Votes
 
+log = logging.getLogger(__name__)
+
+SHARE_OF_MEMORY = 0.85  # of a GPU's that forward passes may take, with all that training keeps there
 LEAVE_EVERY = 8  # validation micro-batches of each process
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
 
@@ -129,6 +135,7 @@ class Trainer:
         stream: the training tokens.
         validation: token counts of the validation shards, and their tokens.
         processes: this process among the others.
+        micro_batch_tokens: of one forward pass at most; None: what fits into the device, see `find_size`.
         by_hand: use `cpu_kernels` on a CPU; without them it trains as CUDA does, more slowly.
     """
 
@@ -140,6 +147,7 @@ class Trainer:
         stream: TokenStream,
         validation: tuple[list[TokenCounts], TokenStream],
         processes: Processes,
+        micro_batch_tokens: int | None = None,
         by_hand: bool = True,
     ):
         train = settings.train
@@ -148,11 +156,16 @@ class Trainer:
         self._stream = stream
         self._validation_counts, self._validation_stream = validation
         self._groups = 2 * len(settings.languages)
-        self._micro_batch_tokens = train.micro_batch_tokens
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
         self._keys = dropout.Keys(train.seed, self.device)
         self._install_dropout(by_hand)
+        self._finds_size = micro_batch_tokens is None
+        self.micro_batch_tokens = micro_batch_tokens or CPU_TOKENS
+        if self.whole_micro_batches:
+            self._finds_size = False
+            self.micro_batch_tokens = train.micro_batch_tokens or WHOLE_TOKENS
+        self.ran_out_of_memory = False  # since the last vote
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())
         self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels
@@ -184,19 +197,10 @@ class Trainer:
         """Do step `number`, counted from 0. At its end, `votes` says what this process wants (by default nothing)."""
         planning = Span(self.device)
         step = self.plan.step(number)
-        mine = self._share(step)
         data = [planning.end()]
-        sums = self._no_sums()
-        self._gradients.zero()
         self.model.train()
         self._keys.begin_step(number)
-        for i, (seed, rows) in enumerate(mine):
-            torch.manual_seed(seed)
-            if i == len(mine) - 1:
-                self._gradients.last_backward()
-            part, building = self._learn(rows, step.length, step.weights)
-            sums += part
-            data.append(building)
+        sums = self._learn_share(step, data)
         self._gradients.reduce()
         self.processes.sum_(sums)
         decided = votes().of_all(self.processes)
@@ -210,12 +214,62 @@ class Trainer:
             ready.record()
         return Pending(step, sums, decided, norm, ready, data)
 
+    def _learn_share(self, step: Step, data: list[Span]) -> torch.Tensor:
+        """Make the gradients of this process's rows, in smaller passes where memory runs out; return their sums."""
+        while True:
+            sums, mine = self._no_sums(), self._share(step)
+            self._gradients.zero()
+            try:
+                for i, (seed, rows) in enumerate(mine):
+                    torch.manual_seed(seed)
+                    if i == len(mine) - 1:
+                        self._gradients.last_backward()
+                    part, building = self._learn(rows, step.length, step.weights)
+                    sums += part
+                    data.append(building)
+                return sums
+            except torch.OutOfMemoryError as error:
+                refused = str(error).splitlines()[0]
+            self._halve(step.length, refused)  # outside of the handler, where the step's tensors are free again
+
+    def _halve(self, length: int, refused: str) -> None:
+        """Halve the forward passes, after one that did not fit.
+
+        Raises:
+            UserError: their size is part of the result, one row is too much, or the others have got a part of the
+                gradient already.
+        """
+        advice = "train.activation_checkpointing: true saves memory"
+        if self.whole_micro_batches:
+            size = self.micro_batch_tokens
+            raise UserError(
+                f"train.micro_batch_tokens = {size} does not fit into memory; lower it; {advice}: {refused}"
+            )
+        if self.micro_batch_tokens < 2 * length:
+            raise UserError(
+                f"a row of {length} tokens does not fit into memory; choose a smaller model; {advice}: {refused}"
+            )
+        self.micro_batch_tokens //= 2
+        self.ran_out_of_memory = True
+        if self._gradients.sending:
+            raise UserError(
+                f"a forward pass did not fit into memory; set run.micro_batch_tokens: {self.micro_batch_tokens} and run"
+                f" the workflow again, it goes on from the last checkpoint: {refused}"
+            )
+        self._gradients.abandon()
+        log.warning("a forward pass did not fit into memory: passes of %d tokens from now on", self.micro_batch_tokens)
+
+    def agree_on_size(self) -> None:
+        """Take the smallest forward passes of all processes."""
+        size = torch.tensor([-self.micro_batch_tokens], device=self.device)
+        self.micro_batch_tokens = -int(self.processes.max_(size))
+
     def _share(self, step: Step) -> list[tuple[int, Rows]]:
         """Return the forward passes of this process: for each, what PyTorch's generator begins with, and its rows.
 
         The generator is used where dropout is not keyed by row; then whole micro-batches are dealt.
         """
-        rank, size, most = self.processes.rank, self.processes.size, max(1, self._micro_batch_tokens // step.length)
+        rank, size, most = self.processes.rank, self.processes.size, max(1, self.micro_batch_tokens // step.length)
         if self.whole_micro_batches:
             parts = list(enumerate(split(step.rows, most)))[rank::size]
         else:
@@ -240,7 +294,7 @@ class Trainer:
     def _build(
         self, stream: TokenStream, rows: Rows, length: int, weights: tuple[float, float], use: int = 0
     ) -> MicroBatch:
-        full = max(1, self._micro_batch_tokens // length)
+        full = max(1, self.micro_batch_tokens // length)
         return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
 
     def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -251,24 +305,6 @@ class Trainer:
             features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
             return objectives.loss(features, matrix, bias, batch, self.train.z_loss_weight, self._groups)
-
-    def fitting(self) -> int | None:
-        """Return the largest halving of `micro_batch_tokens` that fits into memory; None if not even one row does."""
-        self._gradients.abandon()
-        length = max(self.train.sequence_lengths)
-        rows = every_row(self.plan.counts, length, 0.0, masked=False)
-        size = self.train.micro_batch_tokens // 2
-        while size >= length:
-            self._micro_batch_tokens = size
-            try:
-                state = torch.zeros(2 * len(self._gradients.flat), device=self.device)  # an optimizer's, made later
-                for _ in range(2):
-                    self._learn(rows[np.arange(size // length) % len(rows)], length, (0.0, 0.0))
-                del state
-                return size
-            except torch.OutOfMemoryError:
-                size //= 2
-        return None
 
     # Validation.
 
@@ -301,7 +337,7 @@ class Trainer:
     def _measure(self, model: GPTBert, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
         """Add this process's share of the statistics of validation rows to `sums`; False if a process has to leave."""
         size = self.processes.size
-        micro_batches = split(rows, max(1, self.train.micro_batch_tokens // length))
+        micro_batches = split(rows, max(1, self.micro_batch_tokens // length))
         for first in range(0, len(micro_batches), size):
             if first % (LEAVE_EVERY * size) == 0:
                 votes = Votes(leave=leave()).of_all(self.processes)
@@ -325,8 +361,9 @@ class Trainer:
         return named
 
     def state(self) -> dict[str, Any]:
-        """Return what is no tensor: the optimizers' groups."""
-        return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()]}
+        """Return what is no tensor: the optimizers' groups, and the size of forward passes on this device."""
+        size = {"device": device_name(self.device), "tokens": self.micro_batch_tokens}
+        return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()], "micro_batch": size}
 
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Go on from what `tensors` and `state` returned."""
@@ -338,11 +375,37 @@ class Trainer:
                 _, i, j, key = name.split(".")
                 states[int(i)]["state"].setdefault(int(j), {})[key] = tensor
         self._optimizers.load_state_dict(states)
+        if self._finds_size and state["micro_batch"]["device"] == device_name(self.device):
+            self.micro_batch_tokens, self._finds_size = state["micro_batch"]["tokens"], False
 
     def begin_alike(self) -> None:
-        """Give all processes the main one's weights, moving average and optimizer state."""
+        """Give all processes the main one's weights, moving average and optimizer state, and passes of one size."""
         for tensor in self.tensors().values():
             self.processes.from_main_(tensor)
+        if self._finds_size and self.device.type == "cuda":
+            self.find_size()
+        self.agree_on_size()
+
+    def find_size(self) -> None:
+        """Find the largest forward passes that fit: two of different size tell what a token takes.
+
+        Not run on a GPU yet.
+        """
+        length = max(self.train.sequence_lengths)
+        rows = every_row(self.plan.counts, length, 0.0, masked=False)  # causal rows have the most targets
+        state = torch.zeros(2 * len(self._gradients.flat), device=self.device)  # an optimizer's, made later
+        sizes, peaks = (max(1, 4096 // length), 2 * max(1, 4096 // length)), []
+        for size in sizes:
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._learn(rows[np.arange(size) % len(rows)], length, (0.0, 0.0))
+            peaks.append(torch.cuda.max_memory_allocated(self.device))
+        del state
+        per_row = max(1.0, (peaks[1] - peaks[0]) / (sizes[1] - sizes[0]))
+        memory = SHARE_OF_MEMORY * torch.cuda.get_device_properties(self.device).total_memory
+        fitting = sizes[0] + max(0, int((memory - peaks[0]) / per_row))
+        self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
+        self._gradients.abandon()
+        log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
 
     def compare_replicas(self) -> None:
         """Compare the state of all processes, which should be the same to the last bit.
