@@ -8,7 +8,7 @@ from babelmill.training import masking, randomness
 from babelmill.training.masking import MaskKeys
 from babelmill.training.randomness import ACTION, PRIORITY, REPLACEMENT, SPAN
 
-ROWS, LENGTH, MASK, ORDINARY = 400, 128, 4, torch.arange(16, 2048)
+ROWS, LENGTH, MASK, ORDINARY, SHARES = 400, 128, 4, torch.arange(16, 2048), masking.Shares()
 
 
 def keys(rows: int = ROWS) -> MaskKeys:
@@ -25,7 +25,7 @@ def masked():
     count = torch.randint(1, 60, (ROWS,), generator=generator)
     span = masking.spans(keys().span, LENGTH)
     chosen = masking.choose(maskable, count, span, keys().priority)
-    return tokens, maskable, count, span, chosen, masking.corrupt(tokens, chosen, span, keys(), MASK, ORDINARY)
+    return tokens, maskable, count, span, chosen, masking.corrupt(tokens, chosen, span, keys(), MASK, ORDINARY, SHARES)
 
 
 def test_python_numpy_and_torch_draw_the_same_numbers():
@@ -52,6 +52,40 @@ def test_random_numbers_look_random():
     assert abs(np.corrcoef(uniform[:, 1:].ravel(), uniform[:, :-1].ravel())[0, 1]) < 5e-3
     other = randomness.uniform(randomness.key(42, 4, np.arange(20_000)))
     assert abs(np.corrcoef(other, randomness.uniform(randomness.key(42, 3, np.arange(20_000))))[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 17, 1000, 4097])
+def test_a_permutation_has_every_number_once(size):
+    index = np.arange(size)
+    orders = [randomness.permute(index, size, randomness.key(42, number)) for number in range(3)]
+    assert all(sorted(order) == list(range(size)) for order in orders)
+    assert (randomness.permute(index[::3], size, randomness.key(42, 0)) == orders[0][::3]).all(), "any part alone"
+    if size > 10:
+        assert (orders[0] != orders[1]).mean() > 0.5 and (orders[0] != index).mean() > 0.5
+
+
+def test_a_permutation_looks_random():
+    size, index = 300, np.arange(300)
+    orders = np.stack([randomness.permute(index, size, randomness.key(7, number)) for number in range(4000)])
+    assert orders.mean(0).std() == pytest.approx(size / (12 * 4000) ** 0.5, rel=0.15), "a place has any number"
+    steps = np.abs(np.diff(orders, axis=1))
+    assert steps.mean() == pytest.approx(size / 3, rel=0.01), "neighbours are as far apart as any two"
+    assert (orders == index).mean() == pytest.approx(1 / size, rel=0.05)
+
+
+def test_a_part_of_a_permutation_of_two_billion_is_made_alone():
+    order = randomness.permute(np.arange(10_000), 1_900_000_000, randomness.key(1, 2))
+    assert len(np.unique(order)) == len(order) and 0 <= order.min() and order.max() < 1_900_000_000
+    assert order.mean() == pytest.approx(0.95e9, rel=0.02)
+
+
+@pytest.mark.parametrize(("random", "keep"), [(0.0, 0.0), (0.3, 0.2), (0.0, 1.0)])
+def test_other_shares_of_what_stands_in_place_of_the_hidden(masked, random, keep):
+    tokens, _, _, span, chosen, _ = masked
+    corrupted = masking.corrupt(tokens, chosen, span, keys(), MASK, ORDINARY, masking.Shares(random, keep))
+    share = chosen.sum()
+    assert ((corrupted == MASK) & chosen).sum() / share == pytest.approx(1 - random - keep, abs=0.02)
+    assert ((corrupted == tokens) & chosen).sum() / share == pytest.approx(keep, abs=0.02)
 
 
 def test_spans_are_one_to_three_long_and_equally_often():

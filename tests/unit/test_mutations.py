@@ -47,8 +47,8 @@ MUTATIONS = [
     Mutation(
         "the same order of rows in every epoch",
         "training/plan.py",
-        "ORDER, phase, epoch, language, rows",
-        "ORDER, phase, language, rows",
+        "ORDER, phase, int(e), int(i))",
+        "ORDER, phase, int(i))",
         "plan",
     ),
     Mutation(
@@ -62,8 +62,8 @@ MUTATIONS = [
     Mutation(
         "79 % of the chosen spans become <mask>",
         "training/masking.py",
-        "MASKED, REPLACED = 0.8, 0.1",
-        "MASKED, REPLACED = 0.79, 0.1",
+        "int((1 - shares.random - shares.keep) * 2**32)",
+        "int((0.99 - shares.random - shares.keep) * 2**32)",
         "batches",
     ),
     Mutation(

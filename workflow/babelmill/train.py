@@ -35,6 +35,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenCounts, TokenStream
 from babelmill.training.loop import Loop
+from babelmill.training.masking import Shares
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 
@@ -120,8 +121,9 @@ def train(arguments: argparse.Namespace) -> int:
 
 def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Processes, run: schema.Run) -> Trainer:
     """Make the trainer of a run that has not begun."""
+    shares = Shares(settings.train.mask_random, settings.train.mask_keep)
     streams = {
-        split: TokenStream(data.shards[split], data.vocabulary, settings.train.seed, processes.device)
+        split: TokenStream(data.shards[split], data.vocabulary, settings.train.seed, processes.device, shares)
         for split in SPLITS
     }
     shape = GPTBertShape(vocab_size=data.vocabulary.size, **settings.model.model_dump())

@@ -190,6 +190,8 @@ class Train(Section):
     token_weighted: Annotated[bool, OnlyIf("objective", ("hybrid",), False)]
     mask_rate_start: Annotated[float, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
     mask_rate_end: Annotated[float, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
+    mask_random: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
+    mask_keep: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
     optimizer: Literal["lamb", "adamw", "muon"]
     learning_rate: Annotated[float, Field(gt=0)]
     learning_rate_floor: Share
@@ -215,6 +217,11 @@ class Train(Section):
             )
         if starts[0] != 0 or sorted(set(starts)) != starts:
             raise ValueError(f"train.phase_starts = {starts} must begin with 0 and rise")
+        if self.mask_random + self.mask_keep > 1:
+            raise ValueError(
+                f"train.mask_random = {self.mask_random:g} and train.mask_keep = {self.mask_keep:g} are shares of the"
+                " hidden tokens: together they may be 1 at most"
+            )
         longest = max(self.sequence_lengths)
         for name in ("global_batch_tokens", "micro_batch_tokens"):
             tokens = getattr(self, name)

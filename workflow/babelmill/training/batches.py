@@ -15,6 +15,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import masking, randomness
 from babelmill.training.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
 
+PUBLISHED = masking.Shares()
 SIGNED = {np.dtype("<u2"): np.int16, np.dtype("<u4"): np.int32}  # torch indexes signed integers only
 
 
@@ -98,7 +99,15 @@ class MicroBatch:
 class TokenStream:
     """The tokens of all languages, one after another, on the device."""
 
-    def __init__(self, shards: list[ShardFile], vocabulary: Vocabulary, seed: int, device: torch.device):
+    def __init__(
+        self,
+        shards: list[ShardFile],
+        vocabulary: Vocabulary,
+        seed: int,
+        device: torch.device,
+        shares: masking.Shares = PUBLISHED,
+    ):
+        """`shares`: what becomes of the tokens that a masked row hides."""
         tokens = np.concatenate([shard.tokens for shard in shards])
         self._mask = 2 ** (8 * tokens.itemsize) - 1
         self._tokens = torch.from_numpy(tokens.view(SIGNED[tokens.dtype])).to(device)
@@ -108,6 +117,7 @@ class TokenStream:
         special = set(vocabulary.special)
         self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in special], device=device)
         self._seed = seed
+        self._shares = shares
         self._device = device
 
     def micro_batch(
@@ -151,7 +161,7 @@ class TokenStream:
         keys = masking.MaskKeys(*keys)
         span = masking.spans(keys.span, length)
         chosen = masking.choose(maskable, to_mask, span, keys.priority)
-        visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary)
+        visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary, self._shares)
 
         input_ids = torch.cat([torch.full_like(start, words.bos)[:, None], visible[:, :-1]], 1)
         segments = (input_ids == words.bos).cumsum(1) - 1

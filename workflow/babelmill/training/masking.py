@@ -1,20 +1,28 @@
 """Which tokens of a row are hidden, and what stands in their place: vectorised over rows, on the tokens' own device.
 
 As published, spans of one to three tokens are drawn, and whole spans are taken in random order until enough tokens are
-hidden; of the spans taken, 80 % become `<mask>`, 10 % random tokens, 10 % stay. Unlike published, the count is exact
+hidden; of the spans taken, some become random tokens, some stay (10 % each as published), the others become `<mask>`.
+Unlike published, the count is exact
 (the last span is cut), so that the number of targets is known from the plan, and no usage is counted, so that a row's
 mask depends on nothing but its number.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from babelmill.training.randomness import below, draw
 
 LONGEST_SPAN = 3
-MASKED, REPLACED = 0.8, 0.1  # shares of the chosen spans; the rest keep their tokens
 NEVER = torch.iinfo(torch.int64).max
+
+
+class Shares(NamedTuple):
+    """Shares of the chosen spans that become random tokens and that stay; the others become `<mask>`."""
+
+    random: float = 0.1
+    keep: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,13 @@ def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys
 
 
 def corrupt(
-    tokens: torch.Tensor, chosen: torch.Tensor, span: torch.Tensor, keys: MaskKeys, mask_id: int, ordinary: torch.Tensor
+    tokens: torch.Tensor,
+    chosen: torch.Tensor,
+    span: torch.Tensor,
+    keys: MaskKeys,
+    mask_id: int,
+    ordinary: torch.Tensor,
+    shares: Shares,
 ) -> torch.Tensor:
     """Put `<mask>`, a random token or the token itself in the place of the chosen tokens, one action per span.
 
@@ -69,10 +83,11 @@ def corrupt(
         keys: of the rows.
         mask_id: the id of `<mask>`.
         ordinary: [n] int64, ids that may stand as random tokens (no special ones).
+        shares: of the spans.
     """
     action = draw(keys.action[:, None], span)
     position = torch.arange(tokens.size(1), device=tokens.device)
     random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]
-    masked, replaced = int(MASKED * 2**32), int((MASKED + REPLACED) * 2**32)
+    masked, replaced = int((1 - shares.random - shares.keep) * 2**32), int((1 - shares.keep) * 2**32)
     corrupted = torch.where(action < masked, mask_id, torch.where(action < replaced, random, tokens))
     return torch.where(chosen, corrupted, tokens)

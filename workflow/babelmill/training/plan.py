@@ -9,7 +9,6 @@ every prefix. Within a phase (a sequence length) each language's rows are counte
 epoch.
 """
 
-import functools
 import heapq
 from dataclasses import dataclass
 
@@ -140,7 +139,6 @@ class Plan:
         self._first_rows = np.concatenate([[0], rows.cumsum()])
         self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])
         self._starts = phase_starts(train, self.steps)
-        self._order = functools.lru_cache(maxsize=2 * len(counts) + 2)(self._permutation)
         if rows.min() < self.objective.masked_share.denominator:
             smallest = int(rows.argmin())
             raise UserError(
@@ -185,9 +183,11 @@ class Plan:
         for i in np.unique(language):
             count, mine = self.counts[i], language == i
             epoch, position = np.divmod(index[mine] - before[i], count.rows(length))
-            row[mine] = np.concatenate(
-                [self._order(phase, int(e), int(i))[position[epoch == e]] for e in np.unique(epoch)]
-            )
+            for e in np.unique(epoch):
+                order = randomness.key(self.train.seed, ORDER, phase, int(e), int(i))
+                row[np.flatnonzero(mine)[epoch == e]] = randomness.permute(
+                    position[epoch == e], count.rows(length), order
+                )
             maskable[mine], causal[mine] = (targets[row[mine]] for targets in count.targets(length))
         masked = self.objective.masked(index)
         number = np.arange(first, end)
@@ -200,11 +200,6 @@ class Plan:
             causal_targets=np.where(masked, 0, causal),
             number=number,
         )
-
-    def _permutation(self, phase: int, epoch: int, language: int) -> np.ndarray:
-        """Order of a language's rows in an epoch of a phase."""
-        rows = np.arange(self.counts[language].rows(self.train.sequence_lengths[phase]))
-        return np.argsort(randomness.key(self.train.seed, ORDER, phase, epoch, language, rows), kind="stable")
 
 
 def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:

@@ -8,10 +8,13 @@ computes some 64-bit products in 32 bits and would change a 64-bit hash).
 
 from typing import Any
 
+import numpy as np
+
 Integers = Any  # an int, a NumPy int64 array or a torch int64 tensor; what comes out is of the same kind
 
 MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
+FEISTEL_ROUNDS = 6
 
 # Streams keep uses apart: the same row number draws unrelated numbers in each.
 ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION, SHARED_DROPOUT = range(1, 11)
@@ -45,6 +48,30 @@ def draw(keys: Integers, counter: Integers) -> Integers:
 def uniform(keys: Integers) -> Any:
     """Turn keys into numbers in [0, 1)."""
     return keys / 2.0**32
+
+
+def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Return where a random permutation of 0 .. size - 1 puts some indices, without making the others.
+
+    A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988); where it leads out of the range,
+    it is applied again, until it leads back (Black and Rogaway, 2002).
+
+    Args:
+        index: int64, of any shape.
+        size: of the range, up to 2^62.
+        seed: a key, which chooses the permutation.
+    """
+    half = max(1, -(-(size - 1).bit_length() // 2))
+    ones = (1 << half) - 1
+    result = index.copy()
+    outside = np.ones(index.shape, dtype=bool)
+    while outside.any():
+        left, right = result[outside] >> half, result[outside] & ones
+        for turn in range(FEISTEL_ROUNDS):
+            left, right = right, left ^ (draw(key(seed, turn), right) & ones)
+        result[outside] = left << half | right
+        outside = result >= size
+    return result
 
 
 def below(numbers: Integers, limit: int) -> Integers:
