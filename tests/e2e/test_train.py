@@ -354,6 +354,37 @@ def test_three_processes_then_two(data, finished):
     assert sorted(logged(data.metrics())) == EXPECTED
 
 
+def test_two_machines_without_slurm(data, finished):
+    """Two launchers that share a folder, as the README starts them; one machine dies, and both are started again."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    torchrun += ["--master-addr=localhost", f"--master-port={port}"]
+
+    def machines() -> list[subprocess.Popen]:
+        options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        train = ["-m", "--", *data.command("model", 2)]
+        return [subprocess.Popen([*torchrun, f"--node-rank={rank}", *train], **options) for rank in range(2)]
+
+    first, second = machines()
+    wait_for_step(data, 12, first)
+    os.killpg(second.pid, signal.SIGKILL)
+    for worker in psutil.process_iter(["cmdline", "environ"]):  # torchrun's workers have sessions of their own
+        ours = str(data.folder) in " ".join(worker.info["cmdline"] or [])
+        if ours and (worker.info["environ"] or {}).get("RANK") == "1":
+            worker.kill()
+    said = first.communicate()[1]
+    assert first.returncode != 0 and "lost contact with another process of this run" in said, said
+    second.communicate()
+    both = machines()
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "going on after step" in said[0] and "2 x cpu" in said[0]
+    for name in ("model.safetensors", "ema.safetensors"):
+        ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
+        assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-5
+
+
 def test_a_full_disk_keeps_the_checkpoint_before(data, finished):
     """The folder of checkpoints is a small disk of its own, in a mount namespace that ends with the command."""
     data.run_settings(checkpoint_every=5, keep=100, validate_every=20)
