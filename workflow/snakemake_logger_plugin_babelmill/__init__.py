@@ -17,11 +17,30 @@ if TYPE_CHECKING:
 class LogHandler(LogHandlerBase):
     """Hands Snakemake's events to the view, in a thread that Snakemake starts for them."""
 
-    writes_to_stream = True  # in place of Snakemake's own handler
-    writes_to_file = False
-    has_filter = True  # `emit` chooses, so that `quiet` drops no error
-    has_formatter = True
-    needs_rulegraph = False
+    @property
+    def writes_to_stream(self) -> bool:
+        """Take the place of Snakemake's own handler."""
+        return True
+
+    @property
+    def writes_to_file(self) -> bool:
+        """Leave the log file to Snakemake."""
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        """Choose in `emit`, so that --quiet drops no error."""
+        return True
+
+    @property
+    def has_formatter(self) -> bool:
+        """Format in `emit`."""
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        """Do without."""
+        return False
 
     def __post_init__(self) -> None:
         self._view: RunView | None = None
@@ -36,7 +55,8 @@ class LogHandler(LogHandlerBase):
                     return
                 from babelmill.commands.run_view import RunView
 
-                self._view = RunView(self.common_settings)
+                options = self.common_settings
+                self._view = RunView(options.dryrun, bool(options.quiet), options.printshellcmds, options.verbose)
             self._view.show(record)
         except Exception:
             self.handleError(record)

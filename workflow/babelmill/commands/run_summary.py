@@ -63,6 +63,11 @@ class Failure:
         """Whether its log tells of an error: a job that was interrupted has left without one."""
         return any(last_words(log)[0] for log in self.logs) or self.status.startswith("sbatch: ")
 
+    @property
+    def last_words(self) -> str:
+        """The last line of its log, without the time."""
+        return re.sub(r"^[\d:]+ ", "", next((words for log in self.logs if (words := last_words(log)[1])), ""))
+
     def text(self, lines: int) -> str:
         """Say what failed, and the last lines of its log."""
         attempts = f"{self.attempts} attempts" if self.attempts > 1 else ""
@@ -108,13 +113,12 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     ends = [f"{len(done)} of {counted(len(models), 'model')} converted"] if models else []
     if interrupted:
         left = len(models) - len(done)
-        going = f"{counted(left, 'model')} {'goes' if left == 1 else 'go'} on from here" if left else "it goes on from here"
-        ends.append(f"interrupted: {going} with the same command")
+        going = f"{counted(left, 'model')} {'goes' if left == 1 else 'go'} on" if left else "it goes on"
+        ends.append(f"interrupted: {going} from here with the same command")
     if failed:
         ends.append(f"{counted(len(failed), 'job')} failed:")
-    elif not interrupted:
-        ends = [f"{' '.join(ends) or 'done'} in {duration(seconds)}"]
-    return "\n".join([*table(done), ", ".join(ends), *(f"  {job.text(LINES)}" for job in failed)])
+    end = ", ".join(ends) if interrupted or failed else f"{ends[0] if ends else 'done'} in {duration(seconds)}"
+    return "\n".join([*table(done), end, *(f"  {job.text(LINES)}" for job in failed)])
 
 
 def table(models: list[str]) -> list[str]:

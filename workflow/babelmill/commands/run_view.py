@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from babelmill.commands.key_figures import key_figures
 from babelmill.commands.run_summary import INTERRUPTED, Failure, counted, duration
@@ -23,25 +23,31 @@ from babelmill.stages import STAGES
 LINES = 20  # of a failed job's log
 REASONS = 4  # of a stage, in a dry run
 # What Snakemake and its SLURM executor say that is of no use to who waits for models. The rest is shown.
-NOISE = re.compile(
-    r"Assuming unrestricted shared filesystem|Config file .* is extended|Building DAG of jobs|Using shell: |Provided "
-    r"|Group jobs: |Conda environments: |Singularity containers: |Select jobs to execute|Shutting down, this might"
-    r"|Elapsed time: |Reasons:\n|This was a dry-run|Removing output files of failed job|Exiting because a job execution failed"
-    r"|host: |Trying to restart job|SLURM run ID: |Cleaning up SLURM log files|Falling back to 'sacct'"
-    r"|'sacct' unavailable|WorkflowError:\nAt least one job did not complete|\Z"
+NOISE = (
+    "Assuming unrestricted shared filesystem",
+    "Building DAG of jobs",
+    "Cleaning up SLURM log files",
+    "Conda environments: ",
+    "Config file ",  # ... is extended by the command line
+    "Elapsed time: ",
+    "Exiting because a job execution failed",
+    "Falling back to 'sacct'",
+    "Group jobs: ",
+    "Provided ",
+    "Reasons:\n",
+    "Removing output files of failed job",
+    "SLURM run ID: ",
+    "Select jobs to execute",
+    "Shutting down, this might take",
+    "Singularity containers: ",
+    "This was a dry-run",
+    "Trying to restart job",
+    "Using shell: ",
+    "WorkflowError:\nAt least one job did not complete",
 )
 SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
 FAILED_COMMAND = re.compile(r"CalledProcessError in file .* returned non-zero exit status", re.DOTALL)
 ANOTHER_JOB = "Input files updated by another job"
-
-
-class OutputSettings(Protocol):
-    """What Snakemake tells a logger plugin of its own options."""
-
-    dryrun: bool
-    printshellcmds: bool
-    verbose: bool
-    stdout: bool
 
 
 @dataclass
@@ -51,7 +57,8 @@ class Job:
     Attributes:
         rule: its name.
         name: the model or language; `model/language` where a model has several jobs.
-        folder: of its results; None if the rule is no stage.
+        makes: whether it makes anything: the rules of batches do not.
+        folder: of its results; None if the rule is no stage of ours.
         benchmark: the file that says how long it ran.
         reason: why it runs, in Snakemake's words.
         begun: when it was announced (time.monotonic).
@@ -59,6 +66,7 @@ class Job:
 
     rule: str
     name: str
+    makes: bool
     folder: Path | None
     benchmark: str | None
     reason: str
@@ -73,6 +81,7 @@ class Job:
         return cls(
             rule=record.rule_name,
             name="/".join(dict.fromkeys(map(str, wildcards.values()))),
+            makes=bool(record.output),
             folder=stage.path(model, language) if stage else None,
             benchmark=record.benchmark,
             reason=record.reason,
@@ -80,7 +89,7 @@ class Job:
         )
 
     def seconds(self) -> float:
-        """How long it ran: a job of SLURM's has been in the queue, too."""
+        """Return how long it ran, without the time that a SLURM job was in the queue."""
         try:
             return float(Path(self.benchmark or "").read_text().splitlines()[1].split("\t")[0])
         except (OSError, IndexError, ValueError):
@@ -90,9 +99,10 @@ class Job:
 class RunView:
     """Shows a run, event by event."""
 
-    def __init__(self, settings: OutputSettings):
-        self._settings = settings
-        self._stream = sys.stdout if settings.stdout else sys.stderr
+    def __init__(self, dry_run: bool, quiet: bool, commands: bool, verbose: bool):
+        """Be ready for a run; `quiet`, `commands` and `verbose` are Snakemake's options --quiet, -p and --verbose."""
+        self._dry_run, self._quiet, self._commands, self._verbose = dry_run, quiet and not dry_run, commands, verbose
+        self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
         self._jobs: dict[int, Job] = {}
         self._total = self._done = 0
         self._interrupted = False
@@ -107,20 +117,23 @@ class RunView:
             "error": self._message,
             "": self._message,
         }
-        if not settings.dryrun:  # stages that write here, too, leave it to these lines
+        if not dry_run:  # stages that write here, too, leave it to these lines
             os.environ[TERMINAL] = terminal_id()
 
     def show(self, record: logging.LogRecord) -> None:
-        """Show what an event says, if it says anything."""
+        """Show what an event says, if it says anything. With --quiet, warnings and errors alone."""
+        if self._quiet and record.levelno < logging.WARNING:
+            return
         event = str(getattr(record, "event", None) or "")
         if event in self._events:
             self._events[event](record)
 
     def close(self) -> None:
         """Show what would run, after a dry run."""
-        jobs, self._jobs = [job for job in self._jobs.values() if job.folder], {}  # Python's logging closes it again
-        if self._settings.dryrun and jobs:
-            self._print(would_run(jobs))
+        jobs = [job for job in self._jobs.values() if job.makes]
+        if self._dry_run and self._total:
+            self._print(would_run(jobs) if jobs else f"{counted(self._total, 'job')} would run")  # the latter with -q
+        self._total = 0  # Python's logging closes every handler again at the end
 
     def _print(self, text: str) -> None:
         """Write lines; the progress bar of a stage makes room for them."""
@@ -138,49 +151,50 @@ class RunView:
 
     def _begin(self, record: Any) -> None:
         job = self._jobs[record.jobid] = Job.announced(record)
-        if job.folder and not self._settings.dryrun and (record.local or not self._remote):
+        if job.makes and not self._dry_run and (record.local or not self._remote):
             self._line(job, "begins")
 
     def _end(self, record: Any) -> None:
         job = self._jobs.get(record.job_id)
-        if job and job.folder and not self._settings.dryrun:
-            self._done += 1
-            figures = key_figures(job.rule, job.folder)
-            self._line(job, f"{duration(job.seconds()):>5}  {figures}", f"[{self._done}/{self._total}]")
+        if job and job.makes and not self._dry_run:
+            self._done += job.folder is not None
+            figures = key_figures(job.rule, job.folder) if job.folder else ""
+            count = f"[{self._done}/{self._total}]" if job.folder else ""
+            self._line(job, f"{duration(job.seconds()):>5}  {figures}", count)
 
     def _fail(self, record: Any) -> None:
         outputs = [Path(output) for output in record.output] or [Path()]
         failure = Failure.told(record.rule_name, outputs[0], record.log, record.rule_msg or "")
         if self._interrupted and not failure.has_error:
-            self._line(self._jobs[record.jobid], "stops")
+            self._line(self._jobs[record.jobid], f"stops: {failure.last_words}")
             return
         self._print(f"{time.strftime('%H:%M:%S')}   failed  {failure.text(LINES)}")
 
     def _command(self, record: Any) -> None:
         command = getattr(record, "shellcmd", None)
-        if self._settings.printshellcmds and command:
+        if self._commands and command:
             self._print(command)
 
     def _message(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._interrupted = self._interrupted or bool(INTERRUPTED.match(text))
-        if submitted := SUBMITTED.match(text):
+        submitted = SUBMITTED.match(text)
+        if submitted and int(submitted[1]) in self._jobs:
             self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")
-        elif self._settings.verbose or not (
-            record.levelno < logging.INFO or NOISE.match(text) or FAILED_COMMAND.search(text)
-        ):
+        elif self._verbose or not (text.startswith(NOISE) or FAILED_COMMAND.search(text)):
             self._print(text)
 
 
 def short_reason(job: Job) -> str:
     """Say Snakemake's reason in a few words, with * for the job's name, so that equal reasons of several are equal."""
     parts = [part.partition(": ") for part in job.reason.split("; ")]
-    own = [(what, files) for what, _, files in parts if what != ANOTHER_JOB]
+    own = [(what, fitting(files.split(", "), 60)) for what, _, files in parts if what != ANOTHER_JOB]
     if not own:
         return "what it reads is made again"
-    words = {"Missing output files": "not there yet", "Updated input files": f"{own[0][1]} changed"}
+    what, files = own[0]
+    words = {"Missing output files": "not there yet", "Updated input files": f"{files} changed"}
     name = job.name.split("/")[0]
-    said = words.get(own[0][0], ": ".join(filter(None, own[0])))
+    said = words.get(what, f"{what}: {files}" if files else what)
     return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", said)
 
 
@@ -191,7 +205,7 @@ def would_run(jobs: list[Job]) -> str:
         groups[job.rule][short_reason(job)].append(job.name)
     width = shutil.get_terminal_size((110, 24)).columns
     lines = [f"{counted(len(jobs), 'job')} would run:"]
-    for stage in (stage for stage in STAGES if stage in groups):
+    for stage in sorted(groups, key=lambda rule: list(STAGES).index(rule) if rule in STAGES else len(STAGES)):
         reasons = sorted(groups[stage].items(), key=lambda item: -len(item[1]))
         if len(reasons) > REASONS:
             others = [name for _, names in reasons[REASONS - 1 :] for name in names]

@@ -17,8 +17,10 @@ from babelmill.core.files import UserError
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between two messages of a stage beside it: the first time, and at most; they double
+CLOCK = "%H:%M:%S"
 
 log = logging.getLogger("babelmill")
+shown_name = ""  # of the model, for its progress bar: there may be others on the same terminal
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -47,22 +49,16 @@ class BesideThePlugin(logging.Filter):
     Errors are in the log, from which the plugin quotes them.
     """
 
-    def __init__(self, subject: str):
+    def __init__(self) -> None:
         super().__init__()
-        self._subject = subject
         self._gap, self._last = QUIET[0], time.monotonic()
 
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
-        """Return a copy that names the job, or False."""
-        if record.levelno >= logging.ERROR:
-            return False
-        if record.levelno < logging.WARNING:
-            if time.monotonic() - self._last < self._gap:
-                return False
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a message is shown."""
+        if record.levelno < logging.WARNING and time.monotonic() - self._last >= self._gap:
             self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
-        copy = logging.makeLogRecord(record.__dict__)
-        copy.msg, copy.args = f"          {self._subject}  {record.getMessage()}", None
-        return copy
+            return True
+        return record.levelno == logging.WARNING
 
 
 def configure_logging(path: Path | None, subject: str = "") -> None:
@@ -76,14 +72,17 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(logging.FileHandler(path, mode="w", encoding="utf-8"))
         if os.environ.get(TERMINAL) == terminal_id():
-            terminal.addFilter(BesideThePlugin(subject))
+            terminal.addFilter(BesideThePlugin())
+            terminal.setFormatter(logging.Formatter(f"%(asctime)s           {subject}  %(message)s", CLOCK))
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers, force=True
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt=CLOCK, handlers=handlers, force=True
     )
 
 
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a stage and return its exit code: 1 after an error, which is one line if the user can fix it."""
+    global shown_name
+    shown_name = f"{args.settings.parent.name}  "
     configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
     try:
         return function(args) or 0
