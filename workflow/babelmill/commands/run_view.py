@@ -135,10 +135,11 @@ class RunView:
             self._print(would_run(jobs) if jobs else f"{counted(self._total, 'job')} would run")  # the latter with -q
         self._total = 0  # Python's logging closes every handler again at the end
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str, error: bool = False) -> None:
         """Write lines; the progress bar of a stage makes room for them."""
-        room = "\r\033[K" if self._stream.isatty() else ""
-        print(room + text, file=self._stream, flush=True)
+        stream = sys.stderr if error else self._stream
+        room = "\r\033[K" if stream.isatty() else ""
+        print(room + text, file=stream, flush=True)
 
     def _line(self, job: Job, text: str, count: str = "") -> None:
         self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<9}  {job.name:<8}  {text}".rstrip())
@@ -182,7 +183,7 @@ class RunView:
         if submitted and int(submitted[1]) in self._jobs:
             self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")
         elif self._verbose or not (text.startswith(NOISE) or FAILED_COMMAND.search(text)):
-            self._print(text)
+            self._print(text, error=record.levelno >= logging.WARNING)
 
 
 def short_reason(job: Job) -> str:
