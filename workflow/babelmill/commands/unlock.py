@@ -17,13 +17,13 @@ from babelmill.commands.run_summary import leftovers
 from babelmill.config.inputs import SETTINGS
 
 
-def commands_here() -> dict[psutil.Process, list[str]]:
-    """Return the processes that work in this folder, without this one, with their command lines."""
+def processes_here() -> dict[int, tuple[int, list[str]]]:
+    """Return {process id: (its parent's, command line)} of what works in this folder, without this process."""
     found = {}
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and Path(process.cwd()) == Path.cwd():
-                found[process] = process.cmdline()
+                found[process.pid] = (process.ppid(), process.cmdline())
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
     return found
@@ -34,15 +34,14 @@ def is_snakemake(command: list[str]) -> bool:
     return any(Path(word).name == "snakemake" for word in command[:3]) or "snakemake" in command[1:4]
 
 
-def living_jobs(commands: dict[psutil.Process, list[str]]) -> list[str]:
+def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> list[str]:
     """Describe the jobs among some processes; of one that has started others, it alone is named."""
-    jobs: dict[int, str] = {}
-    for process, command in commands.items():
+    jobs = {}
+    for pid, (_, command) in processes.items():
         settings = Path(command[command.index("--settings") + 1]) if "--settings" in command[:-1] else Path()
         if settings.parent.parent == SETTINGS:
-            jobs[process.pid] = f"{settings.stem} {settings.parent.name}: process {process.pid}"
-    parents = {process.pid: process.ppid() for process in commands if process.pid in jobs and process.is_running()}
-    return [job for pid, job in jobs.items() if parents.get(pid) not in jobs]
+            jobs[pid] = f"{settings.stem} {settings.parent.name}: process {pid}"
+    return [job for pid, job in jobs.items() if processes[pid][0] not in jobs]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Unlock if there is a lock and nobody who holds it; name the jobs that live on."""
-    commands = commands_here()
-    if any(map(is_snakemake, commands.values())):
+    processes = processes_here()
+    if any(is_snakemake(command) for _, command in processes.values()):
         return 0
-    if jobs := living_jobs(commands):
+    if jobs := living_jobs(processes):
         print("Jobs of a killed Snakemake live on here. Wait for them, or end them with `kill` (training saves first):")
         print("\n".join(f"  {job}" for job in jobs), flush=True)
     if jobs := leftovers():
