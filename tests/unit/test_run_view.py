@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+from babelmill.commands.key_figures import bits_per_byte
 from babelmill.commands.run_view import Job, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.stages import TO_CONVERTED
@@ -37,6 +38,16 @@ def test_the_figures_are_those_of_the_results(built):
     end = said[said.index("\n\nmodel ") :]
     assert re.search(rf"\neng +33.5 k +{bits}  converted/eng\n", end)
     assert re.search(r"\n2 of 2 models converted in [\d:]+( s)?\nComplete log\(s\): /", end)
+
+
+def test_a_score_comes_with_its_error_and_its_sample(tmp_path):
+    """The default variant's: the one that has no file of its own."""
+    (tmp_path / "model.main.safetensors").touch()
+    variants = {"main": {"causal": {"bits_per_byte": 9.0}}, "ema": {"causal": {"bits_per_byte": 2.5}}}
+    assert bits_per_byte({"variants": variants}, tmp_path) == "2.500 causal"
+    variants["ema"]["causal"]["standard_error"] = 0.0123
+    evaluation = {"variants": variants, "documents": {"scored": 100, "of": 1234}}
+    assert bits_per_byte(evaluation, tmp_path) == "2.500 ± 0.012 causal (100 of 1,234 documents)"
 
 
 def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):

@@ -30,11 +30,20 @@ def span(values: Iterable[float]) -> str:
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
-def bits_per_byte(evaluation: dict[str, Any], exported: Path) -> dict[str, float]:
-    """Return {kind: bits per byte} of the default variant, the one in `model.safetensors` of the exported folder."""
+def bits_per_byte(evaluation: dict[str, Any], exported: Path) -> str:
+    """Give the bits per byte of the default variant, the one in `model.safetensors` of the exported folder.
+
+    With standard errors and the sample of the validation documents, where the evaluation has them.
+    """
     variants = evaluation["variants"]
     default = next(name for name in variants if not (exported / f"model.{name}.safetensors").exists())
-    return {kind: score["bits_per_byte"] for kind, score in variants[default].items()}
+    scores = []
+    for kind, score in variants[default].items():
+        error = score.get("standard_error")
+        scores.append(f"{score['bits_per_byte']:.3f}{'' if error is None else f' ± {error:.3f}'} {kind}")
+    documents = evaluation.get("documents", {"scored": 0, "of": 0})
+    sample = documents["scored"] != documents["of"]
+    return ", ".join(scores) + (f" ({documents['scored']:,} of {documents['of']:,} documents)" if sample else "")
 
 
 def of_download(folder: Path) -> str:
@@ -79,8 +88,8 @@ def of_export(folder: Path) -> str:
 
 def of_evaluate(folder: Path) -> str:
     """Give bits per byte."""
-    scores = bits_per_byte(read_json(folder / "evaluation.json"), STAGES["export"].path(folder.name, ""))
-    return "bits per byte " + ", ".join(f"{bits:.3f} {kind}" for kind, bits in scores.items())
+    exported = STAGES["export"].path(folder.name, "")
+    return f"bits per byte {bits_per_byte(read_json(folder / 'evaluation.json'), exported)}"
 
 
 def of_convert(folder: Path) -> str:
@@ -119,8 +128,7 @@ def of_converted(model: str) -> tuple[str, str, str]:
     folder = STAGES["convert"].path(model, "")
     try:
         parameters = f"{amount(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
-        scores = bits_per_byte(manifest.read(folder)["figures"]["evaluation"], folder)
-        figures = ", ".join(f"{bits:.3f} {kind}" for kind, bits in scores.items())
+        figures = bits_per_byte(manifest.read(folder)["figures"]["evaluation"], folder)
     except UNREADABLE:
         parameters = figures = ""
     return parameters, figures, folder.as_posix()
