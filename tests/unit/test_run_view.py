@@ -1,13 +1,14 @@
 """What a run shows on the terminal: little, and what matters."""
 
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
 
 from babelmill.commands.key_figures import bits_per_byte
-from babelmill.commands.run_view import Job, would_run
+from babelmill.commands.run_view import Job, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.stages import TO_CONVERTED
 
@@ -81,6 +82,21 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
         assert re.findall(r"level (\d+)", (tmp_path / "stage.log").read_text()) == ["20", "30", "40"]
     assert seen == {"terminal": ["30"], "elsewhere": ["20", "30", "40"]}
     assert "train eng  level 30" in (tmp_path / "terminal").read_text()
+
+
+def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
+    """Its log knows nothing of it."""
+    monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
+    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+    for end in (
+        "died with <Signals.SIGKILL: 9>.",
+        "returned non-zero exit status 137.",
+        "returned non-zero exit status 1.",
+    ):
+        text = f"RuleException:\nCalledProcessError in file \"/x/rules/train.smk\", line 36:\nCommand 'a\nb' {end}"
+        view.show(logging.LogRecord("snakemake", logging.ERROR, "", 0, text, None, None))
+    lines = [line.split(maxsplit=1)[1] for line in capfd.readouterr().err.splitlines()]
+    assert lines == ["train was ended by SIGKILL", "train was ended by signal 9"]
 
 
 def jobs(reasons: dict[str, str]) -> list[Job]:

@@ -46,7 +46,9 @@ NOISE = (
     "WorkflowError:\nAt least one job did not complete",
 )
 SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
-FAILED_COMMAND = re.compile(r"CalledProcessError in file .* returned non-zero exit status", re.DOTALL)
+FAILED_COMMAND = re.compile(
+    r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
+)
 ANOTHER_JOB = "Input files updated by another job"
 
 
@@ -182,7 +184,11 @@ class RunView:
         submitted = SUBMITTED.match(text)
         if submitted and int(submitted[1]) in self._jobs:
             self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")
-        elif self._verbose or not (text.startswith(NOISE) or FAILED_COMMAND.search(text)):
+        elif failed := FAILED_COMMAND.search(text):
+            signal = failed[2] or (f"signal {int(failed[3]) - 128}" if int(failed[3]) > 128 else "")
+            if signal and not self._interrupted:  # the rest is told with the job's error
+                self._print(f"{time.strftime('%H:%M:%S')}           {failed[1]} was ended by {signal}", error=True)
+        elif self._verbose or not text.startswith(NOISE):
             self._print(text, error=record.levelno >= logging.WARNING)
 
 
