@@ -63,6 +63,6 @@ class Checkout:
         """The rules that a dry run with a profile lists, without repetition, in order."""
         options = ["--profile", self.path / "profiles" / profile, "--configfile", "config/config.yaml", "--dry-run"]
         output = self.snakemake(*options, "--", *targets)
-        rules = re.findall(r"^(?:local)?rule (\w+):", output, re.MULTILINE)
+        rules = re.findall(r"^  (\w+) +\d+  ", output, re.MULTILINE)
         assert rules or "Nothing to be done" in output, output
         return list(dict.fromkeys(rules))

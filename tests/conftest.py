@@ -149,7 +149,8 @@ def built(tmp_path_factory) -> Path:
             workspace.configure(SMALL)
             for language in WORDS:
                 write_texts(path / "texts" / language, language)
-            workspace.snakemake("converted/eng", "converted/deu")
+            said = workspace.snakemake("converted/eng", "converted/deu", "--profile", ROOT / "profiles/local").stderr
+            (path / "said.txt").write_text(said)  # what a user sees
     return path
 
 

@@ -1,6 +1,8 @@
 """A batch in which some models fail: the others are converted, and the end says what failed, where and why."""
 
-from conftest import SMALL
+import re
+
+from conftest import ROOT, SMALL
 
 
 def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
@@ -10,7 +12,7 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
         "hasty": {"languages": ["deu"], "train": SMALL["train"] | {"learning_rate": 1e30}},
     }
     workspace.configure(SMALL | {"models": models, "batches": {"mine": ["eng", *models]}})
-    done = workspace.snakemake("mine", "--keep-going", "--retries", "1", check=False)
+    done = workspace.snakemake("mine", "--profile", ROOT / "profiles/local", "--retries", "1", check=False)
     assert done.returncode == 1
     said = done.stdout + done.stderr
     summary = said[said.rindex("2 of 4 models converted, 2 jobs failed:") :].splitlines()
@@ -20,6 +22,11 @@ def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     hasty = next(i for i, line in enumerate(summary) if line.strip() == "train hasty: 2 attempts")
     assert "learning_rate" in "".join(summary[hasty + 1 : hasty + 7])
     assert "cc-by-4.0" in (workspace.path / "converted/deu/README.md").read_text()
+    failed = re.findall(r"^\d\d:\d\d:\d\d   failed  (\w+ \w+):\n    logs/\w+/\w+.log:$", said, re.MULTILINE)
+    assert sorted(failed) == ["tokenizer greedy"] * 2 + ["train hasty"] * 2
+    assert said.count("error: tokenizer.vocab_size = 100000") == 3, "of each attempt, and in the summary"
+    for noise in ("Error in rule", "RuleException", "Traceback", "WorkflowError", "Select jobs", "reason"):
+        assert noise not in said
 
 
 def test_a_failed_stage_is_not_forgotten(workspace):

@@ -48,7 +48,7 @@ def start(workspace) -> subprocess.Popen:
     shutil.rmtree(workspace.path / "results/checkpoints")
     with open(workspace.path / "out.txt", "w") as out:
         process = subprocess.Popen(
-            workspace.command("results/models/eng/manifest.json", "--rerun-incomplete"),
+            workspace.command("converted/eng", "--rerun-incomplete"),
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -83,6 +83,11 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
         for pid in trainers(workspace):
             os.kill(pid, signal.SIGKILL)
     assert process.wait(120) != 0
+    said = (workspace.path / "out.txt").read_text()
+    if way == "Ctrl-C":
+        assert "0 of 1 model converted, interrupted: 1 model goes on from here with the same command\n" in said
+    else:
+        assert "0 of 1 model converted, 1 job failed:\n  train eng:" in said
     assert not (workspace.path / "results/models/eng/model.safetensors").exists(), (
         "interrupted too late to show anything"
     )
@@ -98,12 +103,14 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace):
     process.wait()
     orphans = trainers(workspace)
     assert orphans, "the trainer outlives its Snakemake"
+    launcher = min(orphans)  # it has started the others
     for pid in orphans:
         os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
     (workspace.path / "profile").mkdir()
     (workspace.path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
     unlocked = workspace.python("-m", "babelmill", "unlock", "--profile", "profile")
     assert unlocked.returncode == 0, unlocked.stdout + unlocked.stderr
+    assert unlocked.stdout.splitlines()[1:2] == [f"  train eng: process {launcher}"]
     assert not list((workspace.path / ".snakemake").glob("locks/*"))
     second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
     assert second.returncode != 0

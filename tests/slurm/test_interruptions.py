@@ -94,7 +94,7 @@ def test_interrupted_in_every_way(workspace, calm, cluster, start):
 
     cluster.wait("the interruptions", all_told)
     assert run.finish() == 0, run.said
-    assert len(set(re.findall(r"submitted with SLURM jobid (\d+)", run.said))) == 2, "SLURM brings the same jobs back"
+    assert len(set(re.findall(r"is SLURM job (\d+)", run.said))) == 2, "SLURM brings the same jobs back"
     assert calm.finish() == 0
     assert_undisturbed(cluster, workspace, calm, "eng")
     assert_undisturbed(cluster, workspace, calm, "deu")

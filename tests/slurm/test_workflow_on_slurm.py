@@ -117,7 +117,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     assert [len(seen.split(",")) for seen in training.devices] == [2, 2, 2, 2]
     assert run.finish() == 0, run.said
     assert "4 x cpu; going on after step" in training.said
-    jobs = re.findall(r"submitted with SLURM jobid (\d+)", run.said)
+    jobs = re.findall(r"is SLURM job (\d+)", run.said)
     assert len(jobs) == 1, "it has put its own job back"
     (row,) = cluster.history("train_wildcards_eng")[-1:]
     assert (row["NNodes"], "gres/gpu=4" in row["AllocTRES"]) == ("2", True)

@@ -1,6 +1,9 @@
-"""What a run does before its first job and, if it fails, after its last."""
+"""What a run does before its first job and after its last."""
 
 import re
+from datetime import datetime
+
+from snakemake.logging import logger
 
 from babelmill.commands import run_summary
 
@@ -13,9 +16,19 @@ def asked_for():
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 
 
+def end(logs):
+    """End with what is converted, what failed and what goes on. It is logged, so that it is in Snakemake's log, too."""
+    seconds = (datetime.now() - workflow.start_time).total_seconds()
+    logger.info(run_summary.summary(logs, CONFIG, asked_for(), seconds))
+
+
 onstart:
     run_summary.cancel_leftovers()
 
 
+onsuccess:
+    end(log)
+
+
 onerror:
-    print(run_summary.summary(log, CONFIG, asked_for()), file=sys.stderr)
+    end(log)

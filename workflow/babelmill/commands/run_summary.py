@@ -1,6 +1,6 @@
-"""How a run of the workflow begins and ends: nothing left over from the last one, and a summary of what failed.
+"""How a run of the workflow begins and ends: nothing left over from the last one, and a summary.
 
-The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends with errors. What failed is read
+The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. What failed is read
 from Snakemake's own log, since a job that was cancelled or never started leaves no trace in any log of a stage.
 """
 
@@ -9,14 +9,18 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from babelmill.commands.status import tail
+from babelmill.commands.key_figures import of_converted
+from babelmill.commands.status import last_words, tail
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
 
 LINES = 5  # of a failed job's log
+# What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
+INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
 PATIENCE = 120  # seconds for cancelled jobs to end
 SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # by show-failed-logs
 
@@ -45,7 +49,27 @@ class Failure:
         log = next((path for path in self.logs if path.parts[:2] == ("logs", self.rule)), None)
         return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
 
-    def __str__(self) -> str:
+    @classmethod
+    def told(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
+        """Make a failure of what Snakemake tells of it: `message` is its executor's."""
+        status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", message)
+        said = f"{status[1]} {status[2]}".replace("'", "") if status else ""
+        if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", message, re.MULTILINE):
+            said = f"sbatch: {'; '.join(refused)}"
+        return cls(rule, output, [Path(log) for log in logs if log], said)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether its log tells of an error: a job that was interrupted has left without one."""
+        return any(last_words(log)[0] for log in self.logs) or self.status.startswith("sbatch: ")
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its log, without the time."""
+        return re.sub(r"^[\d:]+ ", "", next((words for log in self.logs if (words := last_words(log)[1])), ""))
+
+    def text(self, lines: int) -> str:
+        """Say what failed, and the last lines of its log."""
         attempts = f"{self.attempts} attempts" if self.attempts > 1 else ""
         title = f"{self.rule} {self.name}: {', '.join(filter(None, [attempts, self.status]))}".rstrip()
         if self.status.startswith("sbatch: "):
@@ -55,7 +79,7 @@ class Failure:
             if log.parts[0] != "logs":  # SLURM's log is Snakemake's own talk in the main
                 words = [line for line in words if "error: " in line] or words
             if words:
-                return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-LINES:])])
+                return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-lines:])])
         return "\n    ".join([title, "left no log; see Snakemake's messages above"])
 
 
@@ -68,23 +92,57 @@ def failures(logs: list[str]) -> list[Failure]:
     for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
         values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
         output = values.get("output", "").split(", ")[0]
-        job = found.setdefault(f"{rule} {output}", Failure(rule, Path(output)))
-        job.attempts += 1
-        job.logs = [Path(path) for path in values.get("log", "").partition(" (check")[0].split(", ") if path]
-        status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", values.get("message", ""))
-        job.status = f"{status[1]} {status[2]}".replace("'", "") if status else ""
-        if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", text, re.MULTILINE):
-            job.status = f"sbatch: {'; '.join(refused)}"
+        job = Failure.told(rule, Path(output), values.get("log", "").partition(" (check")[0].split(", "), text)
+        job.attempts = found[f"{rule} {output}"].attempts + 1 if f"{rule} {output}" in found else 1
+        found[f"{rule} {output}"] = job
     return [job for job in found.values() if not job.output.exists()]
 
 
-def summary(logs: list[str], configuration: Configuration, models: list[str]) -> str:
-    """What was converted and what failed. `logs`: Snakemake's own of this run; `models`: those that were asked for."""
-    failed = failures(logs)
-    done = sum(not any(job.reasons for job in explain(configuration, model)) for model in models)
-    jobs = "1 job" if len(failed) == 1 else f"{len(failed)} jobs"
-    lines = [f"{done} of {len(models)} models converted, {jobs} failed:"] if models else [f"{jobs} failed:"]
-    return "\n".join([*lines, *(f"  {job}" for job in failed)])
+def summary(logs: list[str], configuration: Configuration, models: list[str], seconds: float) -> str:
+    """Return what a run ends with: where its models are and how good, what failed, what goes on.
+
+    Args:
+        logs: Snakemake's own of this run.
+        configuration: of now.
+        models: those that were asked for.
+        seconds: since the run began.
+    """
+    interrupted = any(INTERRUPTED.search(Path(log).read_text(encoding="utf-8", errors="replace")) for log in logs)
+    failed = [job for job in failures(logs) if not interrupted or job.has_error]
+    done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
+    ends = [f"{len(done)} of {counted(len(models), 'model')} converted"] if models else []
+    if interrupted:
+        left = len(models) - len(done)
+        going = f"{counted(left, 'model')} {'goes' if left == 1 else 'go'} on" if left else "it goes on"
+        ends.append(f"interrupted: {going} from here with the same command")
+    if failed:
+        ends.append(f"{counted(len(failed), 'job')} failed:")
+    end = ", ".join(ends) if interrupted or failed else f"{ends[0] if ends else 'done'} in {duration(seconds)}"
+    return "\n".join([*table(done), end, *(f"  {job.text(LINES)}" for job in failed)])
+
+
+def table(models: list[str]) -> list[str]:
+    """Make a table of converted models: parameters, bits per byte, and where they are; no lines without models."""
+    rows = [(model, *of_converted(model)) for model in models]
+    if not rows:
+        return []
+    rows.insert(0, ("model", "parameters", "bits per byte", "where"))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return ["", *("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows), ""]
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number and what it counts: `1 job`, `2 jobs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as people do: `8 s`, `3:05`, `12:03:05`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = f"{whole // 60 % 60}:{whole % 60:02}"
+    return f"{whole // 3600}:{minutes:0>5}" if whole >= 3600 else minutes
 
 
 def leftovers() -> list[str]:

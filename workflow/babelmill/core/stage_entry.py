@@ -1,18 +1,26 @@
 """What all entry points share: the arguments, the log, and errors in one line.
 
 A stage writes its messages to its log file and to standard error, so that the terminal shows errors and progress
-while a cluster keeps them. `python -m babelmill.<stage>` is also how a job is repeated by hand.
+while a cluster keeps them. Where our logger plugin for Snakemake writes to the same terminal, it says what matters, and
+a stage adds warnings and how far it is. `python -m babelmill.<stage>` is also how a job is repeated by hand.
 """
 
 import argparse
 import logging
+import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from babelmill.core.files import UserError
 
+TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
+QUIET = (30.0, 1800.0)  # seconds between two messages of a stage beside it: the first time, and at most; they double
+CLOCK = "%H:%M:%S"
+
 log = logging.getLogger("babelmill")
+shown_name = ""  # of the model, for its progress bar: there may be others on the same terminal
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -29,20 +37,53 @@ def folder(text: str) -> Path:
     return path.parent if path.name == "manifest.json" else path
 
 
-def configure_logging(path: Path | None) -> None:
-    """Send this package's messages to standard error and, if given, to the file at `path`."""
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+def terminal_id() -> str:
+    """Identify what standard error is: the same for all processes that share it."""
+    status = os.fstat(2)
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+class BesideThePlugin(logging.Filter):
+    """What a stage says beside the logger plugin: warnings, and now and then how far it is.
+
+    Errors are in the log, from which the plugin quotes them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gap, self._last = QUIET[0], time.monotonic()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a message is shown."""
+        if record.levelno < logging.WARNING and time.monotonic() - self._last >= self._gap:
+            self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
+            return True
+        return record.levelno == logging.WARNING
+
+
+def configure_logging(path: Path | None, subject: str = "") -> None:
+    """Send this package's messages to standard error and, if given, to the file at `path`.
+
+    `subject`: stage and name, for messages beside those of other stages.
+    """
+    terminal = logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(logging.FileHandler(path, mode="w", encoding="utf-8"))
+        if os.environ.get(TERMINAL) == terminal_id():
+            terminal.addFilter(BesideThePlugin())
+            terminal.setFormatter(logging.Formatter(f"%(asctime)s           {subject}  %(message)s", CLOCK))
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", handlers=handlers, force=True
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt=CLOCK, handlers=handlers, force=True
     )
 
 
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a stage and return its exit code: 1 after an error, which is one line if the user can fix it."""
-    configure_logging(args.log)
+    global shown_name
+    shown_name = f"{args.settings.parent.name}  "
+    configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
     try:
         return function(args) or 0
     except UserError as error:

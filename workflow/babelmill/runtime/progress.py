@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from babelmill.core import stage_entry
 from babelmill.runtime.cost import peak_of
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Progress:
         if self._terminal:
             done = 24 * step // self._steps
             end = "\n" if step == self._steps else ""
-            sys.stderr.write(f"\r\033[K[{'#' * done}{'.' * (24 - done)}] {text}{end}")
+            sys.stderr.write(f"\r\033[K[{'#' * done}{'.' * (24 - done)}] {stage_entry.shown_name}{text}{end}")
             sys.stderr.flush()
         if now - self._said >= self.EVERY or step == self._steps:
             self._said = now

@@ -1,0 +1,128 @@
+"""What a run shows on the terminal: little, and what matters."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+
+from babelmill.commands.key_figures import bits_per_byte
+from babelmill.commands.run_view import Job, RunView, would_run
+from babelmill.core.stage_entry import TERMINAL
+from babelmill.stages import TO_CONVERTED
+
+STAGES = [stage for stage in TO_CONVERTED if stage != "download"]
+
+
+def test_a_line_as_each_stage_begins_and_ends(built):
+    lines = (built / "said.txt").read_text().splitlines()
+    assert len(lines) <= 45
+    for model in ("eng", "deu"):
+        for stage in STAGES:
+            begins = [line for line in lines if re.search(rf"^[\d:]+ +{stage} +{model} +begins$", line)]
+            ends = [line for line in lines if re.search(rf"^[\d:]+ +\[\d+/14\] +{stage} +{model} +\d+ s  \S", line)]
+            assert (len(begins), len(ends)) == (1, 1), (stage, model, lines)
+    counts = [int(count) for count in re.findall(r"\[(\d+)/14\]", "\n".join(lines))]
+    assert counts == list(range(1, 15))
+
+
+def test_the_figures_are_those_of_the_results(built):
+    said = (built / "said.txt").read_text()
+    documents = json.loads((built / "results/corpora/eng/manifest.json").read_text())["figures"]["documents"]
+    assert re.search(rf"corpus +eng .* {documents['train']} documents, .*; {documents['validation']} for valid", said)
+    loss = json.loads((built / "results/models/eng/metrics.jsonl").read_text().splitlines()[-1])["loss"]
+    assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, validation loss {loss:.3f}\n", said)
+    scores = json.loads((built / "results/evaluations/eng/evaluation.json").read_text())["variants"]["ema"]
+    bits = f"{scores['causal']['bits_per_byte']:.3f} causal, {scores['masked']['bits_per_byte']:.3f} masked"
+    assert re.search(rf"evaluate +eng .* bits per byte {bits}\n", said)
+    end = said[said.index("\n\nmodel ") :]
+    assert re.search(rf"\neng +33.5 k +{bits}  converted/eng\n", end)
+    assert re.search(r"\n2 of 2 models converted in [\d:]+( s)?\nComplete log\(s\): /", end)
+
+
+def test_a_score_comes_with_its_error_and_its_sample(tmp_path):
+    """The default variant's: the one that has no file of its own."""
+    (tmp_path / "model.main.safetensors").touch()
+    variants = {"main": {"causal": {"bits_per_byte": 9.0}}, "ema": {"causal": {"bits_per_byte": 2.5}}}
+    assert bits_per_byte({"variants": variants}, tmp_path) == "2.500 causal"
+    variants["ema"]["causal"]["standard_error"] = 0.0123
+    evaluation = {"variants": variants, "documents": {"scored": 100, "of": 1234}}
+    assert bits_per_byte(evaluation, tmp_path) == "2.500 ± 0.012 causal (100 of 1,234 documents)"
+
+
+def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):
+    said = (built / "said.txt").read_text()
+    assert "M parameters" in (built / "logs/train/eng.log").read_text() and "M parameters" not in said
+    (log,) = (built / ".snakemake/log").glob("*.log")
+    for words in ("Building DAG", "Job stats", "reason: ", "Finished jobid", "2 of 2 models converted"):
+        assert words in log.read_text()
+        assert words not in said or words.startswith("2 of 2")
+
+
+def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
+    code = (
+        "import logging; from pathlib import Path; from babelmill.core.stage_entry import configure_logging\n"
+        "configure_logging(Path('stage.log'), 'train eng')\n"
+        "for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.log(level, 'level %d', level)"
+    )
+    seen = {}
+    for where in ("terminal", "elsewhere"):
+        with open(tmp_path / where, "w") as file:
+            status = os.fstat(file.fileno())
+            terminal = f"{status.st_dev}:{status.st_ino if where == 'terminal' else 0}"
+            subprocess.run(
+                [sys.executable, "-c", code],
+                cwd=tmp_path,
+                stderr=file,
+                env=os.environ | {TERMINAL: terminal},
+                check=True,
+            )
+        seen[where] = re.findall(r"level (\d+)", (tmp_path / where).read_text())
+        assert re.findall(r"level (\d+)", (tmp_path / "stage.log").read_text()) == ["20", "30", "40"]
+    assert seen == {"terminal": ["30"], "elsewhere": ["20", "30", "40"]}
+    assert "train eng  level 30" in (tmp_path / "terminal").read_text()
+
+
+def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
+    """Its log knows nothing of it."""
+    monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
+    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+    for end in (
+        "died with <Signals.SIGKILL: 9>.",
+        "returned non-zero exit status 137.",
+        "returned non-zero exit status 1.",
+    ):
+        text = f"RuleException:\nCalledProcessError in file \"/x/rules/train.smk\", line 36:\nCommand 'a\nb' {end}"
+        view.show(logging.LogRecord("snakemake", logging.ERROR, "", 0, text, None, None))
+    lines = [line.split(maxsplit=1)[1] for line in capfd.readouterr().err.splitlines()]
+    assert lines == ["train was ended by SIGKILL", "train was ended by signal 9"]
+
+
+def jobs(reasons: dict[str, str]) -> list[Job]:
+    """All stages of the models that are named, each with its model's reason."""
+    return [Job(stage, model, True, None, None, reason, 0) for model, reason in reasons.items() for stage in STAGES]
+
+
+def test_a_dry_run_is_short_whatever_the_reasons_are():
+    codes = [f"{first}{second}x" for first in "abcdefghi" for second in "abcde"]
+    files = ", ".join(f"texts/{number}.txt" for number in range(100))
+    different = {code: f"Updated input files: results/settings/{code}/a.json, {code}.txt, {files}" for code in codes}
+    for reasons in (
+        dict.fromkeys(codes, "Missing output files: a, b; Input files updated by another job: c"),
+        different,
+    ):
+        table = would_run(jobs(reasons)).splitlines()
+        assert len(table) <= 60 and max(map(len, table)) <= 110
+        assert sum(int(line.split()[1]) for line in table[1:-1]) == 45 * len(STAGES)
+    assert len(would_run(jobs({"eng": different["aax"]})).splitlines()) <= 25
+
+
+def test_a_dry_run_gives_reasons():
+    settings = {model: f"Updated input files: results/settings/{model}/train.json" for model in ("eng", "deu")}
+    (line,) = (line for line in would_run(jobs(settings)).splitlines() if line.startswith("  train "))
+    assert line.split() == ["train", "2", "deu,", "eng:", "results/settings/*/train.json", "changed"]
+    line = would_run(jobs({"eng": settings["eng"]})).splitlines()[1]
+    assert line.endswith("eng: results/settings/eng/train.json changed")
+    assert would_run(jobs({"eng": "Forced execution"})).splitlines()[1].endswith("eng: Forced execution")
+    assert "`babelmill why`" in would_run(jobs(settings)) and "why" not in would_run(jobs({"eng": "Forced execution"}))

@@ -1,0 +1,134 @@
+"""The figures that matter of what a stage has made, in a few words: what a run says when a stage ends.
+
+They are read from the results, not from a stage's messages, since a stage may have run on another machine.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from babelmill.commands.status import tail
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json
+from babelmill.stages import STAGES
+
+UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # results of an earlier version, or damaged ones
+
+
+def amount(count: float) -> str:
+    """Shorten a number of bytes, tokens or parameters: `950`, `8.9 k`, `31.4 M`."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.1f} {letter}"
+    return f"{count:.0f}"
+
+
+def span(values: Iterable[float]) -> str:
+    """Write a number, or the smallest and the largest of several."""
+    ordered = sorted(f"{value:.2f}" for value in values)
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+
+
+def bits_per_byte(evaluation: dict[str, Any], exported: Path) -> str:
+    """Give the bits per byte of the default variant, the one in `model.safetensors` of the exported folder.
+
+    With standard errors and the sample of the validation documents, where the evaluation has them.
+    """
+    variants = evaluation["variants"]
+    default = next(name for name in variants if not (exported / f"model.{name}.safetensors").exists())
+    scores = []
+    for kind, score in variants[default].items():
+        error = score.get("standard_error")
+        scores.append(f"{score['bits_per_byte']:.3f}{'' if error is None else f' ± {error:.3f}'} {kind}")
+    documents = evaluation.get("documents", {"scored": 0, "of": 0})
+    sample = documents["scored"] != documents["of"]
+    return ", ".join(scores) + (f" ({documents['scored']:,} of {documents['of']:,} documents)" if sample else "")
+
+
+def of_download(folder: Path) -> str:
+    """Name the dataset and its commit."""
+    figures = manifest.read(folder)["figures"]
+    return f"{figures['repository']} at {figures['commit'][:8]}"
+
+
+def of_corpus(folder: Path) -> str:
+    """Count documents and bytes."""
+    figures = manifest.read(folder)["figures"]
+    documents, size = figures["documents"], figures["bytes"]
+    return f"{documents['train']:,} documents, {amount(size['train'])}B; {documents['validation']:,} for validation"
+
+
+def of_tokenizer(folder: Path) -> str:
+    """Give the size of the vocabulary, and how many tokens a word has."""
+    figures = manifest.read(folder)["figures"]
+    per_word = span(report["tokens_per_word"] for report in figures["report"].values())
+    return f"{figures['vocab_size']:,} entries, {per_word} tokens per word"
+
+
+def of_shards(folder: Path) -> str:
+    """Count tokens."""
+    tokens = manifest.read(folder)["figures"]["tokens"]
+    return f"{amount(tokens['train'])} tokens; {amount(tokens['validation'])} for validation"
+
+
+def of_train(folder: Path) -> str:
+    """Count steps and tokens, and give the last loss on the validation text."""
+    figures = manifest.read(folder)["figures"]
+    lines = [json.loads(line) for line in tail(folder / "metrics.jsonl")]
+    losses = [line["loss"] for line in lines if line["kind"] == "validation"]
+    loss = f", validation loss {losses[-1]:.3f}" if losses and losses[-1] is not None else ""
+    return f"{figures['steps']:,} steps, {amount(figures['tokens'])} tokens{loss}"
+
+
+def of_export(folder: Path) -> str:
+    """Give the size of the weights."""
+    return f"{amount(manifest.read(folder)['files']['model.safetensors']['bytes'])}B, equal to the trained model"
+
+
+def of_evaluate(folder: Path) -> str:
+    """Give bits per byte."""
+    exported = STAGES["export"].path(folder.name, "")
+    return f"bits per byte {bits_per_byte(read_json(folder / 'evaluation.json'), exported)}"
+
+
+def of_convert(folder: Path) -> str:
+    """Say where the model is."""
+    return folder.as_posix()
+
+
+def of_publish(receipt: Path) -> str:
+    """Say where on the Hub the model is."""
+    return read_json(receipt)["url"]
+
+
+FIGURES: dict[str, Callable[[Path], str]] = {
+    "download": of_download,
+    "corpus": of_corpus,
+    "tokenizer": of_tokenizer,
+    "shards": of_shards,
+    "train": of_train,
+    "export": of_export,
+    "evaluate": of_evaluate,
+    "convert": of_convert,
+    "publish": of_publish,
+}
+
+
+def key_figures(stage: str, folder: Path) -> str:
+    """Return the figures that matter of a stage's results; "" if there are none that can be read."""
+    try:
+        return FIGURES[stage](folder) if stage in FIGURES else ""
+    except UNREADABLE:
+        return ""
+
+
+def of_converted(model: str) -> tuple[str, str, str]:
+    """Return parameters and bits per byte of a converted model, and where it is."""
+    folder = STAGES["convert"].path(model, "")
+    try:
+        parameters = f"{amount(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
+        figures = bits_per_byte(manifest.read(folder)["figures"]["evaluation"], folder)
+    except UNREADABLE:
+        parameters = figures = ""
+    return parameters, figures, folder.as_posix()
