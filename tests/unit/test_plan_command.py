@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from babelmill.config.model_size import parameters
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.runtime.cost import parameters, peak_of
+from babelmill.runtime.cost import peak_of
 from conftest import SMALL, Workspace
 
 

@@ -21,12 +21,14 @@ import numpy as np
 
 from babelmill.commands.status import tail
 from babelmill.config import loading, schema
+from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
-from babelmill.core.local_sources import expand_glob
-from babelmill.corpus.formats import split_name
+from babelmill.core.formats import split_name
+from babelmill.core.globs import expand_glob
+from babelmill.core.words import counted
 from babelmill.corpus.sampling import WORD, Budget
-from babelmill.runtime.cost import flops, parameters, peak_of
+from babelmill.runtime.cost import flops, peak_of
 from babelmill.settings import recorded
 from babelmill.stages import TrainSettings
 from babelmill.training.amounts import CHUNK, mask_rate, masked_share
@@ -116,7 +118,7 @@ def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
 
 def is_packed(path: str) -> bool:
     """Return whether a file holds more text than bytes."""
-    suffix, compression = split_name(Path(path))
+    suffix, compression = split_name(path)
     return compression is not None or suffix == ".parquet"
 
 
@@ -321,7 +323,7 @@ def row_of(cost: Cost) -> list[str]:
 def total_of(costs: list[Cost]) -> list[str]:
     """Return the last row, which adds up the models."""
     total = dict.fromkeys(HEADING, "") | {
-        "model": f"{len(costs)} models",
+        "model": counted(len(costs), "model"),
         "tokens": short(sum(cost.tokens for cost in costs)),
         "FLOPs": f"{sum(cost.flops for cost in costs):.1e}",
         "GPU-hours": hours_text(sum(cost.gpu_hours or 0 for cost in costs)),

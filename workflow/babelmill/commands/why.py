@@ -17,7 +17,8 @@ from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import manifest
 from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
-from babelmill.core.local_sources import expand_glob, hashes
+from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import hashes
 from babelmill.settings import settings_of
 from babelmill.stages import TO_CONVERTED, Stage
 
@@ -96,6 +97,11 @@ def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path)
         return []
     if now["stage"] != "corpus":
         return [f"{path} replaced" for path in now["sources"]]
+    before = recorded["settings"].get("sources", {})
+    if builtin := now["corpus"].get("builtin"):
+        versions = [f"Python {part[builtin]}" for part in (before, now["sources"]) if builtin in part]
+        if len(set(versions)) == 2:
+            return [f"{builtin} of {versions[0]} -> {versions[1]}"]
     listed = {entry["path"]: entry["sha256"] for entry in recorded["figures"].get("sources", [])}
     present = hashes(sorted({path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}), folder)
     found = []

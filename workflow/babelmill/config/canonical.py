@@ -17,6 +17,12 @@ def _marks(section: type[Section], key: str, mark: type) -> Any:
     return next((entry for entry in section.model_fields[key].metadata if isinstance(entry, mark)), None)
 
 
+def moved(section: type[Section]) -> list[Was]:
+    """Where a section's keys stood that have moved into it."""
+    marks = (_marks(section, key, Was) for key in section.model_fields)
+    return [mark for mark in marks if mark is not None]
+
+
 def _matters(section: type[Section], key: str, values: dict[str, Any]) -> bool:
     """Whether a key can matter beside the other `values` of its section."""
     only_if = _marks(section, key, OnlyIf)

@@ -73,11 +73,42 @@ def _snapshot(patterns: tuple[str, ...], code: str, where: str) -> dict[str, dic
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """What the tokenizer's settings say of where it comes from: `source` on the Hub, or the sha256 of a local file."""
-    tokenizer = configuration.model(model).tokenizer
+    """What the tokenizer's settings say of where it comes from: `source` on the Hub, or the sha256 of a local file.
+
+    Raises:
+        UserError: the file is not there, or is no tokenizer.
+    """
+    resolved = configuration.model(model)
     hub = hub_tokenizer(configuration, model)
-    local = tokenizer.source if tokenizer.source and not hub and Path(tokenizer.source).is_file() else None
-    return {"source": hub, "sources": {local: sha256(local)} if local else {}}
+    local = None if hub else resolved.tokenizer.source
+    if not local:
+        return {"source": hub, "sources": {}}
+    check_tokenizer(local, f"{resolved.origins['tokenizer.source']}: tokenizer.source: {local}")
+    return {"source": None, "sources": {local: sha256(local)}}
+
+
+@functools.cache
+def check_tokenizer(path: str, where: str) -> None:
+    """Raise a UserError, which begins with `where`, unless a file is a tokenizer.json that a model can be trained with.
+
+    Its text alone is looked at, for this is asked at every dry run: the stage loads it and tries what it gives back.
+    """
+    if Path(path).is_dir():
+        raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
+    try:
+        content = read_json(path)
+        vocabulary = content["model"]["vocab"]
+        special = {token["content"]: token["special"] for token in content["added_tokens"]}
+    except UserError as error:
+        raise UserError(f"{where}: {str(error).removeprefix(f'{path}: ').partition(';')[0]}") from None
+    except (KeyError, TypeError):
+        raise UserError(f"{where}: not a tokenizer of the `tokenizers` library") from None
+    known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
+    for token in ("<s>", "</s>", "<pad>", "<mask>"):
+        if token not in known:
+            raise UserError(f"{where} has no token {token}; add it as a special token")
+        if not special.get(token):
+            raise UserError(f"{where}: the token {token} is not special; declare it so")
 
 
 def repository(configuration: Configuration, model: str) -> str:

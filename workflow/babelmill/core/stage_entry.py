@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, trouble
 
 log = logging.getLogger("babelmill")
+BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -42,14 +43,19 @@ def configure_logging(path: Path | None) -> None:
 
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a stage and return its exit code: 1 after an error, which is one line if the user can fix it."""
-    configure_logging(args.log)
     try:
+        configure_logging(args.log)
         return function(args) or 0
     except UserError as error:
         log.error("error: %s", error)
+    except OSError as error:
+        if problem := trouble(error):
+            log.error("error: %s", problem)
+        else:
+            log.exception(BUG)
     except KeyboardInterrupt:
         log.error("interrupted; the same command starts this stage again")
         return 130
     except Exception:
-        log.exception("error: unexpected; this is a bug in Babelmill, please report it with this text")
+        log.exception(BUG)
     return 1
