@@ -28,7 +28,7 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, sha256
 from babelmill.core.formats import split_name
-from babelmill.core.words import counted
+from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, git_oid, patiently
 from babelmill.hub.sources import COMMIT, DATASET, explanation, resolve
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
                 f"the dataset {repository} at {commit[:12]} has no training data in a format that is read here"
                 f" ({known}); it has {', '.join(sorted(sizes)[:10]) or 'no files'}"
             )
-        log.info("%s, %.1f MB", counted(len(names), "file"), sum(sizes[name] for name in names) / 1e6)
+        log.info("%s, %.1f MB", plural(len(names), "file"), sum(sizes[name] for name in names) / 1e6)
         if strange := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
             raise UserError(f"the dataset {repository} names a file outside of itself, {strange[0]!r}; not downloaded")
         paths = fetch(repository, commit, names)

@@ -15,7 +15,7 @@ from pathlib import Path
 from babelmill.commands.status import tail
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
-from babelmill.core.words import counted
+from babelmill.core.words import plural
 
 LINES = 5  # of a failed job's log
 PATIENCE = 120  # seconds for cancelled jobs to end
@@ -83,8 +83,8 @@ def summary(logs: list[str], configuration: Configuration, models: list[str]) ->
     """What was converted and what failed. `logs`: Snakemake's own of this run; `models`: those that were asked for."""
     failed = failures(logs)
     done = sum(not any(job.reasons for job in explain(configuration, model)) for model in models)
-    jobs = counted(len(failed), "job")
-    lines = [f"{done} of {counted(len(models), 'model')} converted, {jobs} failed:"] if models else [f"{jobs} failed:"]
+    jobs = plural(len(failed), "job")
+    lines = [f"{done} of {plural(len(models), 'model')} converted, {jobs} failed:"] if models else [f"{jobs} failed:"]
     return "\n".join([*lines, *(f"  {job}" for job in failed)])
 
 

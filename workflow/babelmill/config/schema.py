@@ -200,8 +200,8 @@ class Train(Section):
             raise ValueError(
                 f"train.global_batch_tokens = {self.global_batch_tokens} with train.batch_reduction ="
                 f" {self.batch_reduction:g} gives {rows} rows of {length} tokens (train.sequence_lengths) at the first"
-                f" step, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise global_batch_tokens, lower"
-                " batch_reduction or simplify the ratio"
+                f" step, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise"
+                " global_batch_tokens, lower batch_reduction or simplify the ratio"
             )
         return self
 

@@ -30,7 +30,7 @@ from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
-from babelmill.core.words import counted
+from babelmill.core.words import plural
 from babelmill.corpus import builtin, readers
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests
@@ -180,7 +180,7 @@ def run(args: argparse.Namespace) -> None:
     log.info(
         "%s: %s (%.1f MB) for training, %s (%.1f MB) for validation",
         settings.name,
-        counted(train.documents, "document"),
+        plural(train.documents, "document"),
         train.bytes / 1e6,
         f"{validation.documents:,}",
         validation.bytes / 1e6,
@@ -206,14 +206,14 @@ def check(name: str, corpus: schema.Corpus, tally: Tally, train: Writer, validat
     if not train.documents:
         where = ", ".join(corpus.files) or corpus.builtin or "the download"
         raise UserError(
-            f"the corpus of {name} is empty: {counted(tally.read, 'document')} in {where}; dropped: {reasons};"
+            f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
             f" in validation: {validation.documents}"
         )
     if not validation.documents and (corpus.validation_files or corpus.validation_share):
         if corpus.validation_files:
             raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
         raise UserError(
-            f"{name} has {counted(train.documents, 'document')}, of which none fell into the validation split"
+            f"{name} has {plural(train.documents, 'document')}, of which none fell into the validation split"
             f" (corpus.validation_share = {corpus.validation_share}, by chance); set {validation_advice(corpus, train)}"
         )
 

@@ -12,7 +12,7 @@ import tempfile
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.core.words import counted
+from babelmill.core.words import plural
 
 DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
 _claims = []  # open lock files: a lock ends with its file, that is with this process
@@ -45,7 +45,7 @@ def claim(count: int) -> None:
 
 def asked_for(count: int) -> str:
     """Return how a message about GPUs begins."""
-    return f"{counted(count, 'GPU')} {'is' if count == 1 else 'are'} asked for"
+    return f"{plural(count, 'GPU')} {'is' if count == 1 else 'are'} asked for"
 
 
 def _choose(count: int) -> None:
