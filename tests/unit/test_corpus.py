@@ -86,7 +86,7 @@ def test_every_document_is_kept_or_counted(folder):
         ("a.txt", b" \n", r"the corpus of eng is empty: 1 documents in a\.\*; dropped: 1 empty"),
         ("a.jsonl", b"", r"the corpus of eng is empty: 0 documents in a\.\*; dropped: none"),
         ("a.doc", b"x", r"a\.doc: not a format"),
-        ("a.txt", b"only one", r"eng has 1 documents, of which none .*validation_share: 0.5,"),
+        ("a.txt", b"only one", r"eng has 1 document, of which none .*validation_share: 0.5,"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(folder, name, content, message):

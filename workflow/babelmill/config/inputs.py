@@ -17,7 +17,8 @@ from babelmill.hub import revisions
 
 SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+KEYS = ("files", "validation_files")  # of the section `corpus`, that name local text
+HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
 def hub_source(configuration: Configuration, code: str) -> dict[str, Any] | None:
@@ -55,21 +56,20 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
             f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
             " (globs such as texts/*.txt)"
         )
-    patterns = [*corpus.files, *corpus.validation_files]
-    sources: dict[str, Any] = dict(_snapshot(tuple(patterns), code, where)) if patterns else {}
+    named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
+    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), code)) if named else {}
     if corpus.builtin:
         sources[corpus.builtin] = platform.python_version()
     return sources
 
 
 @functools.cache
-def _snapshot(patterns: tuple[str, ...], code: str, where: str) -> dict[str, dict[str, Any]]:
+def _snapshot(named: tuple[tuple[str, str], ...], code: str) -> dict[str, dict[str, Any]]:
     before: dict[str, Any] = {}
+    where = dict(named)
     with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
-        before = {
-            p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in patterns
-        }
-    return snapshot(patterns, CORPORA / code, where, before)
+        before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
+    return snapshot(where, CORPORA / code, before)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:

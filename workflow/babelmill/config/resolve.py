@@ -35,11 +35,11 @@ class Layer:
 
     Attributes:
         values: nested, by section.
-        where: names the file (and the entry in it) that says something about a dotted key.
+        label: the file (and the entry in it) that says so.
     """
 
     values: dict[str, Any]
-    where: Callable[[str], str]
+    label: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Configuration:
         preset = self._preset(name, languages)
         layers = [
             self._defaults_layer(),
-            Layer(self._preset_values(preset), lambda _: f"config/presets/{preset}.yaml"),
+            Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"),
             *self._user_layers("models", name, MODEL_SECTIONS),
         ]
         sections, origins = self._sections(MODEL_SECTIONS, layers)
@@ -193,18 +193,16 @@ class Configuration:
         return ResolvedCorpus(code, (code,), origins, **sections)
 
     def _defaults_layer(self) -> Layer:
-        return Layer(self.defaults, lambda _: DEFAULTS)
+        return Layer(self.defaults, DEFAULTS)
 
     def _user_layers(self, group: str, name: str, sections: list[str]) -> list[Layer]:
         """The user's own sections, and over them those of the entry `name` in `models:` or `languages:`."""
-        entry = self.user.get(group, {}).get(name) or {}
-        label = f"{group}.{name}"
+        entries = [(label, lookup(values, (group, name))) for label, values in self.sources]
+        said = [*self.sources, *((f"{label}, {group}.{name}", entry) for label, entry in entries)]
         return [
-            Layer({k: v for k, v in self.user.items() if k in sections}, lambda key: self.origin(key) or "?"),
-            Layer(
-                {key: value for key, value in entry.items() if key in sections},
-                lambda key: f"{self.origin(f'{label}.{key}')}, {label}",
-            ),
+            Layer({key: value for key, value in values.items() if key in sections}, label)
+            for label, values in said
+            if isinstance(values, dict)
         ]
 
     # Where a value came from.
@@ -250,7 +248,7 @@ class Configuration:
         origins: dict[str, str] = {}
         for layer in layers:
             merged = merge(merged, layer.values)
-            origins |= {key: layer.where(key) for key in flatten(layer.values)}
+            origins |= dict.fromkeys(flatten(layer.values), layer.label)
         label = functools.partial(_where, layers)
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
         return sections, origins
@@ -329,7 +327,7 @@ def _where(layers: list[Layer], key: str, message: str) -> str:
             for dotted in named:
                 part = dotted.split(".")[:end]
                 if lookup(layer.values, part) is not ABSENT:
-                    return layer.where(".".join(part))
+                    return layer.label
     return DEFAULTS
 
 

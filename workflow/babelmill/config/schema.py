@@ -87,7 +87,7 @@ class Corpus(Section):
     on_error: Literal["stop", "skip"]
     normalization: Literal["none", "NFC"]
     control_characters: Literal["keep", "remove"]
-    min_characters: Annotated[NonNegative, Field(le=MAX_BATCH)]
+    min_characters: NonNegative
     deduplicate: bool
     categories: list[str]
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]

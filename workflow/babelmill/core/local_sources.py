@@ -14,7 +14,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +76,21 @@ def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
 
 
 def snapshot(
-    patterns: Iterable[str], corpus: Path, where: str = "", before: dict[str, Any] | None = None
+    patterns: Mapping[str, str], corpus: Path, before: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     """What globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
     Args:
-        patterns: the globs.
+        patterns: the globs, and the configuration file that names each, for the error.
         corpus: the folder of the corpus that is made of the files. If its manifest says that it was made of exactly
             this content, its own record is returned; the sha256 of that is None if there was no corpus before it.
-        where: names the configuration file, for the error.
         before: what was returned for an earlier run. Without a corpus, its entries stay where count and bytes agree, so
             that a deleted corpus repeats no more than itself.
 
     Raises:
         UserError: see `files_of`.
     """
-    files = {pattern: files_of(pattern, f"{where}: corpus file") for pattern in patterns}
+    files = {pattern: files_of(pattern, f"{where}: corpus file") for pattern, where in patterns.items()}
     recorded = _recorded(corpus)
     content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
     if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():
