@@ -92,19 +92,18 @@ def changed_code(stage: Stage, recorded: dict[str, Any], now: str) -> list[str]:
 
 
 def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Name the local files that differ from those that a manifest lists."""
+    """Name the local text that differs from what a manifest lists: files, and what the interpreter brings."""
     if recorded["settings"].get("sources") == now.get("sources"):
         return []
     if now["stage"] != "corpus":
         return [f"{path} replaced" for path in now["sources"]]
-    before = recorded["settings"].get("sources", {})
-    if builtin := now["corpus"].get("builtin"):
-        versions = [f"Python {part[builtin]}" for part in (before, now["sources"]) if builtin in part]
-        if len(set(versions)) == 2:
-            return [f"{builtin} of {versions[0]} -> {versions[1]}"]
+    found = []
+    builtin = now["corpus"].get("builtin")
+    versions = [sources.get(builtin) for sources in (recorded["settings"].get("sources", {}), now["sources"])]
+    if all(versions) and versions[0] != versions[1]:
+        found.append(f"{builtin} of Python {versions[0]} -> {versions[1]}")
     listed = {entry["path"]: entry["sha256"] for entry in recorded["figures"].get("sources", [])}
     present = hashes(sorted({path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}), folder)
-    found = []
     for path in sorted(listed.keys() | present.keys()):
         if path not in present:
             found.append(f"corpus file {path} removed")

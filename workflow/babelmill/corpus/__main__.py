@@ -168,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
                 aside = is_validation(keys, share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
-        check(settings.name, corpus, tally, train, validation)
+        check(settings.name, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
         log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     found = figures(tally, train, validation) | {
@@ -194,7 +194,7 @@ def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.Reco
         yield batch
 
 
-def check(name: str, corpus: schema.Corpus, tally: Tally, train: Writer, validation: Writer) -> None:
+def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:
     """Raise a UserError if there are no training documents, or none for validation though some were asked for."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     if missing := set(corpus.categories) - tally.categories:
@@ -214,14 +214,14 @@ def check(name: str, corpus: schema.Corpus, tally: Tally, train: Writer, validat
             raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
         raise UserError(
             f"{name} has {plural(train.documents, 'document')}, of which none fell into the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}, by chance); set {validation_advice(corpus, train)}"
+            f" (corpus.validation_share = {corpus.validation_share}, by chance); set {validation_advice(corpus, paths, train)}"
         )
 
 
-def validation_advice(corpus: schema.Corpus, train: Writer) -> str:
+def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -> str:
     """Return what can be set for a corpus of so few documents that no validation text came out."""
     lines = ""
-    if corpus.document == "file" and any(split_name(path)[0] == ".txt" for path in corpus.files):
+    if corpus.document == "file" and any(split_name(path)[0] == ".txt" for path in paths):
         lines = "corpus.document: line if each line of your .txt files can stand alone, "
     share = min(0.5, 8 / train.documents)
     return f"{lines}corpus.validation_share: {share:.2g}, or corpus.validation_files"
