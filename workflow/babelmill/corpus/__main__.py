@@ -214,7 +214,8 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
             raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
         raise UserError(
             f"{name} has {plural(train.documents, 'document')}, of which none fell into the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}, by chance); set {validation_advice(corpus, paths, train)}"
+            f" (corpus.validation_share = {corpus.validation_share}, by chance); set"
+            f" {validation_advice(corpus, paths, train)}"
         )
 
 
