@@ -1,5 +1,6 @@
 """What users write wrongly ends in one line that names file, key and value, before anything runs."""
 
+import argparse
 import contextlib
 import os
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
+from babelmill.commands import show
 from babelmill.config import loading
 from babelmill.config.canonical import places
 from babelmill.config.schema import SECTIONS
@@ -191,6 +193,11 @@ def test_a_manifest_that_is_none():
         with pytest.raises(UserError, match=r"results/corpora/eng/manifest\.json: not a manifest of this workflow"):
             manifest.verify(folder)
         settings()  # and a dry run has nothing to say about it
+    write_json(
+        folder / "manifest.json", {"stage": "corpus", "files": {}, "settings": {}, "upstream": {}, "figures": {}}
+    )
+    with pytest.raises(UserError, match="results/corpora/eng: is no converted model"):
+        show.run(argparse.Namespace(folder=folder, masked=None, prompt=None))
 
 
 def test_an_unknown_key_of_a_settings_file_is_refused():

@@ -88,10 +88,10 @@ def read(folder: str | Path) -> dict[str, Any]:
     manifest = read_json(path)
     parts = ("settings", "files", "upstream", "figures")
     entries = [manifest.get(part) for part in parts] if isinstance(manifest, dict) else [None]
-    if not all(isinstance(entry, dict) for entry in entries):
+    if not all(isinstance(entry, dict) for entry in entries) or "stage" not in manifest:
         raise UserError(
-            f"{path}: not a manifest of this workflow, which has {', '.join(parts)}; if the workflow made the folder,"
-            f" delete {folder} and run it again"
+            f"{path}: not a manifest of this workflow, which has stage, {', '.join(parts)}; if the workflow made the"
+            f" folder, delete {folder} and run it again"
         )
     return manifest
 
