@@ -148,7 +148,7 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
         text += "; already trained" if done.steps == plan.steps else f"; going on after step {done.steps:,}"
     log.info("%s: %s", folder.path, text)
     if gpus and processes.device.type == "cpu":
-        log.warning("%d GPUs are asked for, but PyTorch sees none here: training on the CPU", gpus)
+        log.warning("%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     parts = len(plan.micro_batches(plan.step(plan.steps - 1)))
     if parts < processes.size:
         log.warning(
