@@ -73,7 +73,7 @@ def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
     read = []
     monkeypatch.setattr(local_sources, "sha256", lambda path: read.append(path) or sha256(path))
     folder = workspace.path / "results/corpora/eng"
-    patterns = ["texts/eng/*.txt"]
+    patterns = {"texts/eng/*.txt": "config.yaml"}
     local_sources.snapshot(patterns, folder)  # the copy of the workspace has new inodes
     assert len(read) == len(texts(workspace))
     read.clear()
@@ -91,7 +91,7 @@ def test_before_the_first_corpus_nothing_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("text")
     monkeypatch.setattr(local_sources, "sha256", lambda path: pytest.fail(f"{path} was read"))
-    found = local_sources.snapshot(["*.txt"], tmp_path / "results/corpora/eng")
+    found = local_sources.snapshot({"*.txt": "config.yaml"}, tmp_path / "results/corpora/eng")
     assert found == {"*.txt": {"files": 1, "bytes": 4, "sha256": None}}
     assert not (tmp_path / "results").exists()
 
@@ -109,8 +109,8 @@ def test_ten_thousand_files_are_no_problem(tmp_path, monkeypatch):
     sources = {"texts/*.txt": {"files": 2000, "bytes": 1, "sha256": None}}
     manifest = {"figures": {"sources": listing}, "settings": {"sources": sources}}
     (corpus / "manifest.json").write_text(json.dumps(manifest))
-    assert local_sources.snapshot(["texts/*.txt"], corpus) == sources
+    assert local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus) == sources
     time.sleep(0.01)
     (tmp_path / "texts/7.txt").write_text("8")
-    (entry,) = local_sources.snapshot(["texts/*.txt"], corpus).values()
+    (entry,) = local_sources.snapshot({"texts/*.txt": "config.yaml"}, corpus).values()
     assert entry["files"] == 2000 and entry["sha256"] is not None

@@ -174,8 +174,12 @@ def test_faults_that_pass(hub, work, fault):
 
 def test_a_fault_that_stays(hub, work):
     """An error and no receipt; the next run uploads nothing again."""
-    hub.faults.append(Fault("/commit/", status=503, times=5))
     work.snakemake(RECEIPT, "--dry-run")  # which writes the settings
+    hub.faults.append(Fault("whoami", status=403))
+    code, line = work.stage()
+    assert code == 1 and "{username}" not in line
+    assert "the repository babybabellm-gptbert-eng of the account of HF_TOKEN" in line
+    hub.faults.append(Fault("/commit/", status=503, times=5))
     code, line = work.stage()
     assert code == 1 and "could not be published: 503 broken on purpose; run the same command again" in line
     assert not (work.path / RECEIPT).exists() and hub.repositories[NAME].history == []

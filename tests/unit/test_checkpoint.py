@@ -15,10 +15,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import wandb
 from safetensors.torch import load_file
 
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import run_lock
+from babelmill.runtime import run_lock, wandb_mirror
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
@@ -316,6 +317,17 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(tmp_path,
     assert b"train/languages/eng/loss" in recorded.read_bytes()
     files = [path for path in (folder / "wandb").rglob("*") if path.is_file()]
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
+
+
+def test_a_key_that_was_refused_is_no_matter_of_the_network():
+    """The texts are those of W&B, with a server that answers 401, with a key too short, and without a server."""
+    assert "key was refused" in wandb_mirror.problem(wandb.errors.CommError("permission denied"))
+    short = "WANDB_API_KEY invalid: API key must have 40+ characters, has 5."
+    assert "key was refused" in wandb_mirror.problem(wandb.errors.AuthenticationError(short))
+    gone = (
+        'Timed out while retrying: Post "http://127.0.0.1:1/graphql": dial tcp: connect: connection refused\nConsider'
+    )
+    assert wandb_mirror.problem(wandb.errors.CommError(gone)).startswith("not reachable (Timed out")
 
 
 def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from babelmill.config.loading import load
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.runtime.identity import fingerprint, identity
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
@@ -52,12 +52,33 @@ def test_what_no_setting_uses_is_listed_and_removed_on_request(project):
     present, former = make_run(project), make_run(project, {"train": {"learning_rate": 0.5}})
     stranger = make_run(project, {"train": {"seed": 3}}, model="no_such_model")
     listed = "\n".join(clean())
-    assert f"in use    results/checkpoints/eng/{present.name}" in listed
-    assert f"unused    results/checkpoints/eng/{former.name}" in listed
-    assert f"unused    results/checkpoints/no_such_model/{stranger.name}" in listed
+    assert f"in use    results/checkpoints/eng/{present.name}\n" in listed
+    edit = "an edit away: train.learning_rate 0.5 -> 0.01"
+    assert f"unused    results/checkpoints/eng/{former.name}  {edit}\n" in listed
+    assert f"unused    results/checkpoints/no_such_model/{stranger.name}  no model has this name\n" in listed
     assert "6.0 MiB  would be freed by --remove" in listed and former.exists()
     assert "6.0 MiB  freed" in "\n".join(clean("--remove"))
     assert present.exists() and not former.exists() and not stranger.exists()
+
+
+def test_what_is_further_away_than_an_edit_is_told_apart(project):
+    of_data, of_code = make_run(project), make_run(project, {"train": {"seed": 3}})
+    many = make_run(project, {"train": {"seed": 4, "eps": 0.1, "clip_norm": 3, "weight_decay": 0.2}})
+    path = of_code / "identity.json"
+    recorded = read_json(path)
+    write_json(path, recorded | {"settings": recorded["settings"] | {"code": "train 0 (0123abcd)"}})
+    recorded = read_json(of_data / "identity.json")
+    other = of_data.rename(of_data.with_name("0123456789abcdef"))
+    write_json(
+        other / "identity.json", recorded | {"data": recorded["data"] | {"eng": {"train": "0", "validation": "0"}}}
+    )
+    strange = make_run(project, {"train": {"seed": 5}})
+    (strange / "identity.json").write_text("[]")
+    said = {line.split()[3].split("/")[-1]: line.split(maxsplit=4)[4] for line in clean()[:-1]}
+    assert said[other.name] == "of other data: eng"
+    assert said[of_code.name].startswith("of other code: train 0 (0123abcd), now ")
+    assert said[many.name] == "4 settings differ"
+    assert said[strange.name].endswith("identity.json does not say what it is of")
 
 
 def test_the_configuration_of_the_command_line_counts(project):

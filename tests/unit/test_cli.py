@@ -64,6 +64,19 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.returncode == 0 and done.stderr == "" and ": languages " in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "--help"], ["plan"], ["accept"], ["show", "nothing"]])
+def test_a_reader_that_is_gone_is_no_traceback(arguments):
+    """Whatever is written last, to standard output or to standard error, and when Python ends."""
+    read, write = os.pipe()
+    os.close(read)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    for streams in ({"stdout": write, "stderr": subprocess.PIPE}, {"stdout": subprocess.PIPE, "stderr": write}):
+        done = subprocess.run([SCRIPT, *arguments], cwd=ROOT, env=environment, text=True, **streams)
+        assert "Error" not in (done.stderr or "") and "Traceback" not in (done.stdout or "")
+        assert done.returncode in (0, 1)
+    os.close(write)
+
+
 def test_another_checkouts_script_refuses(tmp_path):
     """It would write settings files, and judge results, by the code of another checkout."""
     package = tmp_path / "workflow/babelmill"

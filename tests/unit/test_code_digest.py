@@ -19,11 +19,7 @@ def digests(package: Path) -> dict[str, str]:
         patch.setattr(code_digest, "PACKAGE", package)
         patch.setattr(code_digest, "_module", code_digest._module.__wrapped__)
         patch.setattr(code_digest, "modules", code_digest.modules.__wrapped__)
-        patch.setattr(code_digest, "files", code_digest.files.__wrapped__)
-        parts = {
-            name: code_digest.modules(name, stage.also) | code_digest.files(stage.files)
-            for name, stage in STAGES.items()
-        }
+        parts = {name: code_digest.modules(name, stage.also) for name, stage in STAGES.items()}
     return {name: code_digest.combined(found) for name, found in parts.items()}
 
 
@@ -84,8 +80,6 @@ FOLDERS = {
     "training": {"train"},
 }
 SEVERAL = {
-    "corpus/__init__.py": {"download", "corpus"},
-    "corpus/formats.py": {"download", "corpus"},
     "release/__init__.py": {"export", "evaluate", "convert"},
     "release/card.py": {"convert"},
     "release/hub_folder.py": {"export"},
@@ -246,14 +240,3 @@ def test_the_manifest_of_a_stage_says_which_modules_it_ran():
         assert stage.name in stage.modules
         assert not {module.split(".")[0] for module in stage.modules} & NONE
     assert {"training.plan", "model.gpt_bert", "tokens.shard_file"} < STAGES["train"].modules.keys()
-
-
-def test_other_files_of_a_stage_count(monkeypatch, tmp_path):
-    (tmp_path / "table.txt").write_text("a")
-    monkeypatch.setattr(code_digest, "PACKAGE", tmp_path)
-    first = code_digest.files(("table.txt",))
-    code_digest.files.cache_clear()
-    (tmp_path / "table.txt").write_text("b")
-    second = code_digest.files(("table.txt",))
-    code_digest.files.cache_clear()
-    assert first.keys() == second.keys() == {"table.txt"} and first != second

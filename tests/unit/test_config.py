@@ -151,7 +151,7 @@ def test_text_of_the_command_line_is_coerced():
         ({"models": {"eng": {"preset": "smal"}}}, ["layer0.yaml", "preset = 'smal' of model eng", "small"]),
         ({"models": ["eng"]}, ["layer0.yaml", "models = ['eng']", "mapping"]),
         ({"languages": "eng"}, ["layer0.yaml", "languages = 'eng'", "mapping"]),
-        ({"train": {"epochs": True}}, ["layer0.yaml", "epochs = True", "not allowed"]),
+        ({"train": {"epochs": True}}, ["layer0.yaml", "train.epochs = True", "number"]),
         ({"targets": ["enf"]}, ["layer0.yaml", "'enf'", "eng"]),
         ({"batches": {"mine": ["enf"]}}, ["layer0.yaml", "mine", "'enf'", "eng"]),
         ({"models": {"a/b": {"languages": ["eng"]}}}, ["layer0.yaml", "'a/b'", "not a name"]),

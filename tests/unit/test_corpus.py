@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.why import changed_sources
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
@@ -83,10 +84,19 @@ def test_every_document_is_kept_or_counted(folder):
         ("a.txt.gz", gzip.compress(b"text" * 1000, mtime=0)[:-5], r"a\.txt\.gz: truncated"),
         ("a.jsonl.zst", pa.Codec("zstd").compress(b"text" * 1000, asbytes=True)[:-5], r"a\.jsonl\.zst: truncated"),
         ("a.csv", b"body\nx\n", r"a\.csv: no column 'text'; there are 'body'; set corpus\.text_column"),
-        ("a.txt", b" \n", r"the corpus of eng is empty: 1 documents in a\.\*; dropped: 1 empty"),
+        ("a.txt", b" \n", r"the corpus of eng is empty: 1 document in a\.\*; dropped: 1 empty"),
         ("a.jsonl", b"", r"the corpus of eng is empty: 0 documents in a\.\*; dropped: none"),
         ("a.doc", b"x", r"a\.doc: not a format"),
-        ("a.txt", b"only one", r"eng has 1 documents, of which none .*validation_share: 0.5,"),
+        (
+            "a.txt",
+            b"only one",
+            r"eng has 1 document, of which none .*set corpus.document: line .*validation_share: 0.5,",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "one"}',
+            r"eng has 1 document, .* by chance\); set corpus.validation_share: 0.5, or corpus",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(folder, name, content, message):
@@ -364,3 +374,55 @@ def test_the_digest_set_agrees_with_a_python_set():
     absent = generator.integers(1, 2**63, (1000, 2), np.uint64)
     assert not ours.contains(absent).any()
     assert ours.nbytes <= max(54 * ours.count, 1 << 16)
+
+
+def test_what_is_set_already_is_no_advice():
+    Path("a.txt").write_text("only one\n")
+    with pytest.raises(UserError, match=r"by chance\); set corpus.validation_share: 0.5, or corpus.validation_files$"):
+        build(files=["*.txt"], document="line")
+
+
+def test_lines_that_end_with_cr_alone_are_named():
+    """For the reader of lines they are one line; a CR amid another file's line is none of these."""
+    Path("mac.txt").write_bytes(b"one\rtwo\rthree\r")
+    with pytest.raises(UserError, match=r"mac\.txt: its lines end with CR alone"):
+        build(files=["mac.txt"], document="line", validation_share=0)
+    Path("fine.txt").write_bytes(b"a\rb\nc\r\n")
+    figures = build(files=["*.txt"], document="line", validation_share=0, on_error="skip")
+    assert texts("train") == ["a\rb", "c"] and list(figures["damaged_files"]) == ["mac.txt"]
+
+
+def test_a_file_that_several_paths_lead_to_is_read_once():
+    """And what it was read by is what the next dry run looks at: nothing is made again."""
+    write_jsonl("a.jsonl", DOCUMENTS[:20])
+    Path("b.jsonl").symlink_to("a.jsonl")
+    Path("more").mkdir()
+    Path("more/up").symlink_to("..")
+    globs = ["./**/*.jsonl", "b.jsonl", "more/up/a.jsonl"]
+    figures = build(files=globs, deduplicate=False, validation_share=0)
+    assert figures["read"] == 20 and texts("train") == DOCUMENTS[:20]
+    Path("results/corpora").mkdir(parents=True)
+    Path("out").rename("results/corpora/eng")
+    configuration = Configuration([("test", {"corpus": {"files": globs, "deduplicate": False, "validation_share": 0}})])
+    now = settings_of(configuration, "eng", "corpus")
+    assert now["sources"] == manifest.read("results/corpora/eng")["settings"]["sources"]
+
+
+def test_a_share_of_validation_text_matters_only_without_validation_text_of_ones_own():
+    Path("a.txt").write_text("one")
+
+    def settings(share, **values):
+        corpus = {"files": ["a.txt"], "validation_share": share} | values
+        return settings_of(Configuration([("test", {"corpus": corpus})]), "eng", "corpus")
+
+    assert settings(0.1) != settings(0.2)
+    assert settings(0.1, validation_files=["a.txt"]) == settings(0.2, validation_files=["a.txt"])
+
+
+def test_why_names_the_other_python_and_not_files(tmp_path):
+    def now(version):
+        return {"stage": "corpus", "corpus": {"builtin": "python-docs"}, "sources": {"python-docs": version}}
+
+    recorded = {"settings": now("3.11.2"), "figures": {"sources": []}}
+    assert changed_sources(recorded, now("3.11.9"), tmp_path) == ["python-docs of Python 3.11.2 -> 3.11.9"]
+    assert changed_sources(recorded, now("3.11.2"), tmp_path) == []

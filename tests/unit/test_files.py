@@ -1,11 +1,13 @@
 """Atomic files and manifests: nothing half-written, and nothing damaged read."""
 
+import argparse
+import errno
 import os
 import subprocess
 
 import pytest
 
-from babelmill.core import manifest
+from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
 
 SETTINGS = manifest.Asked("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
@@ -55,6 +57,50 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
         assert not list(disk.iterdir())
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+REASONS = ["the name is too long", "the file system is read-only", "permission denied"]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, reason):
+    """Each function writes where a stage may write: a file, a folder, the log, and by another library."""
+    folder = tmp_path / "refusing"
+    folder.mkdir()
+    place = folder / ("x" * 300) if "long" in reason else folder / "results"
+    if "read-only" in reason:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], check=True)
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    try:
+        if "denied" in reason and os.geteuid() == 0:
+            os.seteuid(65534)
+        for write in (
+            lambda _: write_json(place / "a.json", {}),
+            lambda _: atomic_folder(place / "a").__enter__(),
+            lambda _: (place / "b").mkdir(parents=True),
+            lambda _: place.with_suffix(".txt").touch(),
+        ):
+            assert stage_entry.run(write, argparse.Namespace(log=None)) == 1
+            (line,) = capsys.readouterr().err.splitlines()
+            assert f" error: {reason}" in line and str(folder) in line
+        assert stage_entry.run(lambda _: None, argparse.Namespace(log=place / "a.log")) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+        if "read-only" in reason:
+            subprocess.run(["umount", folder], check=True)
+
+
+def test_a_used_up_quota_is_one_line(tmp_path):
+    said = pytest.raises(UserError, match=r"the disk quota is used up while writing .*/a \(after 3 bytes\)")
+    with said, atomic_write(tmp_path / "a") as file:
+        file.write(b"abc")
+        file.flush()
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a"):
+        (tmp_path / "nothing").read_text()  # that is no trouble with writing
 
 
 def test_damaged_json_names_the_file(tmp_path):

@@ -38,7 +38,7 @@ def hashed(monkeypatch) -> list[str]:
 
 def snapshot(pattern: str = PATTERN) -> dict:
     """The entry of a pattern."""
-    return local_sources.snapshot([pattern], CORPUS)[pattern]
+    return local_sources.snapshot({pattern: "config.yaml"}, CORPUS)[pattern]
 
 
 def make_corpus() -> dict:
@@ -102,7 +102,7 @@ def test_a_corpus_of_a_changed_text_is_up_to_date_when_it_is_made(hashed):
 
 def test_another_glob_over_the_same_files_is_another_setting():
     make_corpus()
-    entries = local_sources.snapshot([PATTERN, "texts/a.*"], CORPUS)
+    entries = local_sources.snapshot({PATTERN: "config.yaml", "texts/a.*": "config.yaml"}, CORPUS)
     assert entries["texts/a.*"]["files"] == 1 and entries["texts/a.*"]["sha256"]
 
 
@@ -128,9 +128,9 @@ def test_a_note_that_cannot_be_written_costs_time_alone(hashed, monkeypatch):
 
 def test_a_glob_without_files_is_an_error():
     with pytest.raises(UserError, match=r"config\.yaml: corpus file nothing/\*\.txt: no such file$"):
-        local_sources.snapshot(["nothing/*.txt"], CORPUS, "config.yaml")
+        local_sources.snapshot({"nothing/*.txt": "config.yaml"}, CORPUS)
     with pytest.raises(UserError, match=r"texts: no such file; it is a folder, write texts/\*\.txt"):
-        local_sources.snapshot(["texts"], CORPUS)
+        local_sources.snapshot({"texts": "config.yaml"}, CORPUS)
 
 
 def test_two_stars_cross_folders():

@@ -158,7 +158,7 @@ def test_a_batch_smaller_than_the_ratio_needs_is_refused():
     with pytest.raises(
         UserError, match=r"train.global_batch_tokens = 160 .* gives 5 rows of 32 tokens at step 9, fewer"
     ):
-        Plan(settings(hybrid_ratio="15/16", max_steps=12), 1.0, counts(2000))
+        Plan(settings(hybrid_ratio="7/8", max_steps=12), 1.0, counts(2000))
 
 
 def test_numbers_of_masked_targets():

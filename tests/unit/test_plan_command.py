@@ -4,11 +4,14 @@ import csv
 import io
 import itertools
 import json
+import statistics
 
 import pytest
 
+from babelmill.commands.machine import has_gpu
+from babelmill.config.model_size import parameters
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.runtime.cost import parameters, peak_of
+from babelmill.runtime.cost import peak_of
 from conftest import SMALL, Workspace
 
 
@@ -63,9 +66,9 @@ def test_a_budget_is_at_most_what_there_is(fresh):
 
 
 def test_a_batch_has_a_total(fresh):
-    rows = plan(fresh, "tier1", "eng")
+    rows = plan(fresh, "tier1", "eng", "--gpu", "H100")
     assert len(rows) == 9
-    lines = fresh.python("-m", "babelmill", "plan", "tier1").stdout.splitlines()
+    lines = fresh.python("-m", "babelmill", "plan", "tier1", "--gpu", "H100").stdout.splitlines()
     total = next(line for line in lines if line.startswith("9 models")).split()
     assert float(total[-1]) == pytest.approx(sum(float(row["gpu_hours"]) for row in rows.values()), abs=0.06)
 
@@ -81,9 +84,9 @@ def test_gpus_without_a_micro_batch_stand_idle(fresh):
     """One micro-batch a step: four GPUs take as long as one, and cost four times as much."""
     values = {"train": {"global_batch_tokens": 8192, "micro_batch_tokens": 8192, "batch_reduction": 1}}
     fresh.configure(values | {"resources": {"gpus": 1}})
-    one = plan(fresh, "swe")["swe"]
+    one = plan(fresh, "swe", "--gpu", "H100")["swe"]
     fresh.configure(values | {"resources": {"gpus": 4}})
-    four = plan(fresh, "swe")["swe"]
+    four = plan(fresh, "swe", "--gpu", "H100")["swe"]
     assert (one["hours"], float(one["busy"])) == (four["hours"], 1.0)
     assert float(four["gpu_hours"]) == pytest.approx(4 * float(one["gpu_hours"]))
     assert float(four["busy"]) == pytest.approx(0.25)
@@ -101,7 +104,7 @@ def test_gpus_without_a_micro_batch_stand_idle(fresh):
 )
 def test_the_gpus_are_the_profiles(fresh, tmp_path, profile, gpus):
     (tmp_path / "profile.yaml").write_text(json.dumps(profile))
-    row = plan(fresh, "eng", "--profile", tmp_path)["eng"]
+    row = plan(fresh, "eng", "--profile", tmp_path, "--gpu", "H100")["eng"]
     assert int(row["gpus"]) == gpus
     assert (row["gpu_hours"] == "") == (gpus == 0)
 
@@ -109,12 +112,35 @@ def test_the_gpus_are_the_profiles(fresh, tmp_path, profile, gpus):
 def test_what_a_training_measured_is_used(workspace):
     """A training with a known utilisation and memory is better than an assumption, for models of its shape."""
     workspace.configure(SMALL | {"resources": {"gpus": 1}})
-    assert plan(workspace, "eng")["eng"]["measured"] == "False"
+    assert plan(workspace, "eng", "--gpu", "H100")["eng"]["measured"] == "False"
     record = next((workspace.path / "results/checkpoints/deu").glob("*/metrics.jsonl"))
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     record.write_text("".join(json.dumps(line | {"mfu": 0.41, "memory": 3072.0}) + "\n" for line in lines))
-    row = plan(workspace, "eng")["eng"]
+    row = plan(workspace, "eng", "--gpu", "H100")["eng"]
     assert (row["measured"], float(row["mfu"]), float(row["memory_gib"])) == ("True", 0.41, 3.0)
+
+
+@pytest.mark.skipif(has_gpu(), reason="on a machine without GPUs")
+def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
+    """Of the speed of trainings that ran here; of a guess before there is one, or if they ran elsewhere."""
+    workspace.configure(SMALL | {"resources": {"gpus": 4}})
+    (folder,) = (workspace.path / "results/checkpoints/eng").iterdir()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    seconds = 8 * 256 / statistics.median(line["tokens_per_second"] for line in lines if line["kind"] == "train")
+    row = plan(workspace, "eng")["eng"]
+    assert (row["gpus"], row["mfu"], row["gpu_hours"], row["measured"]) == ("0", "", "", "True")
+    assert seconds / 3 < 3600 * float(row["hours"]) < seconds * 3, "both models' speeds count, and each step's length"
+    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert "hours of this machine's processor" in said and "H100" not in said and "1 model " in said
+    cluster = workspace.path / "cluster"
+    cluster.mkdir()
+    (cluster / "profile.yaml").write_text("executor: slurm\n")
+    assert plan(workspace, "eng", "--profile", cluster)["eng"]["gpus"] == "4"
+    for attempt in workspace.path.glob("results/checkpoints/*/*/attempt.json"):
+        attempt.write_text(json.dumps(json.loads(attempt.read_text()) | {"host": "elsewhere"}))
+    guessed = plan(workspace, "eng")["eng"]
+    assert guessed["measured"] == "False" and float(guessed["flops_per_second"]) > 1e6
+    assert float(guessed["hours"]) * float(guessed["flops_per_second"]) == pytest.approx(float(row["flops"]) / 3600)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def status(workspace, *names):
     done = workspace.python("-m", "babelmill", "status", *names)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    end = next(i for i, line in enumerate(lines) if re.match(r"\d+ models: ", line))
+    end = next(i for i, line in enumerate(lines) if re.match(r"\d+ models?: ", line))
     return {line.split()[0]: line for line in lines[1:end]}, lines[end:]
 
 

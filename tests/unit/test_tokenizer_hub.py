@@ -154,8 +154,10 @@ def test_it_is_a_change_of_settings_only_where_it_is_read(tmp_path, monkeypatch)
     assert settings() == settings(revision="v2")
     assert settings(source=REPOSITORY) != settings(source=REPOSITORY, revision="v2")
     assert settings(source=REPOSITORY) == settings(source=REPOSITORY, vocab_size=300, min_frequency=9)
-    Path("own.json").write_text("{}")
+    special = [{"content": token, "special": True} for token in ("<s>", "</s>", "<pad>", "<mask>")]
+    text = json.dumps({"model": {"vocab": {}}, "added_tokens": special})
+    Path("own.json").write_text(text)
     assert settings(source="own.json") == settings(source="own.json", vocab_size=300, revision="v2")
     before = settings(source="own.json")
-    Path("own.json").write_text("{ }")
+    Path("own.json").write_text(f" {text}")
     assert settings(source="own.json") != before

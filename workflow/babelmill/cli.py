@@ -6,13 +6,15 @@ that was asked for is imported, so that none waits for the libraries of another.
 
 import argparse
 import importlib
+import logging
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
 
 from babelmill import __version__
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, trouble
 from babelmill.core.stage_entry import configure_logging
 
 COMMANDS = {
@@ -75,20 +77,42 @@ def refuse_another_checkout() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 1 after an error, which is one line if the user can fix it."""
+    """Run a command and return its exit code: 1 after an error, which is one line if the user can fix it.
+
+    Whoever reads the output may stop reading at any time: `babelmill status | head`.
+    """
     complete_in_the_shell()
-    arguments = sys.argv[1:] if arguments is None else arguments
-    args = parser_for(arguments[:1]).parse_args(arguments)
-    configure_logging(None)
+    logging.raiseExceptions = False  # nor is a closed standard error a reason for a traceback
     try:
-        refuse_another_checkout()
-        code = command_module(args.command).run(args) or 0
-        sys.stdout.flush()
-        return code
+        return run(sys.argv[1:] if arguments is None else arguments)
+    except BrokenPipeError:
+        discard(sys.stdout)
+        discard(sys.stderr)
+        return 1
+
+
+def discard(stream: TextIO) -> None:
+    """Let what is left in a stream go nowhere when Python flushes it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def run(arguments: list[str]) -> int:
+    """Parse the arguments, run the command, and return its exit code."""
+    try:
+        try:
+            args = parser_for(arguments[:1]).parse_args(arguments)
+            configure_logging(None)
+            refuse_another_checkout()
+            return command_module(args.command).run(args) or 0
+        finally:
+            sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `babelmill status | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not (problem := trouble(error)):
+            raise
+        print(f"error: {problem}", file=sys.stderr)
+        discard(sys.stdout)
     return 1

@@ -27,7 +27,8 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, sha256
-from babelmill.corpus.formats import FORMATS, split_name
+from babelmill.core.formats import split_name
+from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, git_oid, patiently
 from babelmill.hub.sources import COMMIT, DATASET, explanation, resolve
@@ -35,6 +36,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import DownloadSettings
 
 log = logging.getLogger("babelmill.download")
+PREFERRED = (".parquet", ".jsonl", ".csv", ".txt")  # where a dataset comes in several formats, the first is taken
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
 TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
@@ -46,7 +48,7 @@ def data_files(names: list[str]) -> dict[str, list[str]]:
     Those of one format: the first of Parquet, JSONL, CSV, text that is there, since the others tend to be the same
     data again or no data at all (requirements.txt). Splits are told by words in the path; test splits are left out.
     """
-    for kind in FORMATS:
+    for kind in PREFERRED:
         found = sorted(name for name in names if split_name(PurePosixPath(name))[0] == kind)
         data = [name for name in found if not TEST.search(name)]
         if data:
@@ -123,12 +125,12 @@ def run(args: argparse.Namespace) -> None:
         files = data_files(list(sizes))
         names = files["train"] + files["validation"]
         if not files["train"]:
-            known = ", ".join(f"{kind}[.gz|.zst]" for kind in FORMATS)
+            known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
             raise UserError(
                 f"the dataset {repository} at {commit[:12]} has no training data in a format that is read here"
                 f" ({known}); it has {', '.join(sorted(sizes)[:10]) or 'no files'}"
             )
-        log.info("%d files, %.1f MB", len(names), sum(sizes[name] for name in names) / 1e6)
+        log.info("%s, %.1f MB", plural(len(names), "file"), sum(sizes[name] for name in names) / 1e6)
         if strange := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
             raise UserError(f"the dataset {repository} names a file outside of itself, {strange[0]!r}; not downloaded")
         paths = fetch(repository, commit, names)

@@ -37,6 +37,8 @@ log = logging.getLogger("babelmill.publish")
 def explanation(repository: str, error: BaseException) -> str | None:
     """What happened and what to do, in one line; None if this is no error of the Hub or the network."""
     where = f"the repository {repository} on {constants.ENDPOINT}"
+    if "{username}" in repository:  # it was the question whose account this is that failed
+        where = f"the repository {repository.split('/')[1]} of the account of HF_TOKEN on {constants.ENDPOINT}"
     error = cause(error)
     match error:
         case errors.HFValidationError():

@@ -118,6 +118,11 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     if not isinstance(raw, dict) or raw.get("stage") != expected:
         found = raw.get("stage") if isinstance(raw, dict) else raw
         raise UserError(f"{path}: these are settings of stage {found!r}, not of {expected!r}")
+    known = {
+        place.partition(".")[0] for name, kind in settings.sections().items() for place in canonical.places(name, kind)
+    }
+    if unknown := raw.keys() - settings.model_fields.keys() - known:
+        raise UserError(f"{path}: unknown key {min(unknown)}; delete the file, and run the workflow again")
     if stage:
         check_code(path, stage, raw)
     return recorded(raw, settings, path).model_copy(update={"modules": stage.modules if stage else {}})

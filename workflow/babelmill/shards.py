@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
+from babelmill.core.words import plural
 from babelmill.settings import read_settings
 from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
@@ -104,9 +105,13 @@ def run(args: argparse.Namespace) -> None:
         for name, count in counts.items():
             figures[name][split] = count
         log.info(
-            "%s %s: %d documents, %.2f million tokens, %.2f bytes a token",
-            args.language, split, counts["documents"], counts["tokens"] / 1e6, counts["bytes"] / counts["tokens"],
-        )  # fmt: skip
+            "%s %s: %s, %.2f million tokens, %.2f bytes a token",
+            args.language,
+            split,
+            plural(counts["documents"], "document"),
+            counts["tokens"] / 1e6,
+            counts["bytes"] / counts["tokens"],
+        )
     files = [f"{split}.safetensors" for split in corpora]
     manifest.write(args.out, settings, files, upstream=[args.tokenizer, args.corpus], figures=figures)
 

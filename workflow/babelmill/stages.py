@@ -184,7 +184,6 @@ class Stage:
         adds: what its settings say beyond its sections.
         applies: whether a language or model has this stage at all.
         also: modules that it runs in another process, or ships, without importing them.
-        files: other files of the package that it reads.
     """
 
     name: str
@@ -195,7 +194,6 @@ class Stage:
     adds: Callable[[Configuration, str], dict[str, Any]] = add_nothing
     applies: Callable[[Configuration, str], bool] = always
     also: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
 
     @property
     def by_language(self) -> bool:
@@ -208,8 +206,8 @@ class Stage:
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """{module or file: digest} of the stage's code."""
-        return code_digest.modules(self.name, self.also) | code_digest.files(self.files)
+        """{module: digest} of the stage's code."""
+        return code_digest.modules(self.name, self.also)
 
     @cached_property
     def digest(self) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 import huggingface_hub
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from babelmill.config.inputs import check_tokenizer
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.hub import revisions
@@ -33,8 +34,8 @@ from babelmill.stages import TokenizerSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
 from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
-from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, special_ids, use_threads, vocab_size
-from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK
+from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
 
@@ -143,16 +144,8 @@ def adopt(path: str, where: str) -> Tokenizer:
     The post-processor is replaced, for the models see text as `<s> A`. UserError: no such file, a special token that
     is missing or not declared special, or a tokenizer that loses text.
     """
-    if not Path(path).is_file():
-        raise UserError(f"tokenizer.source: {where}: no such file")
+    check_tokenizer(path, f"tokenizer.source: {where}")
     tokenizer = load_tokenizer(path)
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    special = set(special_ids(tokenizer))
-    for token in (BOS, EOS, PAD, MASK):
-        if token not in vocabulary:
-            raise UserError(f"tokenizer.source: {where} has no token {token}; add it as a special token")
-        if vocabulary[token] not in special:
-            raise UserError(f"tokenizer.source: in {where} the token {token} is not special; declare it so")
     begin_with_bos(tokenizer)
     check_lossless(tokenizer, PROBES, f"tokenizer.source: {where}")
     return tokenizer

@@ -2,9 +2,10 @@
 
     python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
 
-With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU; `torchrun ... -m
--- babelmill.train ...` does the same, on several machines, too. SIGTERM, SIGINT and the end of a SLURM allocation coming near end the current step,
-save a checkpoint and leave with exit code 75: the same command goes on from there, on any number of processes.
+With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU.
+`torchrun ... -m -- babelmill.train ...` does the same, and on several machines. SIGTERM, SIGINT and the end of a SLURM allocation coming
+near end the current step, save a checkpoint and leave with exit code 75: the same command goes on from there, on any
+number of processes.
 
 A run's identity is its settings, its code and its data; its folder in `--checkpoints` is named by their fingerprint.
 The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
@@ -153,7 +154,7 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
         text += "; already trained" if done.steps == plan.steps else f"; going on after step {done.steps:,}"
     log.info("%s: %s", folder.path, text)
     if gpus and processes.device.type == "cpu":
-        log.warning("%d GPUs are asked for, but PyTorch sees none here: training on the CPU", gpus)
+        log.warning("%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     if trainer.whole_micro_batches:
         log.info("attention dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
 

@@ -32,8 +32,9 @@ from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED
 from babelmill.core import manifest
-from babelmill.core.files import UserError
-from babelmill.config.layers import nearest, read_yaml
+from babelmill.core.files import UserError, trouble
+from babelmill.core.yaml_file import read_yaml
+from babelmill.config.layers import nearest
 
 
 def one_line(function):
@@ -44,6 +45,10 @@ def one_line(function):
             return function(*wildcards)
         except UserError as error:
             sys.exit(f"error: {error}")
+        except OSError as error:
+            if not (problem := trouble(error)):
+                raise
+            sys.exit(f"error: {problem}")
 
     return wrapped
 

@@ -12,12 +12,11 @@ import argparse
 import re
 from typing import Any
 
-import yaml
-
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
 from babelmill.core import code_versions
 from babelmill.core.files import UserError, atomic_write
+from babelmill.core.yaml_file import parse
 from babelmill.stages import STAGES, Stage
 
 EXAMPLE = "train.objective=causal"
@@ -26,6 +25,7 @@ CHANGELOG = ROOT / "CHANGELOG.md"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    # argparse checks the value of an empty list of stages, too, and it is [].
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE", help="stages to accept")
     parser.add_argument("--new", action="store_true", help="results change: begin a new version of each stage")
     parser.add_argument("--results", metavar="TEXT", help="with --new: what changes, for the CHANGELOG")
@@ -52,7 +52,7 @@ def limits(pairs: list[str]) -> dict[str, list[Any]]:
         section, _, name = key.partition(".")
         if not separator or name not in getattr(SECTIONS.get(section), "model_fields", {}):
             raise UserError(f"--when {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
-        values = Configuration([("--when", {section: {name: yaml.safe_load(text)}})])
+        values = Configuration([("--when", {section: {name: parse(text, f"--when {pair}")}})])
         resolved = values.corpus("eng") if section == "corpus" else values.model("eng")
         found.setdefault(key, []).append(getattr(resolved.sections[section], name))
     return found

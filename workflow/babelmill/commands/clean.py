@@ -2,13 +2,16 @@
 
 A finished run keeps its last checkpoint, so that going back to earlier settings costs seconds and disk space. This
 command frees that space. A folder is in use if the present configuration, code and data would train in it, and held if
-a process is training in it now; both stay.
+a process is training in it now; both stay. Of the others it says how they differ from what would be trained now. One
+that is an edit away is what a changed setting left, and what going back to its value would use again.
 """
 
 import argparse
 import shutil
 from pathlib import Path
+from typing import Any
 
+from babelmill.commands.why import changed_values
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
@@ -18,38 +21,64 @@ from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 
 RESULTS = Path("results")
+FEW = 3  # settings that differ are named
 
 
-def in_use(configuration: Configuration, folder: Path) -> bool:
-    """Whether the present settings would train in a run's folder. Where the data is missing the settings decide."""
+def unused(configuration: Configuration, folder: Path) -> str | None:
+    """Return why the present settings would not train in a run's folder; None if they would.
+
+    Where the data is missing the settings decide.
+    """
     model = folder.parent.name
     if not configuration.is_model(model):
-        return False
+        return "no model has this name"
     settings = settings_of(configuration, model, "train")
     tokenizer = STAGES["tokenizer"].path(model, "")
     shards = [STAGES["shards"].path(model, language) for language in configuration.languages_of(model)]
-    if all((source / "manifest.json").is_file() for source in (tokenizer, *shards)):
-        return fingerprint(identity(settings, tokenizer, shards)) == folder.name
-    return (folder / "identity.json").is_file() and read_json(folder / "identity.json")["settings"] == settings
+    there = all((source / "manifest.json").is_file() for source in (tokenizer, *shards))
+    now = identity(settings, tokenizer, shards) if there else None
+    if now and fingerprint(now) == folder.name:
+        return None
+    path = folder / "identity.json"
+    recorded = read_json(path) if path.is_file() else {}
+    try:
+        before, data = recorded["settings"], recorded["data"]
+        if before == settings and not now:
+            return None
+        return difference(before, settings, data, now["data"] if now else data)
+    except (AttributeError, KeyError, TypeError):
+        return f"{path} does not say what it is of"
+
+
+def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
+    """Return how a run differs from what would be trained now: a few settings are an edit away, the rest is further."""
+    if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
+        return f"of other data: {', '.join(other)}"
+    if before.get("code") != settings["code"]:
+        return f"of other code: {before.get('code')}, now {settings['code']}"
+    changed = changed_values(before, settings)
+    return f"an edit away: {'; '.join(changed)}" if len(changed) <= FEW else f"{len(changed)} settings differ"
 
 
 def clean(configuration: Configuration, remove: bool) -> None:
     """Print each folder with its size and state; remove the unused ones if asked."""
-    unused = 0
+    freed = 0
     for folder in sorted(path for path in (RESULTS / "checkpoints").glob("*/*") if path.is_dir()):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        why = None
         if holder := Lock(folder).holder():
             state = f"held by {holder}"
-        elif in_use(configuration, folder):
+        elif (why := unused(configuration, folder)) is None:
             state = "in use"
         else:
             state = "removed" if remove else "unused"
-            unused += size
+            freed += size
             if remove:
                 shutil.rmtree(folder)
-        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}")
+        note = f"  {why}" if why else ""
+        print(f"{size / 2**20:10,.1f} MiB  {state:<8}  {folder}{note}")
     verb = "freed" if remove else "would be freed by --remove"
-    print(f"{unused / 2**20:10,.1f} MiB  {verb}")
+    print(f"{freed / 2**20:10,.1f} MiB  {verb}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

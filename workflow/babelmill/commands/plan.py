@@ -4,32 +4,39 @@ Steps come from the same arithmetic as in training, on the tokens of the shards 
 are estimated from the corpus or what is known of it, and the table says so. Hours are floating-point operations over
 what the GPUs do: their peak times the utilisation (MFU) that finished or running trainings of the same shape
 measured, or an assumed one. A step takes as long as the GPU with the most micro-batches, so GPUs that would stand
-idle show up as hours. Nothing here imports torch.
+idle show up as hours. On a machine without GPUs, hours are those of its processor (`machine.py`). Nothing here imports
+torch.
 """
 
 import argparse
 import csv
-import functools
-import json
-import statistics
 import sys
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
-from babelmill.commands.status import tail
+from babelmill.commands.machine import (
+    assumed_mfu,
+    gpus_of,
+    has_gpu,
+    measured,
+    profile_resources,
+    shape,
+    speed_of,
+    target_share,
+)
 from babelmill.config import loading, schema
+from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
-from babelmill.core.local_sources import expand_glob
-from babelmill.corpus.formats import split_name
+from babelmill.core.formats import split_name
+from babelmill.core.globs import expand_glob
+from babelmill.core.words import plural
 from babelmill.corpus.sampling import WORD, Budget
-from babelmill.runtime.cost import flops, parameters, peak_of
-from babelmill.settings import recorded
-from babelmill.stages import TrainSettings
-from babelmill.training.amounts import CHUNK, mask_rate, masked_share
+from babelmill.runtime.cost import flops, peak_of
+from babelmill.training.amounts import CHUNK, mask_rate, whole_tokens
 from babelmill.training.schedule import rows_by_step, steps_for
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
@@ -38,7 +45,6 @@ BUILTIN_BYTES = 2.26e6  # of Python 3.11
 PACKED = 3  # how much text a byte of a compressed file or of Parquet holds
 ASSUMED_GPU = "H100"
 GIB = 2**30
-Shape = tuple[Any, ...]  # see `shape`
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,9 @@ class Cost:
         flops: of all steps.
         gpus: that the job asks for; busy: share of them that has work, over the run.
         memory_gib: of a GPU; measured: whether this and the utilisation come from a training of this shape.
-        mfu: share of the GPUs' peak.
-        hours, gpu_hours: of the training job; None without GPUs.
+        mfu: share of the GPUs' peak; None without GPUs.
+        flops_per_second: of this machine's processor; None with GPUs.
+        hours: of the training job; gpu_hours: None without GPUs.
     """
 
     model: str
@@ -84,9 +91,10 @@ class Cost:
     gpus: int
     busy: float
     memory_gib: float
-    mfu: float
+    mfu: float | None
+    flops_per_second: float | None
     measured: bool
-    hours: float | None
+    hours: float
     gpu_hours: float | None
 
 
@@ -116,7 +124,7 @@ def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
 
 def is_packed(path: str) -> bool:
     """Return whether a file holds more text than bytes."""
-    suffix, compression = split_name(Path(path))
+    suffix, compression = split_name(path)
     return compression is not None or suffix == ".parquet"
 
 
@@ -135,59 +143,7 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]
     return int(total), "+".join(sorted(set(sources)))
 
 
-# The machine.
-
-
-@functools.cache
-def profile_resources(profile: str | None) -> dict[str, Any]:
-    """Return a profile's resources of training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), and `limit`, all GPUs."""
-    if profile is None:
-        return {}
-    values = loading.read_profile(profile)
-    for key in ("default-resources", "set-resources", "resources"):
-        if not isinstance(values.get(key) or {}, dict):
-            raise UserError(f"{profile}: {key} is expected to be a mapping of names to values")
-    resources = {**(values.get("default-resources") or {}), **((values.get("set-resources") or {}).get("train") or {})}
-    return {**resources, "limit": (values.get("resources") or {}).get("gpu")}
-
-
-def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any]) -> int:
-    """Return the number of GPUs of the training job of a model, on all its nodes."""
-    gres = str(resources.get("gres", "")).split(":")
-    if gres[0] == "gpu":
-        return int(resources.get("nodes", 1)) * int(gres[-1])
-    gpus = resources.get("gpu", configuration.model(model).resources.gpus)
-    return min(int(gpus), resources["limit"] if resources.get("limit") is not None else int(gpus))
-
-
-@functools.cache
-def measured() -> dict[Shape, tuple[float, float]]:
-    """Return median utilisation and peak memory in MiB that trainings in this folder measured, by shape."""
-    found: dict[Shape, list[tuple[float, float]]] = {}
-    for identity in Path("results/checkpoints").glob("*/*/identity.json"):
-        try:
-            settings = recorded(read_json(identity)["settings"], TrainSettings, identity)
-        except UserError:  # of a version that had other settings
-            continue
-        for line in tail(identity.parent / "metrics.jsonl")[1:]:
-            entry = json.loads(line) if line.endswith("}") else {}
-            if entry.get("mfu"):
-                found.setdefault(shape(settings.model, settings.train), []).append((entry["mfu"], entry["memory"]))
-    return {
-        key: (statistics.median(mfu for mfu, _ in values), max(memory for _, memory in values))
-        for key, values in found.items()
-    }
-
-
-def shape(model: schema.Model, train: schema.Train) -> Shape:
-    """Return what utilisation and memory depend on."""
-    sizes = tuple(sorted(model.model_dump().items()))
-    return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing
-
-
-def assumed_mfu(hidden_size: int) -> float:
-    """Return the utilisation before anything is measured: narrow models are bound by memory, not by arithmetic."""
-    return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03
+# Memory.
 
 
 def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, count: int) -> float:
@@ -199,23 +155,14 @@ def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, co
     size, inner, length = model.hidden_size, model.intermediate_size, max(train.sequence_lengths)
     layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
     kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
-    body = train.micro_batch_tokens * model.num_hidden_layers * kept
-    scores = vocab_size * train.micro_batch_tokens * target_share(train, train.mask_rate_start)
+    positions = whole_tokens(train)
+    body = positions * model.num_hidden_layers * kept
+    scores = vocab_size * positions * target_share(train, train.mask_rate_start)
     logits = 12 * min(CHUNK[0], scores) + 4 * vocab_size * size  # and the gradient of the output layer
     return 22 * count + (body + logits) * (1 if train.precision == "bf16" else 2)
 
 
 # Costs.
-
-
-@overload
-def target_share(train: schema.Train, rate: float) -> float: ...
-@overload
-def target_share(train: schema.Train, rate: np.ndarray) -> np.ndarray: ...
-def target_share(train: schema.Train, rate: float | np.ndarray) -> float | np.ndarray:
-    """Return the number of targets per position, at a mask rate (or at several)."""
-    share = float(masked_share(train))
-    return share * rate + 1 - share
 
 
 def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, tokens: int, gpus: int) -> Schedule:
@@ -224,13 +171,16 @@ def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, token
     lengths, rows = rows_by_step(train, steps)
     positions = lengths * rows
     targets = positions * target_share(train, mask_rate(train, np.arange(steps), steps))
-    of_position = np.array([flops(model, vocab_size, length, 1.0, 0.0) for length in train.sequence_lengths])
+    distinct, which = np.unique(lengths, return_inverse=True)
+    of_position = np.array([flops(model, vocab_size, int(length), 1.0, 0.0) for length in distinct])
     of_targets = flops(model, vocab_size, 0, 0.0, targets)
-    micro_batches = rows / np.maximum(1, train.micro_batch_tokens // lengths)
+    # Where attention dropout is off, rows are dealt one by one.
+    size = whole_tokens(train) if model.attention_probs_dropout_prob else 1
+    micro_batches = rows / np.maximum(1, size // lengths)
     return Schedule(
         lengths=lengths,
         rows=rows,
-        flops=positions * of_position[np.searchsorted(train.sequence_lengths, lengths)] + of_targets,
+        flops=positions * of_position[which] + of_targets,
         micro_batches=micro_batches,
         # Of the last round, its full micro-batches.
         longest=np.minimum(np.ceil(np.ceil(micro_batches) / max(1, gpus)), micro_batches),
@@ -244,12 +194,14 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
     tokens, source = training_tokens(configuration, model)
     plan = schedule_of(resolved.model, resolved.train, vocab_size, tokens, gpus)
     count = parameters(resolved.model, vocab_size)
-    known = measured().get(shape(resolved.model, resolved.train))
-    rate = mfu or (known[0] if known else assumed_mfu(resolved.model.hidden_size))
-    memory = known[1] / 1024 if known else assumed_memory(resolved.model, resolved.train, vocab_size, count) / GIB
-    hours = None
+    known = measured(on_gpus=gpus > 0).get(shape(resolved.model, resolved.train))
+    memory = known.memory / 1024 if known else assumed_memory(resolved.model, resolved.train, vocab_size, count) / GIB
     if gpus:
+        rate = mfu or (known.rate if known else assumed_mfu(resolved.model.hidden_size))
         hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
+    else:
+        rate, _ = speed_of(resolved.model, resolved.train)
+        hours = float(plan.flops.sum()) / rate / 3600
     return Cost(
         model=model,
         parameters=count,
@@ -261,10 +213,11 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
         gpus=gpus,
         busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
         memory_gib=memory,
-        mfu=rate,
+        mfu=rate if gpus else None,
+        flops_per_second=None if gpus else rate,
         measured=known is not None and mfu is None,
         hours=hours,
-        gpu_hours=None if hours is None else hours * gpus,
+        gpu_hours=hours * gpus if gpus else None,
     )
 
 
@@ -288,12 +241,14 @@ def short(number: float) -> str:
 
 
 def hours_text(hours: float | None) -> str:
-    """Return hours with two digits at least."""
-    return "" if hours is None else f"{hours:,.1f}" if hours >= 1 else f"{hours:.1g}"
+    """Return hours with two digits at least, where they are not next to nothing."""
+    if hours is None:
+        return ""
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.1g}" if hours >= 0.01 else "< 0.01"
 
 
 HEADING = (
-    *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB/GPU", "MFU", "hours"),
+    *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB", "speed", "hours"),
     "GPU-hours",
 )
 TO_THE_LEFT = ("model", "from")
@@ -312,20 +267,29 @@ def row_of(cost: Cost) -> list[str]:
         f"{cost.gpus}",
         f"{cost.busy:.0%}" if cost.gpus else "",
         f"{cost.memory_gib:.0f}",
-        f"{cost.mfu:.0%}{'' if cost.measured else ' ?'}" if cost.gpus else "",
+        speed_text(cost),
         hours_text(cost.hours),
         hours_text(cost.gpu_hours),
     ]
 
 
+def speed_text(cost: Cost) -> str:
+    """Return the utilisation of GPUs, or the speed of this machine, with a question mark if it is assumed."""
+    speed = f"{cost.mfu:.0%}" if cost.mfu is not None else f"{(cost.flops_per_second or 0) / 1e9:,.0f} GFLOP/s"
+    return speed if cost.measured else f"{speed} ?"
+
+
 def total_of(costs: list[Cost]) -> list[str]:
     """Return the last row, which adds up the models."""
     total = dict.fromkeys(HEADING, "") | {
-        "model": f"{len(costs)} models",
+        "model": plural(len(costs), "model"),
         "tokens": short(sum(cost.tokens for cost in costs)),
         "FLOPs": f"{sum(cost.flops for cost in costs):.1e}",
-        "GPU-hours": hours_text(sum(cost.gpu_hours or 0 for cost in costs)),
     }
+    if any(cost.gpus for cost in costs):
+        total["GPU-hours"] = hours_text(sum(cost.gpu_hours or 0 for cost in costs))
+    else:
+        total["hours"] = hours_text(sum(cost.hours for cost in costs))
     return list(total.values())
 
 
@@ -341,15 +305,24 @@ def aligned(rows: list[list[str]]) -> list[str]:
 
 def notes(costs: list[Cost], gpu: str) -> list[str]:
     """Return what a reader of the table has to know: the GPU, and what is estimated."""
+    on_gpus = any(cost.gpus for cost in costs)
     found = [
         f"GPU: {gpu} (--gpu names another), {known_peak(gpu) / 1e12:,.0f} TFLOP/s in bf16."
         " Training alone, no validation."
+        if on_gpus
+        else "No GPU: hours of this machine's processor (--gpu names one, --profile a cluster's). Training alone, no"
+        " validation."
     ]
     if any(cost.source != "shards" for cost in costs):
         found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
     if any(not cost.measured for cost in costs):
+        source = (
+            "is a share of the GPU's peak that is assumed (--mfu sets it)"
+            if on_gpus
+            else "is guessed from a product of matrices, within a factor of two or three,"
+        )
         found.append(
-            "MFU with a ? is assumed (--mfu sets it) and GiB/GPU a rough formula, until a training measures both."
+            f"A speed with a ? {source} and GiB (of a GPU) a rough formula, until a training here measures both."
         )
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
         found.append(
@@ -374,15 +347,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, GPU-hours."""
+    """Print what the training of models will cost: tokens, steps, parameters, FLOPs, memory, hours."""
     configuration = loading.from_arguments(args)
     resources = profile_resources(args.profile)
-    gpu = args.gpu or resources.get("gpu_model") or ASSUMED_GPU
+    named = args.gpu or resources.get("gpu_model")
+    gpu = named or ASSUMED_GPU
     if peak_of(gpu) is None:
         origin = "--gpu" if args.gpu else f"gpu_model in {args.profile}:"
         raise UserError(f"{origin} {gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
     if args.mfu is not None and not 0 < args.mfu <= 1:
         raise UserError(f"--mfu {args.mfu}: a share of the peak above 0 and up to 1 is expected")
+    if resources["here"] and not (named or args.mfu or has_gpu()):
+        resources = resources | {"limit": 0}
     models = configuration.models_of(args.names or ["all"])
     costs = [cost_of(configuration, model, resources, gpu, args.mfu) for model in models]
     if args.tsv:

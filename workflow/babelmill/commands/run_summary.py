@@ -17,6 +17,7 @@ from babelmill.commands.key_figures import of_converted
 from babelmill.commands.status import last_words, tail
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
+from babelmill.core.words import plural
 
 LINES = 5  # of a failed job's log
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
@@ -110,13 +111,13 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     interrupted = any(INTERRUPTED.search(Path(log).read_text(encoding="utf-8", errors="replace")) for log in logs)
     failed = [job for job in failures(logs) if not interrupted or job.has_error]
     done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
-    ends = [f"{len(done)} of {counted(len(models), 'model')} converted"] if models else []
+    ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
     if interrupted:
         left = len(models) - len(done)
-        going = f"{counted(left, 'model')} {'goes' if left == 1 else 'go'} on" if left else "it goes on"
+        going = f"{plural(left, 'model')} {'goes' if left == 1 else 'go'} on" if left else "it goes on"
         ends.append(f"interrupted: {going} from here with the same command")
     if failed:
-        ends.append(f"{counted(len(failed), 'job')} failed:")
+        ends.append(f"{plural(len(failed), 'job')} failed:")
     end = ", ".join(ends) if interrupted or failed else f"{ends[0] if ends else 'done'} in {duration(seconds)}"
     return "\n".join([*table(done), end, *(f"  {job.text(LINES)}" for job in failed)])
 
@@ -129,11 +130,6 @@ def table(models: list[str]) -> list[str]:
     rows.insert(0, ("model", "parameters", "bits per byte", "where"))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return ["", *("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows), ""]
-
-
-def counted(number: int, noun: str) -> str:
-    """Write a number and what it counts: `1 job`, `2 jobs`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:

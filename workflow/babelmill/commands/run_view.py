@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.commands.key_figures import key_figures
-from babelmill.commands.run_summary import INTERRUPTED, Failure, counted, duration
+from babelmill.commands.run_summary import INTERRUPTED, Failure, duration
 from babelmill.core.stage_entry import TERMINAL, terminal_id
+from babelmill.core.words import plural
 from babelmill.stages import STAGES
 
 LINES = 20  # of a failed job's log
@@ -134,7 +135,7 @@ class RunView:
         """Show what would run, after a dry run."""
         jobs = [job for job in self._jobs.values() if job.makes]
         if self._dry_run and self._total:
-            self._print(would_run(jobs) if jobs else f"{counted(self._total, 'job')} would run")  # the latter with -q
+            self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # the latter with -q
         self._total = 0  # Python's logging closes every handler again at the end
 
     def _print(self, text: str, error: bool = False) -> None:
@@ -211,7 +212,7 @@ def would_run(jobs: list[Job]) -> str:
     for job in jobs:
         groups[job.rule][short_reason(job)].append(job.name)
     width = shutil.get_terminal_size((110, 24)).columns
-    lines = [f"{counted(len(jobs), 'job')} would run:"]
+    lines = [f"{plural(len(jobs), 'job')} would run:"]
     for stage in sorted(groups, key=lambda rule: list(STAGES).index(rule) if rule in STAGES else len(STAGES)):
         reasons = sorted(groups[stage].items(), key=lambda item: -len(item[1]))
         if len(reasons) > REASONS:

@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
     if not args.folder.is_dir():
         raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
+    if "evaluation" not in manifest.read(args.folder)["figures"]:
+        raise UserError(f"{args.folder}: is no converted model; name one such as converted/eng")
     print(f"{args.folder.resolve()}")
     print(figures(args.folder))
     if args.masked or args.prompt:

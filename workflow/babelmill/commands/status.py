@@ -19,6 +19,7 @@ from babelmill.commands import why
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
+from babelmill.core.words import plural
 from babelmill.runtime.run_lock import DEAD_AFTER
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 
@@ -231,7 +232,7 @@ def table(statuses: list[Status], width: int) -> str:
         ]
         lines.append("  ".join([*cells, row[-1]]).rstrip()[:width])
     counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
-    lines.append(f"{len(statuses)} models: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     lines += [f"{s.model}: {s.log}" for s in statuses if s.state in ("failed", "stopped") and s.log]
     return "\n".join(lines)
 

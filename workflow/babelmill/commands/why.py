@@ -17,7 +17,8 @@ from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import manifest
 from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
-from babelmill.core.local_sources import expand_glob, hashes
+from babelmill.core.globs import expand_glob
+from babelmill.core.local_sources import hashes
 from babelmill.settings import settings_of
 from babelmill.stages import TO_CONVERTED, Stage
 
@@ -91,14 +92,18 @@ def changed_code(stage: Stage, recorded: dict[str, Any], now: str) -> list[str]:
 
 
 def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Name the local files that differ from those that a manifest lists."""
+    """Name the local text that differs from what a manifest lists: files, and what the interpreter brings."""
     if recorded["settings"].get("sources") == now.get("sources"):
         return []
     if now["stage"] != "corpus":
         return [f"{path} replaced" for path in now["sources"]]
+    found = []
+    builtin = now["corpus"].get("builtin")
+    versions = [sources.get(builtin) for sources in (recorded["settings"].get("sources", {}), now["sources"])]
+    if all(versions) and versions[0] != versions[1]:
+        found.append(f"{builtin} of Python {versions[0]} -> {versions[1]}")
     listed = {entry["path"]: entry["sha256"] for entry in recorded["figures"].get("sources", [])}
     present = hashes(sorted({path for pattern in now.get("sources", {}) for path in expand_glob(pattern)}), folder)
-    found = []
     for path in sorted(listed.keys() | present.keys()):
         if path not in present:
             found.append(f"corpus file {path} removed")

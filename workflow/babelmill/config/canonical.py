@@ -17,6 +17,16 @@ def _marks(section: type[Section], key: str, mark: type) -> Any:
     return next((entry for entry in section.model_fields[key].metadata if isinstance(entry, mark)), None)
 
 
+def places(name: str, section: type[Section]) -> list[str]:
+    """The place of each key of a section in settings files, as `section.key`: the old one, if it has moved."""
+    return [_place(name, section, key) for key in section.model_fields]
+
+
+def _place(name: str, section: type[Section], key: str) -> str:
+    was = _marks(section, key, Was)
+    return was.key if was else f"{name}.{key}"
+
+
 def _matters(section: type[Section], key: str, values: dict[str, Any]) -> bool:
     """Whether a key can matter beside the other `values` of its section."""
     only_if = _marks(section, key, OnlyIf)
@@ -32,8 +42,7 @@ def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
             neutral = _marks(type(section), key, Neutral)
             if (neutral is not None and value == neutral.value) or not _matters(type(section), key, values):
                 continue
-            was = _marks(type(section), key, Was)
-            place, place_key = was.key.split(".") if was else (name, key)
+            place, place_key = _place(name, type(section), key).split(".")
             written.setdefault(place, {})[place_key] = value
     return written
 

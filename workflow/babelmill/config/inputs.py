@@ -17,7 +17,8 @@ from babelmill.hub import revisions
 
 SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+KEYS = ("files", "validation_files")  # of the section `corpus`, that name local text
+HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
 def hub_source(configuration: Configuration, code: str) -> dict[str, Any] | None:
@@ -55,29 +56,59 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
             f"{where}: language {code} has no text; set languages.{code}.corpus.files to a list of files"
             " (globs such as texts/*.txt)"
         )
-    patterns = [*corpus.files, *corpus.validation_files]
-    sources: dict[str, Any] = dict(_snapshot(tuple(patterns), code, where)) if patterns else {}
+    named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
+    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), code)) if named else {}
     if corpus.builtin:
         sources[corpus.builtin] = platform.python_version()
     return sources
 
 
 @functools.cache
-def _snapshot(patterns: tuple[str, ...], code: str, where: str) -> dict[str, dict[str, Any]]:
+def _snapshot(named: tuple[tuple[str, str], ...], code: str) -> dict[str, dict[str, Any]]:
     before: dict[str, Any] = {}
+    where = dict(named)
     with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
-        before = {
-            p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in patterns
-        }
-    return snapshot(patterns, CORPORA / code, where, before)
+        before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
+    return snapshot(where, CORPORA / code, before)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """What the tokenizer's settings say of where it comes from: `source` on the Hub, or the sha256 of a local file."""
-    tokenizer = configuration.model(model).tokenizer
+    """What the tokenizer's settings say of where it comes from: `source` on the Hub, or the sha256 of a local file.
+
+    Raises:
+        UserError: the file is not there, or is no tokenizer.
+    """
+    resolved = configuration.model(model)
     hub = hub_tokenizer(configuration, model)
-    local = tokenizer.source if tokenizer.source and not hub and Path(tokenizer.source).is_file() else None
-    return {"source": hub, "sources": {local: sha256(local)} if local else {}}
+    local = None if hub else resolved.tokenizer.source
+    if not local:
+        return {"source": hub, "sources": {}}
+    check_tokenizer(local, f"{resolved.origins['tokenizer.source']}: tokenizer.source: {local}")
+    return {"source": None, "sources": {local: sha256(local)}}
+
+
+@functools.cache
+def check_tokenizer(path: str, where: str) -> None:
+    """Raise a UserError, which begins with `where`, unless a file is a tokenizer.json that a model can be trained with.
+
+    Its text alone is looked at, for this is asked at every dry run: the stage loads it and tries what it gives back.
+    """
+    if Path(path).is_dir():
+        raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
+    try:
+        content = read_json(path)
+        vocabulary = content["model"]["vocab"]
+        special = {token["content"]: token["special"] for token in content["added_tokens"]}
+    except UserError as error:
+        raise UserError(f"{where}: {str(error).removeprefix(f'{path}: ').partition(';')[0]}") from None
+    except (KeyError, TypeError):
+        raise UserError(f"{where}: not a tokenizer of the `tokenizers` library") from None
+    known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
+    for token in ("<s>", "</s>", "<pad>", "<mask>"):
+        if token not in known:
+            raise UserError(f"{where} has no token {token}; add it as a special token")
+        if not special.get(token):
+            raise UserError(f"{where}: the token {token} is not special; declare it so")
 
 
 def repository(configuration: Configuration, model: str) -> str:

@@ -1,13 +1,8 @@
-"""Nested mappings, of which a configuration is made: reading, laying one over another, looking up, near misses."""
+"""Nested mappings, of which a configuration is made: laying one over another, looking up, near misses."""
 
 import difflib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
-
-import yaml
-
-from babelmill.core.files import UserError
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -17,19 +12,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return f"; known are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a configuration file; an empty one is an empty mapping."""
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such configuration file") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    if values is not None and not isinstance(values, dict):
-        raise UserError(f"{path}: a mapping of keys to values is expected")
-    return values or {}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

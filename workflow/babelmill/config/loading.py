@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from babelmill.config.layers import read_yaml
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
+from babelmill.core.yaml_file import parse, read_yaml
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +27,9 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
         key, separator, text = pair.partition("=")
         if not separator:
             raise UserError(f"--config {pair}: KEY=VALUE is expected")
-        try:
-            values[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UserError(f"--config {pair}: the value is not valid YAML") from None
+        if key in values:
+            raise UserError(f"--config {pair}: {key} is given twice; write both under one {key}={{...}}")
+        values[key] = parse(text, f"--config {pair}")
     return values
 
 

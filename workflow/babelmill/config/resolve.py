@@ -15,9 +15,11 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, read_table
-from babelmill.config.layers import ABSENT, flatten, flatten_keys, lookup, merge, nearest, read_yaml
+from babelmill.config.layers import ABSENT, flatten, flatten_keys, lookup, merge, nearest
+from babelmill.config.model_size import too_large
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
 from babelmill.core.files import UserError
+from babelmill.core.yaml_file import read_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 DEFAULTS = "config/defaults.yaml"
@@ -33,11 +35,11 @@ class Layer:
 
     Attributes:
         values: nested, by section.
-        where: names the file (and the entry in it) that says something about a dotted key.
+        label: the file (and the entry in it) that says so.
     """
 
     values: dict[str, Any]
-    where: Callable[[str], str]
+    label: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Configuration:
             {key: defaults[key] for key in top_keys},
             {key: value for key, value in self.user.items() if key in top_keys},
         )
-        self.top: User = self._validate(User, top, "", lambda key: self.origin(key) or DEFAULTS)
+        self.top: User = self._validate(User, top, "", lambda key, _: self._nearest_origin(key) or DEFAULTS)
         self.table = self._language_table()
         self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
@@ -166,7 +168,7 @@ class Configuration:
         preset = self._preset(name, languages)
         layers = [
             self._defaults_layer(),
-            Layer(self._preset_values(preset), lambda _: f"config/presets/{preset}.yaml"),
+            Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"),
             *self._user_layers("models", name, MODEL_SECTIONS),
         ]
         sections, origins = self._sections(MODEL_SECTIONS, layers)
@@ -177,6 +179,9 @@ class Configuration:
                 f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
                 f" model.max_position_embeddings = {positions}; lower the one or raise the other"
             )
+        vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
+        if message := too_large(resolved.model, vocab_size):
+            raise UserError(f"{_where(layers, 'model.', message)}: {message}")
         return resolved
 
     @functools.cache  # noqa: B019
@@ -188,18 +193,16 @@ class Configuration:
         return ResolvedCorpus(code, (code,), origins, **sections)
 
     def _defaults_layer(self) -> Layer:
-        return Layer(self.defaults, lambda _: DEFAULTS)
+        return Layer(self.defaults, DEFAULTS)
 
     def _user_layers(self, group: str, name: str, sections: list[str]) -> list[Layer]:
         """The user's own sections, and over them those of the entry `name` in `models:` or `languages:`."""
-        entry = self.user.get(group, {}).get(name) or {}
-        label = f"{group}.{name}"
+        entries = [(label, lookup(values, (group, name))) for label, values in self.sources]
+        said = [*self.sources, *((f"{label}, {group}.{name}", entry) for label, entry in entries)]
         return [
-            Layer({k: v for k, v in self.user.items() if k in sections}, lambda key: self.origin(key) or "?"),
-            Layer(
-                {key: value for key, value in entry.items() if key in sections},
-                lambda key: f"{self.origin(f'{label}.{key}')}, {label}",
-            ),
+            Layer({key: value for key, value in values.items() if key in sections}, label)
+            for label, values in said
+            if isinstance(values, dict)
         ]
 
     # Where a value came from.
@@ -210,6 +213,11 @@ class Configuration:
 
     def _origin(self, keys: Sequence[str]) -> str | None:
         return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
+
+    def _nearest_origin(self, dotted: str) -> str | None:
+        """The origin of a key, or of the nearest one around it, such as `targets` for `targets.0`."""
+        keys = dotted.split(".")
+        return next(filter(None, (self._origin(keys[:end]) for end in range(len(keys), 0, -1))), None)
 
     def origin_of_name(self, name: str) -> str:
         """The user's source in which a model, language or batch is named."""
@@ -240,36 +248,26 @@ class Configuration:
         origins: dict[str, str] = {}
         for layer in layers:
             merged = merge(merged, layer.values)
-            for key in flatten(layer.values):
-                origins.pop(key, None)  # a later layer's keys stand last: see _section_label
-                origins[key] = layer.where(key)
-        sections = {}
-        for name in names:
-            label = functools.partial(self._section_label, origins, name)
-            sections[name] = self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label)
+            origins |= dict.fromkeys(flatten(layer.values), layer.label)
+        label = functools.partial(_where, layers)
+        sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
         return sections, origins
 
-    @staticmethod
-    def _section_label(origins: dict[str, str], section: str, key: str) -> str:
-        """Where to look: the key's own layer, or the last layer that sets anything in the section."""
-        own = [label for dotted, label in origins.items() if dotted.startswith(f"{section}.")]
-        return origins.get(key) or (own[-1] if own else DEFAULTS)
+    def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:
+        """Validate, or raise one line: file: key = value: what is allowed.
 
-    def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str], str]) -> S:
-        """Validate, or raise one line: file: key = value: what is allowed."""
+        `label` names the file for a dotted key and a message, which says the keys where it is about several.
+        """
         try:
             return section.model_validate(values)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
-            message = first["msg"].removeprefix("Value error, ")
-            if first["type"] == "list_type":
-                message = f"a list is expected, such as [{first['input']}]"
-            message = message[:1].lower() + message[1:]
+            message = _in_plain_words(first["type"], first["msg"], first["input"])
             names = [part for part in first["loc"] if isinstance(part, int) or part in flatten_keys(values)]
             key = prefix + ".".join(str(part) for part in names)
             if not names:
-                raise UserError(f"{label(key)}: {message}") from None
-            raise UserError(f"{label(key)}: {key} = {first['input']!r}: {message}") from None
+                raise UserError(f"{label(key, message)}: {message}") from None
+            raise UserError(f"{label(key, message)}: {key} = {first['input']!r}: {message}") from None
 
     def _check_keys(self, user: dict[str, Any]) -> None:
         """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
@@ -286,9 +284,7 @@ class Configuration:
                         " environment variable (HF_TOKEN, WANDB_API_KEY)"
                     )
                 if key not in known:
-                    inner = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
-                    hint = f"; did you mean {' or '.join(inner)}?" if inner else nearest(str(key), known)
-                    raise UserError(f"{where}: unknown key {prefix}{key}{hint}")
+                    raise UserError(f"{where}: unknown key {prefix}{key}{_meant(key, values[key], known, where)}")
 
         check(user, {*User.model_fields, *SECTIONS})
         for group in ("models", "languages", "batches"):
@@ -318,3 +314,40 @@ class Configuration:
             given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
             table[code] = dataclasses.replace(base, **given)
         return table
+
+
+def _where(layers: list[Layer], key: str, message: str) -> str:
+    """Where to look for a mistake: the last layer that says something about a key, or about those that a message names.
+
+    A key that no layer says anything about is part of one that some layer does, or missing everywhere.
+    """
+    named = re.findall(rf"\b{re.escape(key)}\w+", message) if key.endswith(".") else [key]
+    for end in range(key.count(".") + 1, 0, -1):
+        for layer in reversed(layers):
+            for dotted in named:
+                part = dotted.split(".")[:end]
+                if lookup(layer.values, part) is not ABSENT:
+                    return layer.label
+    return DEFAULTS
+
+
+def _in_plain_words(kind: str, message: str, value: Any) -> str:
+    """What is wrong with a value, for people who do not know pydantic."""
+    if kind == "list_type":
+        return f"a list is expected, such as [{value}]"
+    if kind == "string_type" and isinstance(value, bool):
+        words = "yes, on and true" if value else "no, off and false"
+        return f'YAML reads the words {words} as {value}; quote the word if it is one: "{words.split(",")[0]}"'
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _meant(key: Any, value: Any, known: Collection[str], where: str | None) -> str:
+    """Say which key may have been meant in place of an unknown one."""
+    section, _, inner = str(key).partition(".")
+    if section in known and inner:
+        nested = (f"'{section}={{", "}'") if where == "--config" else (f"{section}: {{", "}")
+        option = "--config " if where == "--config" else ""
+        return f"; nested keys are written as {option}{nested[0]}{inner}: {value}{nested[1]}"
+    sections = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
+    return f"; did you mean {' or '.join(sections)}?" if sections else nearest(str(key), known)

@@ -6,11 +6,12 @@ in one place. `resolve.py` says how layers are merged, `stages.py` which stage r
 """
 
 import dataclasses
-import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from babelmill.config.values import budget, each_once, exponent, number, ratio, repo_template
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,57 +43,18 @@ class Was:
     key: str
 
 
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Dropout = Annotated[float, Field(ge=0, lt=1)]
+Integer = Annotated[int, BeforeValidator(number)]
+Number = Annotated[float, BeforeValidator(number)]
+Positive = Annotated[Integer, Field(gt=0)]
+NonNegative = Annotated[Integer, Field(ge=0)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+BelowOne = Annotated[Number, Field(ge=0, lt=1)]
+Names = Annotated[list[str], AfterValidator(each_once)]
 
-
-def _ratio(value: object) -> str:
-    """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
-    if not match or not int(match[2]) > 0 or not 0 < int(match[1]) < int(match[2]):
-        raise ValueError("a ratio n/d with 0 < n < d is allowed, for instance 1/2 or 15/16")
-    ratio = Fraction(int(match[1]), int(match[2]))
-    return f"{ratio.numerator}/{ratio.denominator}"
-
-
-def _budget(value: float | str | None) -> float | str | None:
-    """Megabytes as a number, or "N words", "N documents"; 500k and 5M are understood, and mean words."""
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
-    digits, factor, unit = match.groups() if match else ("0", "", "")
-    number = float(digits) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[factor]
-    if not number or (factor and unit == "MB"):
-        raise ValueError("megabytes of English-equivalent text, or such as 500k words or 5M documents, are allowed")
-    if unit == "MB" or not (factor or unit):
-        return number
-    return f"{round(number)} {unit or 'words'}"
-
-
-REPO_FIELDS = ("username", "model", "causal_suffix", "variant_suffix")
-
-
-def _repo_template(text: str) -> str:
-    """`owner/name`, with fields in braces."""
-    name = text
-    for field in REPO_FIELDS:
-        name = name.replace(f"{{{field}}}", "x")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII):
-        raise ValueError(
-            f"owner/name with the fields {', '.join(f'{{{field}}}' for field in REPO_FIELDS)} is allowed, of letters,"
-            " digits, dots, hyphens and underscores"
-        )
-    return text
-
-
-def _exponent(value: Any) -> float:
-    """Turn a word into the exponent that it stands for, so that `size` and 1 are equal settings."""
-    try:
-        return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(value)
-    except (TypeError, ValueError):
-        raise ValueError("size, uniform or a number from 0 to 1 is allowed") from None
+# Far beyond what has ever been trained, and far below what makes arithmetic overflow.
+MAX_STEPS = 10_000_000
+MAX_LENGTH = 2**20
+MAX_BATCH = 2**30
 
 
 class Section(BaseModel):
@@ -105,9 +67,6 @@ class Section(BaseModel):
     def _null_text(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        for key, value in values.items():
-            if isinstance(value, bool) and key in cls.model_fields and cls.model_fields[key].annotation is not bool:
-                raise ValueError(f"{key} = {value}: true and false are not allowed here")
         optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
         return {
             key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()
@@ -124,14 +83,14 @@ class Corpus(Section):
     validation_files: list[str]
     text_column: str
     document: Literal["file", "line"]
-    validation_share: Annotated[float, Field(ge=0, lt=1)]
+    validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
     normalization: Literal["none", "NFC"]
     control_characters: Literal["keep", "remove"]
     min_characters: NonNegative
     deduplicate: bool
     categories: list[str]
-    budget: Annotated[Annotated[float, Field(gt=0)] | str | None, AfterValidator(_budget)]
+    budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
 
 
 class Tokenizer(Section):
@@ -139,28 +98,28 @@ class Tokenizer(Section):
 
     source: str | None
     revision: str
-    vocab_size: Annotated[int, Field(ge=16 + 256, le=2**20), OnlyIf("source", (None,), 16 + 256)]
+    vocab_size: Annotated[Integer, Field(ge=16 + 256, le=2**20), OnlyIf("source", (None,), 16 + 256)]
     min_frequency: Annotated[Positive, OnlyIf("source", (None,), 1)]
 
 
 class Mixture(Section):
     """How a model of several languages weighs them: by the size of each to the power of `weights`."""
 
-    weights: Annotated[Share, BeforeValidator(_exponent)]
+    weights: Annotated[Share, BeforeValidator(exponent)]
 
 
 class Model(Section):
     """The architecture (GPT-BERT)."""
 
-    hidden_size: Positive
-    intermediate_size: Positive
+    hidden_size: Annotated[Positive, Field(le=2**20)]
+    intermediate_size: Annotated[Positive, Field(le=2**22)]
     num_attention_heads: Positive
-    num_hidden_layers: Positive
-    max_position_embeddings: Positive
-    position_bucket_size: Annotated[int, Field(ge=2)]
-    hidden_dropout_prob: Dropout
-    attention_probs_dropout_prob: Dropout
-    layer_norm_eps: Annotated[float, Field(gt=0)]
+    num_hidden_layers: Annotated[Positive, Field(le=10_000)]
+    max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH)]
+    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]
+    hidden_dropout_prob: BelowOne
+    attention_probs_dropout_prob: BelowOne
+    layer_norm_eps: Annotated[Number, Field(gt=0, le=1)]
     gate: bool
     layer_mixing: bool
 
@@ -177,32 +136,32 @@ class Model(Section):
 class Train(Section):
     """Objective, data schedule and optimiser."""
 
-    seed: NonNegative
-    epochs: Annotated[float, Field(gt=0), OnlyIf("max_steps", (None,), 1.0)]
-    max_steps: Positive | None
-    global_batch_tokens: Positive
-    batch_reduction: Annotated[float, Field(ge=1)]
-    micro_batch_tokens: Annotated[Positive | None, Neutral(None)]
-    sequence_lengths: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
-    phase_starts: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
+    seed: Annotated[NonNegative, Field(lt=2**63)]
+    epochs: Annotated[Number, Field(gt=0, le=1e6), OnlyIf("max_steps", (None,), 1.0)]
+    max_steps: Annotated[Positive, Field(le=MAX_STEPS)] | None
+    global_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)]
+    batch_reduction: Annotated[Number, Field(ge=1, le=1e6)]
+    micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | None, Neutral(None)]
+    sequence_lengths: Annotated[list[Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]], Field(min_length=1)]
+    phase_starts: Annotated[list[BelowOne], Field(min_length=1)]
     objective: Literal["hybrid", "masked", "causal"]
-    hybrid_ratio: Annotated[str, BeforeValidator(_ratio), OnlyIf("objective", ("hybrid",), "1/2")]
+    hybrid_ratio: Annotated[str, BeforeValidator(ratio), OnlyIf("objective", ("hybrid",), "1/2")]
     token_weighted: Annotated[bool, OnlyIf("objective", ("hybrid",), False)]
-    mask_rate_start: Annotated[float, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
-    mask_rate_end: Annotated[float, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
+    mask_rate_start: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
+    mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
     mask_random: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
     mask_keep: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
     optimizer: Literal["lamb", "adamw", "muon"]
-    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
-    warmup: Annotated[float, Field(ge=0, lt=1)]
-    cooldown: Annotated[float, Field(ge=0, lt=1)]
-    betas: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
-    eps: Annotated[float, Field(gt=0)]
-    weight_decay: Annotated[float, Field(ge=0)]
-    clip_norm: Annotated[float, Field(gt=0)]
-    z_loss_weight: Annotated[float, Field(ge=0)]
-    ema_decay: Annotated[float, Field(ge=0, lt=1)]
+    warmup: BelowOne
+    cooldown: BelowOne
+    betas: Annotated[list[BelowOne], Field(min_length=2, max_length=2)]
+    eps: Annotated[Number, Field(gt=0, le=1)]
+    weight_decay: Annotated[Number, Field(ge=0, le=10)]
+    clip_norm: Annotated[Number, Field(gt=0)]
+    z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
+    ema_decay: BelowOne
     precision: Literal["bf16", "fp32"]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
@@ -229,11 +188,35 @@ class Train(Section):
                 raise ValueError(f"train.{name} = {tokens} must hold at least one row of {longest} tokens")
         return self
 
+    @model_validator(mode="after")
+    def _warmup_and_cooldown(self) -> Self:
+        together = self.warmup + self.cooldown
+        if together > 1 + 1e-9:
+            raise ValueError(
+                f"train.warmup = {self.warmup:g} and train.cooldown = {self.cooldown:g} are {together:g} of all steps"
+                " together; 1 is the most"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _first_batch_has_both_objectives(self) -> Self:
+        """The later batches are checked by the training, which knows how many steps there are."""
+        length, needed = self.sequence_lengths[0], Fraction(self.hybrid_ratio).denominator
+        rows = max(1, int(self.global_batch_tokens / length * (1 / self.batch_reduction) + 0.5))
+        if self.objective == "hybrid" and rows < needed:
+            raise ValueError(
+                f"train.global_batch_tokens = {self.global_batch_tokens} with train.batch_reduction ="
+                f" {self.batch_reduction:g} gives {rows} rows of {length} tokens (train.sequence_lengths) at the first"
+                f" step, fewer than the {needed} that train.hybrid_ratio = {self.hybrid_ratio} needs; raise"
+                " global_batch_tokens, lower batch_reduction or simplify the ratio"
+            )
+        return self
+
 
 class Export(Section):
     """What the Hugging Face folder holds."""
 
-    variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1)]
+    variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1), AfterValidator(each_once)]
     default_variant: Literal["main", "ema"]
     logits_alignment: Annotated[Literal["mlm", "mntp"], Neutral("mlm")]
     include_raw: bool
@@ -250,9 +233,18 @@ class Export(Section):
 class Evaluation(Section):
     """How the exported model is measured."""
 
-    sequence_length: Annotated[int, Field(ge=2)]
-    disjoint_masks: Annotated[int, Field(ge=2)]
-    documents: Annotated[Annotated[int, Field(ge=2)] | None, Neutral(None)]
+    sequence_length: Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]
+    disjoint_masks: Annotated[Integer, Field(ge=2)]
+    documents: Annotated[Annotated[Integer, Field(ge=2)] | None, Neutral(None)]
+
+    @model_validator(mode="after")
+    def _masks_are_in_a_row(self) -> Self:
+        if self.disjoint_masks > self.sequence_length:
+            raise ValueError(
+                f"evaluation.disjoint_masks = {self.disjoint_masks} is more than evaluation.sequence_length ="
+                f" {self.sequence_length}: some passes would hide nothing"
+            )
+        return self
 
 
 class Card(Section):
@@ -261,14 +253,14 @@ class Card(Section):
     license: str
     authors: list[str]
     description: str
-    carbon_grams: Annotated[float, Field(ge=0)] | None
+    carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
 class Publish(Section):
     """The repository on the Hugging Face Hub."""
 
     username: str | None
-    repo_template: Annotated[str, AfterValidator(_repo_template)]
+    repo_template: Annotated[str, AfterValidator(repo_template)]
     private: bool
 
 
@@ -276,18 +268,18 @@ class Run(Section):
     """How a training run is looked after. Changing these never repeats a run."""
 
     checkpoint_every: Positive
-    checkpoint_share: Annotated[float, Field(gt=0, le=1)]
+    checkpoint_share: Annotated[Number, Field(gt=0, le=1)]
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
-    micro_batch_tokens: Positive | Literal["auto"]
+    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"]
     tracking: Literal["none", "wandb"]
 
 
 class Resources(Section):
     """What a training job asks of the machine."""
 
-    gpus: NonNegative
+    gpus: Annotated[NonNegative, Field(le=100_000)]
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -311,7 +303,7 @@ class LanguageEntry(Section):
     name: str = ""
     tier: Literal[1, 2, 3] | None = None
     script: str = ""
-    byte_premium: Annotated[float, Field(gt=0)] | None = None
+    byte_premium: Annotated[Number, Field(gt=0, le=100)] | None = None
     tag: str = ""
     corpus: dict[str, Any] = {}
 
@@ -319,7 +311,7 @@ class LanguageEntry(Section):
 class ModelEntry(Section):
     """An entry of `models:`; its sections are laid over the user's configuration for this model alone."""
 
-    languages: list[str] = []
+    languages: Names = []
     preset: str | None = None
     tokenizer: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
@@ -336,8 +328,8 @@ class ModelEntry(Section):
 class User(Section):
     """The top level of the user's configuration."""
 
-    targets: list[str]
+    targets: Names
     preset: str
-    batches: dict[str, list[str]]
+    batches: dict[str, Names]
     models: dict[str, ModelEntry]
     languages: dict[str, LanguageEntry]

@@ -1,8 +1,8 @@
 """A digest of the source code behind a stage.
 
 Snakemake does not track the Python modules that `python -m babelmill.<stage>` imports. This digest does: it covers the
-syntax trees of the stage's import closure inside the package, and the other files that the stage reads. Left out is
-what cannot change a result: comments, docstrings, formatting, annotations, messages of errors and of the log.
+syntax trees of the stage's import closure inside the package. Left out is what cannot change a result: comments,
+docstrings, formatting, annotations, messages of errors and of the log.
 
 The packages in `SHARED` are left out, too: what they do reaches a stage through its settings alone, or does not change
 what it computes. `code_versions.py` says which digests give the same results.
@@ -191,12 +191,6 @@ def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
         waiting.append(module.rpartition(".")[0] or module)  # importing a.b runs a/__init__.py
     _remember(known)
     return {module: _module(module)[0] for module in sorted(found)}
-
-
-@functools.cache
-def files(paths: tuple[str, ...]) -> dict[str, str]:
-    """{path: digest} of files that a stage reads, relative to the package."""
-    return {path: hashlib.sha256((PACKAGE / path).read_bytes()).hexdigest()[:DIGITS] for path in paths}
 
 
 def combined(parts: dict[str, str]) -> str:

@@ -38,32 +38,54 @@ def _fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+# What the file system refuses, and the user can do something about.
+REFUSALS = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "operation not permitted",
+    errno.EROFS: "the file system is read-only",
+    errno.ENAMETOOLONG: "the name is too long for the file system",
+    errno.EIO: "the disk reports an error",
+}
+
+
+def trouble(error: OSError) -> str | None:
+    """Return one line for what the file system refuses; None for an error that is a bug of ours."""
+    what = REFUSALS.get(error.errno or 0)
+    return what and (f"{what}: {error.filename}" if error.filename is not None else what)
+
+
 @contextlib.contextmanager
-def space_left(path: Path, written: Path) -> Iterator[None]:
-    """Turn a full disk, or a full quota, into one line with the path and how many bytes were already written."""
+def writing(path: Path, written: Path | None = None) -> Iterator[None]:
+    """Turn what the file system refuses into one line with the path; of a full disk, how many bytes were written."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        what = REFUSALS.get(error.errno or 0)
+        elsewhere = written is not None and not str(error.filename or path).startswith(str(path.parent))
+        if what is None or elsewhere:
             raise
-        files = [written] if written.is_file() else list(written.rglob("*"))
-        size = sum(file.stat().st_size for file in files if file.is_file())
-        what = "no space left on the device" if error.errno == errno.ENOSPC else "the disk quota is used up"
-        raise UserError(f"{what} while writing {path} (after {size:,} bytes)") from error
+        size = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and written is not None:
+            files = [written] if written.is_file() else list(written.rglob("*"))
+            size = f" (after {sum(file.stat().st_size for file in files if file.is_file()):,} bytes)"
+        raise UserError(f"{what} while writing {path}{size}") from error
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
-    A full disk ends in a UserError that names the path and how many bytes were already written. Not `durable` is much
-    faster, and for files that are made again if the machine stops before they are on its disk.
+    What the file system refuses ends in a UserError that names the path. Not `durable` is much faster, and for files
+    that are made again if the machine stops before they are on its disk.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with space_left(path, Path(name)):
+        with writing(path, Path(name)):
             with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
                 yield file
                 file.flush()
@@ -85,10 +107,11 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     The files inside have to be flushed to disk by who writes them: use `atomic_write`, `write_json` and `copy_file`.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        with space_left(path, folder):
+        with writing(path, folder):
             yield folder
             os.chmod(folder, 0o777 & ~UMASK)
             _fsync_folder(folder)
@@ -117,13 +140,26 @@ def write_json(path: str | Path, value: object) -> None:
         file.write(canonical_json(value))
 
 
+def read_text(path: str | Path) -> str:
+    """Read a text file; one that is missing, may not be read or is not UTF-8 is a UserError that names it."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}: line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or damaged one is a UserError that names it."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
         raise UserError(f"{path}: not valid JSON ({error}); if the workflow made it, delete it and run again") from None
 
 

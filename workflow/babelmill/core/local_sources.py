@@ -10,24 +10,37 @@ and bytes there are, the stage hashes what it reads, and as long as the content 
 """
 
 import contextlib
-import glob
 import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.core.formats import format_of
+from babelmill.core.globs import expand_glob
 
 HASHES = "source_hashes.json"
 QUIET = 10.0  # seconds between messages of progress
 
 
-def expand_glob(pattern: str) -> list[str]:
-    """The files that a glob matches, sorted; `**` crosses folders."""
-    return sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+def files_of(pattern: str, label: str) -> list[str]:
+    """Return the files that a glob matches, sorted, and see that they can be read; `label` begins an error.
+
+    Raises:
+        UserError: there is no file, one may not be read, or is of no format that is read here.
+    """
+    paths = expand_glob(pattern)
+    if not paths:
+        hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+        raise UserError(f"{label} {pattern}: no such file{hint}")
+    for path in paths:
+        format_of(path, f"{label} ")
+        if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise UserError(f"{label} {path}: cannot be read: permission denied")
+    return paths
 
 
 def identity(path: str | Path) -> list[int]:
@@ -57,32 +70,27 @@ def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
                 spoken = time.monotonic()
         entries[path] = entry
     if entries != known:
-        with contextlib.suppress(OSError):  # the folder is read-only: the next call hashes again
+        with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
             write_json(corpus / HASHES, entries)
     return {path: entry["sha256"] for path, entry in entries.items()}
 
 
 def snapshot(
-    patterns: Iterable[str], corpus: Path, where: str = "", before: dict[str, Any] | None = None
+    patterns: Mapping[str, str], corpus: Path, before: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     """What globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
     Args:
-        patterns: the globs.
+        patterns: the globs, and the configuration file that names each, for the error.
         corpus: the folder of the corpus that is made of the files. If its manifest says that it was made of exactly
             this content, its own record is returned; the sha256 of that is None if there was no corpus before it.
-        where: names the configuration file, for the error.
         before: what was returned for an earlier run. Without a corpus, its entries stay where count and bytes agree, so
             that a deleted corpus repeats no more than itself.
 
     Raises:
-        UserError: a glob matches no file.
+        UserError: see `files_of`.
     """
-    files = {pattern: expand_glob(pattern) for pattern in patterns}
-    for pattern, paths in files.items():
-        if not paths:
-            hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
-            raise UserError(f"{where}: corpus file {pattern}: no such file{hint}")
+    files = {pattern: files_of(pattern, f"{where}: corpus file") for pattern, where in patterns.items()}
     recorded = _recorded(corpus)
     content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
     if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():

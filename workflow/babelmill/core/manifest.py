@@ -83,8 +83,17 @@ def write(
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """Return the manifest of a folder; a UserError if there is none."""
-    return read_json(Path(folder) / NAME)
+    """Return the manifest of a folder; a UserError if there is none, or if it is something else."""
+    path = Path(folder) / NAME
+    manifest = read_json(path)
+    parts = ("settings", "files", "upstream", "figures")
+    entries = [manifest.get(part) for part in parts] if isinstance(manifest, dict) else [None]
+    if not all(isinstance(entry, dict) for entry in entries) or "stage" not in manifest:
+        raise UserError(
+            f"{path}: not a manifest of this workflow, which has stage, {', '.join(parts)}; if the workflow made the"
+            f" folder, delete {folder} and run it again"
+        )
+    return manifest
 
 
 def missing(folder: Path) -> str | None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between two messages of a stage beside it: the first time, and at most; they double
@@ -21,6 +21,7 @@ CLOCK = "%H:%M:%S"
 
 log = logging.getLogger("babelmill")
 shown_name = ""  # of the model, for its progress bar: there may be others on the same terminal
+BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -83,14 +84,19 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
     """Run a stage and return its exit code: 1 after an error, which is one line if the user can fix it."""
     global shown_name
     shown_name = f"{args.settings.parent.name}  "
-    configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
     try:
+        configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
         return function(args) or 0
     except UserError as error:
         log.error("error: %s", error)
+    except OSError as error:
+        if problem := trouble(error):
+            log.error("error: %s", problem)
+        else:
+            log.exception(BUG)
     except KeyboardInterrupt:
         log.error("interrupted; the same command starts this stage again")
         return 130
     except Exception:
-        log.exception("error: unexpected; this is a bug in Babelmill, please report it with this text")
+        log.exception(BUG)
     return 1

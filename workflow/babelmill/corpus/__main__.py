@@ -16,7 +16,6 @@ import argparse
 import dataclasses
 import itertools
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -29,10 +28,12 @@ import pyarrow as pa
 from babelmill.config import schema
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
+from babelmill.core.formats import split_name
+from babelmill.core.globs import distinct
+from babelmill.core.words import plural
 from babelmill.corpus import builtin, readers
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests
-from babelmill.corpus.formats import format_of
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.writer import Writer
@@ -44,18 +45,9 @@ QUIET = 10  # seconds between messages of progress
 
 
 def expand(patterns: Iterable[str], key: str) -> list[Path]:
-    """Return the files that globs name, sorted, each once. UserError: a glob without a file, an unknown format."""
-    found: set[str] = set()
-    for pattern in patterns:
-        files = local_sources.expand_glob(pattern)
-        if not files:
-            hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
-            raise UserError(f"corpus.{key}: {pattern}: no such file{hint}")
-        found.update(files)
-    paths = [Path(path) for path in sorted(found)]
-    for path in paths:
-        format_of(path)
-    return paths
+    """Return the files that globs name, sorted, each once. UserError: see `files_of`."""
+    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:")}
+    return [Path(path) for path in sorted(found)]
 
 
 def read_all(paths: list[Path], corpus: schema.Corpus, tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
@@ -119,7 +111,12 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
         hub = {key: figures[key] for key in ("repository", "revision", "commit")}
         train = [*train, *(download / name for name in figures["train"])]
         validation = validation or [download / name for name in figures["validation"]]
-    return Inputs(train, validation, local, hub)
+    return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub)
+
+
+def each_real_file_once(paths: list[Path]) -> list[Path]:
+    """Return the files that paths lead to, each by one of them: several globs may reach a file by links."""
+    return [Path(path) for path in distinct(map(str, paths))]
 
 
 def sampler_of(settings: CorpusSettings) -> Sampler | None:
@@ -171,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
                 aside = is_validation(keys, share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
-        check(settings.name, corpus, tally, train, validation)
+        check(settings.name, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
         log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     found = figures(tally, train, validation) | {
@@ -180,8 +177,14 @@ def run(args: argparse.Namespace) -> None:
         "hub": sources.hub,
     }
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
-    sizes = [count for split in (train, validation) for count in (split.documents, split.bytes / 1e6)]
-    log.info("%s: %d documents (%.1f MB) for training, %d (%.1f MB) for validation", settings.name, *sizes)
+    log.info(
+        "%s: %s (%.1f MB) for training, %s (%.1f MB) for validation",
+        settings.name,
+        plural(train.documents, "document"),
+        train.bytes / 1e6,
+        f"{validation.documents:,}",
+        validation.bytes / 1e6,
+    )
 
 
 def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -191,7 +194,7 @@ def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.Reco
         yield batch
 
 
-def check(name: str, corpus: schema.Corpus, tally: Tally, train: Writer, validation: Writer) -> None:
+def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:
     """Raise a UserError if there are no training documents, or none for validation though some were asked for."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     if missing := set(corpus.categories) - tally.categories:
@@ -203,19 +206,26 @@ def check(name: str, corpus: schema.Corpus, tally: Tally, train: Writer, validat
     if not train.documents:
         where = ", ".join(corpus.files) or corpus.builtin or "the download"
         raise UserError(
-            f"the corpus of {name} is empty: {tally.read} documents in {where}; dropped: {reasons};"
+            f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
             f" in validation: {validation.documents}"
         )
     if not validation.documents and (corpus.validation_files or corpus.validation_share):
         if corpus.validation_files:
             raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
-        share = min(0.5, 8 / train.documents)
         raise UserError(
-            f"{name} has {train.documents} documents, of which none fell into the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}, by chance); set corpus.document: line if each line"
-            f" of your .txt files can stand alone, corpus.validation_share: {share:.2g},"
-            " or corpus.validation_files"
+            f"{name} has {plural(train.documents, 'document')}, of which none fell into the validation split"
+            f" (corpus.validation_share = {corpus.validation_share}, by chance); set"
+            f" {validation_advice(corpus, paths, train)}"
         )
+
+
+def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -> str:
+    """Return what can be set for a corpus of so few documents that no validation text came out."""
+    lines = ""
+    if corpus.document == "file" and any(split_name(path)[0] == ".txt" for path in paths):
+        lines = "corpus.document: line if each line of your .txt files can stand alone, "
+    share = min(0.5, 8 / train.documents)
+    return f"{lines}corpus.validation_share: {share:.2g}, or corpus.validation_files"
 
 
 def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:

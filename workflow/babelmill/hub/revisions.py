@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.yaml_file import read_yaml
 
 RECORDS = Path("results/revisions")
 LOCK = Path("config/lock.yaml")
@@ -42,10 +43,10 @@ def read_lock() -> dict[str, dict[str, Any]]:
     if not LOCK.exists():
         return {}
     try:
-        entries = yaml.safe_load(LOCK.read_text(encoding="utf-8")) or {}
+        entries = read_yaml(LOCK)
         fields = ("repository", "revision", "commit")
         return {key: {field: entry[field] for field in fields} for key, entry in entries.items()}
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         raise UserError(f"{LOCK}: not as `babelmill lock` writes it; delete it and lock again") from None
 
 

@@ -137,7 +137,9 @@ def from_run(path: Path, tokenizer: Path) -> Found:
             " of results/models/{model}, name the folder"
         )
     run = read_json(identity)
-    if sha256(tokenizer) != run["data"]["tokenizer"]:
+    if not isinstance(run, dict) or not isinstance(run.get("data"), dict) or not isinstance(run.get("settings"), dict):
+        raise UserError(f"{identity}: does not say what was trained; copy it from where the checkpoint was")
+    if sha256(tokenizer) != run["data"].get("tokenizer"):
         raise UserError(f"{tokenizer}: is not the tokenizer that {path} was trained with")
     weights = {
         variant: {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

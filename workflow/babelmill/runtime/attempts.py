@@ -1,5 +1,6 @@
 """Attempts of a training run: an attempt that fails without progress since the one before it is not repeated."""
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.runtime import slurm
 
 
-def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int) -> None:
-    """Note that an attempt begins here, in the run's folder; `babelmill status` reads the note.
+def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, device: str) -> None:
+    """Note that an attempt begins here, in the run's folder; `babelmill status` and `plan` read the note.
 
     One repetition without progress is allowed, since it may have more memory or another machine. An attempt that SLURM
     put back into its queue is the same attempt.
@@ -18,6 +19,7 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int) 
         attempt: 1, or more for what a retry repeats.
         done: steps done before it.
         steps, tokens: of the whole run.
+        device: "cuda" or "cpu", which trains.
 
     Raises:
         UserError: the two attempts before this one made no progress, or the one before was a SLURM job that somebody
@@ -36,7 +38,7 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int) 
             " fix the cause and run the workflow again"
         )
     note = {"attempt": attempt, "job": job, "began_after_step": done, "fruitless": fruitless}
-    write_json(record, note | {"steps": steps, "tokens": tokens})
+    write_json(record, note | {"steps": steps, "tokens": tokens, "host": platform.node(), "device": device})
 
 
 def refuse_after_cancelled(before: dict[str, Any], attempt: int, done: int) -> None:

@@ -1,9 +1,11 @@
-"""What a model costs: parameters, floating-point operations, and what a GPU can do. Without torch, for plans."""
+"""What a model costs: floating-point operations, and what a GPU can do. Without torch, for plans."""
 
 import re
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
+
+from babelmill.config.model_size import Shape
 
 # Dense bf16 FLOP/s by a word of the device's name (vendors' data sheets).
 PEAK = {
@@ -28,33 +30,6 @@ def peak_of(device: str) -> float | None:
 
 
 Amount = TypeVar("Amount", float, np.ndarray)
-
-
-class Shape(Protocol):
-    """The shape of a model: the section `model` of the configuration, or a model's own configuration."""
-
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def intermediate_size(self) -> int: ...
-    @property
-    def num_hidden_layers(self) -> int: ...
-    @property
-    def position_bucket_size(self) -> int: ...
-    @property
-    def gate(self) -> bool: ...
-    @property
-    def layer_mixing(self) -> bool: ...
-
-
-def parameters(config: Shape, vocab_size: int) -> int:
-    """Return the number of parameters of a model of these `model` settings."""
-    size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    embedding = vocab_size * size + (2 * config.position_bucket_size - 1) * size + 2 * size
-    attention = 5 * (size * size + size) if config.gate else 4 * (size * size + size)
-    mixing = layers * (2 * layers + 1) + 2 * layers if config.layer_mixing else 0
-    head = size * size + size + vocab_size
-    return embedding + layers * (attention + 3 * size * inner) + mixing + head
 
 
 def flops(config: Shape, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:

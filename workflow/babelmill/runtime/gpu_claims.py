@@ -12,6 +12,7 @@ import tempfile
 import torch
 
 from babelmill.core.files import UserError
+from babelmill.core.words import plural
 
 DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
 _claims = []  # open lock files: a lock ends with its file, that is with this process
@@ -37,9 +38,14 @@ def claim(count: int) -> None:
     # Only now: PyTorch looks at CUDA_VISIBLE_DEVICES once.
     if count and os.path.exists(DRIVER) and not torch.cuda.is_available():
         raise UserError(
-            f"{count} GPUs are asked for, and this machine has NVIDIA's driver, but PyTorch {torch.__version__} sees no"
+            f"{asked_for(count)}, and this machine has NVIDIA's driver, but PyTorch {torch.__version__} sees no"
             " GPU: it may be a CPU build, the driver too old for it, or CUDA_VISIBLE_DEVICES empty"
         )
+
+
+def asked_for(count: int) -> str:
+    """Return how a message about GPUs begins."""
+    return f"{plural(count, 'GPU')} {'is' if count == 1 else 'are'} asked for"
 
 
 def _choose(count: int) -> None:
@@ -60,7 +66,8 @@ def _choose(count: int) -> None:
         taken.append(device)
     if available and len(taken) < count:
         raise UserError(
-            f"{count} GPUs are asked for, but of {len(available)} on this machine only {len(taken)} are free: lower"
+            f"{asked_for(count)}, but of {len(available)} on this machine only {len(taken)}"
+            f" {'is' if len(taken) == 1 else 'are'} free: lower"
             " resources.gpus, or cap what Snakemake gives with --resources gpu=N"
         )
     if taken or not count:

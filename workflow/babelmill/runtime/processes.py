@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from babelmill.core.files import UserError
+from babelmill.core.words import plural
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
@@ -62,7 +63,8 @@ class Processes:
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
                 raise UserError(
-                    f"{local_size} processes but {torch.cuda.device_count()} GPUs on this machine; start one per GPU"
+                    f"{local_size} processes but {plural(torch.cuda.device_count(), 'GPU')} on this machine; start one"
+                    " per GPU"
                 )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)

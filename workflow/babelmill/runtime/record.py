@@ -23,7 +23,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import atomic_write, space_left
+from babelmill.core.files import atomic_write, writing
 
 
 class Record:
@@ -51,13 +51,13 @@ class Record:
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line; numbers that are not finite become null."""
-        with space_left(self.path, self.path):
+        with writing(self.path, self.path):
             self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
         """Flush to disk: a checkpoint must not be older than what its run has recorded."""
-        with space_left(self.path, self.path):
+        with writing(self.path, self.path):
             os.fsync(self._file.fileno())
 
 

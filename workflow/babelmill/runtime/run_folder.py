@@ -72,7 +72,8 @@ class RunFolder:
         write_json(self.path / "identity.json", self._identity)
         done = self.checkpoints.newest()
         if done < steps:
-            begin_attempt(self.path, attempt, done, steps, tokens)
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            begin_attempt(self.path, attempt, done, steps, tokens, device)
         self.record = Record(self.path / "metrics.jsonl", done)
         if self._tracking == "wandb":
             self._opened.callback(Mirror(model, self.path).close)

@@ -80,9 +80,19 @@ def begin(name: str, folder: Path) -> "wandb.Run":
     try:
         return wandb.init(mode="offline" if offline else None, **arguments)  # None: W&B reads WANDB_MODE
     except Exception as error:
-        print(f"not reachable ({error}); recording offline in {folder}", flush=True)
+        print(f"{problem(error)}; recording offline in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
         return wandb.init(mode="offline", **arguments)
+
+
+def problem(error: Exception) -> str:
+    """Return what keeps W&B from being used online, in a line."""
+    from wandb.errors import AuthenticationError
+
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(error, AuthenticationError) or re.search(r"permission denied|unauthori[sz]ed|\b40[13]\b", text, re.I):
+        return f"the key was refused ({text}): correct WANDB_API_KEY"
+    return f"not reachable ({text})"
 
 
 def has_netrc_key() -> bool:

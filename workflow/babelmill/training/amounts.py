@@ -15,6 +15,11 @@ WHOLE_TOKENS = 16384  # of a micro-batch, where whole ones are dealt and train.m
 CHUNK = 2**26, 2**24  # scores that exist at once, on a GPU and (they fit into the cache) on a CPU
 
 
+def whole_tokens(train: schema.Train) -> int:
+    """Return the tokens of a micro-batch, where micro-batches are dealt to processes whole."""
+    return train.micro_batch_tokens or WHOLE_TOKENS
+
+
 def masked_share(train: schema.Train) -> Fraction:
     """Return the share of masked rows: 1 for the objective `masked`, 0 for `causal`."""
     return {"hybrid": Fraction(train.hybrid_ratio), "masked": Fraction(1), "causal": Fraction(0)}[train.objective]

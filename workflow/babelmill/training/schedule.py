@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from babelmill.config import schema
+from babelmill.core.files import UserError
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, floor: float) -> float:
@@ -44,7 +45,11 @@ def rows_by_step(train: schema.Train, steps: int) -> tuple[np.ndarray, np.ndarra
 
 
 def steps_for(train: schema.Train, tokens: int) -> int:
-    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`."""
+    """Return the number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`.
+
+    Raises:
+        UserError: more steps than any run has.
+    """
     if train.max_steps is not None:
         return train.max_steps
     wanted = train.epochs * tokens
@@ -56,6 +61,12 @@ def steps_for(train: schema.Train, tokens: int) -> int:
     high = 1
     while not covers(high):
         high *= 2
+        if high > 2 * schema.MAX_STEPS:
+            raise UserError(
+                f"train.epochs = {train.epochs:g} of {tokens:,} tokens in batches of train.global_batch_tokens ="
+                f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the"
+                " other"
+            )
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -23,7 +23,7 @@ from babelmill.runtime.progress import device_name
 from babelmill.runtime.stopping import Stop
 from babelmill.stages import TrainSettings
 from babelmill.training import cpu_kernels, dropout, objectives, randomness, work
-from babelmill.training.amounts import CPU_TOKENS, WHOLE_TOKENS
+from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
 from babelmill.training.metrics import summarize
@@ -164,7 +164,7 @@ class Trainer:
         self.micro_batch_tokens = micro_batch_tokens or CPU_TOKENS
         if self.whole_micro_batches:
             self._finds_size = False
-            self.micro_batch_tokens = train.micro_batch_tokens or WHOLE_TOKENS
+            self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())

@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.corpus.formats import format_of
+from babelmill.core.formats import format_of
 from babelmill.corpus.readers.csv_table import read_csv
 from babelmill.corpus.readers.jsonl import read_jsonl
 from babelmill.corpus.readers.parquet import read_parquet

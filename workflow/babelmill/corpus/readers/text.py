@@ -35,9 +35,14 @@ def read_text(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.Re
 
 def read_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yield one document per line. Blank lines separate; they are no documents."""
-    for _, lines in decoded_lines(path, stream, tally):
-        texts = [line.removesuffix("\r") for line in lines]
-        yield batch_of({"text": [text for text in texts if text]})
+    held_back: list[str] = []  # a first line with a CR in it, until another line follows
+    for number, lines in decoded_lines(path, stream, tally):
+        texts = held_back + [line.removesuffix("\r") for line in lines]
+        held_back = texts if number == len(texts) == 1 and "\r" in texts[0] else []
+        if not held_back:
+            yield batch_of({"text": [text for text in texts if text]})
+    if held_back:
+        tally.bad_file(path, "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
 
 
 def blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:

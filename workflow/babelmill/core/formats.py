@@ -4,20 +4,23 @@ from pathlib import PurePath
 
 from babelmill.core.files import UserError
 
-FORMATS = (".parquet", ".jsonl", ".csv", ".txt")  # where a dataset comes in several, the first is taken
+FORMATS = (".parquet", ".jsonl", ".csv", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
-def split_name(path: PurePath) -> tuple[str, str | None]:
+def split_name(path: str | PurePath) -> tuple[str, str | None]:
     """Return the suffix and the compression of a file, by its name: (".jsonl", "zstd")."""
+    path = PurePath(path)
     compression = COMPRESSIONS.get(path.suffix)
     return (PurePath(path.stem).suffix if compression else path.suffix), compression
 
 
-def format_of(path: PurePath) -> tuple[str, str | None]:
-    """Return the format and the compression of a file. UserError: it is none of `FORMATS`."""
+def format_of(path: str | PurePath, label: str = "") -> tuple[str, str | None]:
+    """Return the format and the compression of a file. UserError, which begins with `label`: none of `FORMATS`."""
     suffix, compression = split_name(path)
     if suffix not in FORMATS:
         allowed = ", ".join(FORMATS)
-        raise UserError(f"{path}: not a format that is read here; allowed are {allowed}, each also with .gz or .zst")
+        raise UserError(
+            f"{label}{path}: not a format that is read here; allowed are {allowed}, each also with .gz or .zst"
+        )
     return suffix, compression

@@ -1,0 +1,231 @@
+"""What users write wrongly ends in one line that names file, key and value, before anything runs."""
+
+import argparse
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from babelmill.commands import show
+from babelmill.config import loading
+from babelmill.config.canonical import places
+from babelmill.config.schema import SECTIONS
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.core.globs import expand_glob
+from babelmill.core.yaml_file import parse
+from babelmill.hub import revisions
+from babelmill.settings import read_settings, settings_of
+from babelmill.stages import STAGES, TO_CONVERTED
+from conftest import ROOT
+
+TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """A folder with a text and a configuration, in which commands would be typed."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("A text.")
+    Path("config").mkdir()
+    Path("config/config.yaml").write_text(TEXT)
+    return tmp_path
+
+
+@contextlib.contextmanager
+def without_rights():
+    """Be somebody for whom permissions count: root may do anything."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def settings(overrides: dict | None = None, configfiles: tuple = (), name: str = "eng") -> dict:
+    """What a dry run does with the configuration: the settings of all stages of a model."""
+    made = loading.load(configfiles, overrides)
+    return {
+        stage.name: settings_of(made, name, stage.name) for stage in TO_CONVERTED.values() if stage.name != "download"
+    }
+
+
+def refused(*words: str, **arguments) -> str:
+    """The one line of error, which has all the words."""
+    with pytest.raises(UserError) as error:
+        settings(**arguments)
+    line = str(error.value)
+    assert "\n" not in line and all(word in line for word in words), line
+    assert "None:" not in line and not line.startswith("?")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "train: {max_steps: 30}\npreset: tiny\ntrain: {epochs: 3}\n",
+            ["the key train stands twice", "line 1 and line 3"],
+        ),
+        ("train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n", ["the key train.epochs stands twice", "line 2 and line 4"]),
+        (
+            'models:\n  a: {languages: [eng]}\n  "a": {languages: [deu]}\n',
+            ["the key models.a stands twice", "line 2 and line 3"],
+        ),
+        ('{"preset": "tiny",\n"preset": "small"}', ["the key preset stands twice", "line 1 and line 2"]),
+        ("preset: [\n", ["not valid YAML", "line 2"]),
+        ("targets: [no]\n", ["targets.0 = False", 'quote the word if it is one: "no"']),
+        ("batches:\n  on: [eng]\n", ["batches", "yes, on and true"]),
+        ("targets: [eng, deu, eng]\n", ["targets = ", "eng is there 2 times"]),
+        ("batches: {mine: [eng, eng]}\n", ["batches.mine = ", "eng is there 2 times"]),
+        ("models: {mix: {languages: [eng, eng]}}\n", ["models.mix.languages = ", "eng is there 2 times"]),
+        ("export: {variants: [ema, ema]}\n", ["export.variants = ", "ema is there 2 times"]),
+        ("mixture: {weights: {eng: 2}}\n", ["mixture.weights = {'eng': 2}", "a number from 0 to 1"]),
+        ("mixture: {weights: true}\n", ["mixture.weights = True", "a number"]),
+        ("tokenizer: {vocab_size: true}\n", ["tokenizer.vocab_size = True", "a number"]),
+        ("train: {betas: [0.9, no]}\n", ["train.betas.1 = False", "a number"]),
+        ("card: {license: no}\n", ["card.license = False", '"no"']),
+        ("train.learning_rate: 1\n", ["unknown key train.learning_rate", "written as train: {learning_rate: 1}"]),
+        ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 are 1.3"]),
+        ("train: {max_steps: 1000000000000000000}\n", ["train.max_steps = 1000000000000000000", "10000000"]),
+        ("train: {learning_rate: 1.0e+300}\n", ["train.learning_rate = 1e+300", "less than or equal to 10"]),
+        ("train: {seed: 99999999999999999999}\n", ["train.seed = 99999999999999999999", "less than"]),
+        ("train: {epochs: 1.0e+9}\n", ["train.epochs = 1000000000.0", "1000000"]),
+        ("model: {hidden_size: 100000000}\n", ["model.hidden_size = 100000000", "1048576"]),
+        (
+            "train: {hybrid_ratio: 63/64}\n",
+            ["= 4096 with train.batch_reduction = 4 gives 8 rows of 128", "64 that train.hybrid_ratio = 63/64"],
+        ),
+        ("evaluation: {sequence_length: 4}\n", ["evaluation.disjoint_masks = 7", "evaluation.sequence_length = 4"]),
+        (
+            "model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144}\n",
+            ["model.hidden_size = 65536", "parameters; at 20 bytes each", "TiB, more than 2 TiB"],
+        ),
+        ("tokenizer: {source: own/tokenizer.json}\n", ["tokenizer.source: own/tokenizer.json: no such file"]),
+        ("tokenizer: {source: ./texts}\n", ["tokenizer.source: ./texts: this is a folder"]),
+        ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not valid JSON"]),
+        ("tokenizer: {source: odd.json}\n", ["tokenizer.source: odd.json: not a tokenizer"]),
+        ("tokenizer: {source: plain.json}\n", ["tokenizer.source: plain.json has no token <s>"]),
+        ("corpus: {validation_files: [odd.json]}\n", ["odd.json: not a format that is read here", ".jsonl"]),
+        ("corpus: {validation_files: ['texts/*.md']}\n", ["texts/*.md: no such file"]),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
+    Path("odd.json").write_text('{"a": 1}')
+    Tokenizer(models.BPE()).save("plain.json")
+    Path("mine.yaml").write_text(text)
+    with open("config/config.yaml", "a") as file:
+        file.write("preset: tiny\ntrain: {batch_reduction: 4}\n")
+    assert refused(*words, configfiles=("mine.yaml",)).startswith("mine.yaml: ")
+
+
+def test_what_looks_like_a_repetition_and_is_none():
+    text = "base: &base {train: {seed: 1}}\nother:\n  <<: *base\n  train: {seed: 2}\nlist: [{a: 1}, {a: 2}]\n1: a\n'1': b\n"
+    assert parse(text, "a.yaml")["other"] == {"train": {"seed": 2}}
+    Path("mine.yaml").write_text("targets: [tier1, eng]\nbatches: {mine: [eng, deu]}\n")
+    assert loading.load(["mine.yaml"]).targets().count("eng") == 1
+    for path in [*ROOT.glob("config/**/*.yaml"), *ROOT.glob("profiles/*/*.yaml"), *ROOT.glob("envs/*.yaml")]:
+        parse(path.read_text(), path)
+
+
+@pytest.mark.parametrize("words", [["train.learning_rate=1"], ["train={seed: 1, seed: 2}"], ["a=1", "a=2"], ["a"]])
+def test_mistakes_on_the_command_line(words):
+    with pytest.raises(UserError, match=r"^--config.*(expected|twice|'train={learning_rate: 1}')"):
+        loading.load((), loading.parse_overrides(words))
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        ("config/config.yaml", loading.load),
+        ("config/lock.yaml", revisions.read_lock.__wrapped__),
+        ("profile/profile.yaml", lambda: loading.read_profile("profile")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: 1\nb: \xe9\n", r"line 2 is not UTF-8 \(byte 0xe9\)"),
+        (b"[1, 2]\n", "a mapping"),
+        (b"a: 1\na: 2\n", "twice"),
+    ],
+)
+def test_every_yaml_file_is_checked(path, read, content, words):
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: .*{words}"):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "place"),
+    [
+        ("texts/**/*.txt", "texts/locked"),
+        ("texts/*/b.txt", "texts/locked/b.txt"),
+        ("texts/locked/*.txt", "texts/locked"),
+        ("texts/one.txt", "texts/one.txt"),
+    ],
+)
+def test_text_that_may_not_be_read_is_not_left_out(project, pattern, place):
+    Path("texts/locked").mkdir()
+    Path("texts/locked/b.txt").write_text("b")
+    Path("texts/one.txt").write_text("one")
+    for path in ("texts/locked", "texts/one.txt"):
+        Path(path).chmod(0)
+    for folder in (project, *project.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    with without_rights():
+        refused(f"{place}: cannot be read: ", overrides={"languages": {"eng": {"corpus": {"files": [pattern]}}}})
+
+
+def test_a_manifest_that_is_none():
+    """JSON, but of something else."""
+    folder = Path("results/corpora/eng")
+    folder.mkdir(parents=True)
+    for content in ("[]", "3", '{"files": []}', '{"files": {}, "settings": {}, "upstream": {}}', '"text"'):
+        (folder / "manifest.json").write_text(content)
+        with pytest.raises(UserError, match=r"results/corpora/eng/manifest\.json: not a manifest of this workflow"):
+            manifest.verify(folder)
+        settings()  # and a dry run has nothing to say about it
+    write_json(
+        folder / "manifest.json", {"stage": "corpus", "files": {}, "settings": {}, "upstream": {}, "figures": {}}
+    )
+    with pytest.raises(UserError, match="results/corpora/eng: is no converted model"):
+        show.run(argparse.Namespace(folder=folder, masked=None, prompt=None))
+
+
+def test_an_unknown_key_of_a_settings_file_is_refused():
+    values = settings()["train"]
+    write_json("train.json", values | {"modle": {}})
+    with pytest.raises(UserError, match=r"train\.json: unknown key modle; delete the file"):
+        read_settings("train.json", STAGES["train"].settings)
+
+
+def test_links_that_lead_back_are_followed_once(project):
+    Path("texts/deep/er").mkdir(parents=True)
+    Path("texts/deep/er/b.txt").write_text("b")
+    for name in ("up", "again"):  # two such links made 2^40 paths
+        Path(f"texts/deep/{name}").symlink_to("..")
+    Path("texts/self").symlink_to("self")
+    Path("texts/c.txt").symlink_to("a.txt")
+    Path("elsewhere").mkdir()
+    Path("elsewhere/d.txt").write_text("d")
+    Path("texts/far").symlink_to(project / "elsewhere")
+    expected = ["texts/a.txt", "texts/deep/er/b.txt", "texts/far/d.txt"]
+    assert expand_glob("texts/**/*.txt") == expected
+    assert expand_glob("./texts//**/*.txt") == expected
+    assert expand_glob(f"{project}/texts/**") == [f"{project}/{path}" for path in expected]
+    assert expand_glob("**/b.txt") == ["texts/deep/er/b.txt"]
+    assert expand_glob("texts/*/*.txt") == ["texts/again/a.txt", "texts/far/d.txt"][1:]
+
+
+def test_no_two_keys_stand_in_one_place_of_a_settings_file():
+    """A key that moved keeps its place, which no other key may take."""
+    claimed = [place for name, section in SECTIONS.items() for place in places(name, section)]
+    assert len(claimed) == len(set(claimed)) > 60

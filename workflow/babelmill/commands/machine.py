@@ -1,0 +1,153 @@
+"""The machine that `babelmill plan` counts with: how many GPUs a training job gets, and how fast they are, or it is.
+
+Without GPUs, it is this machine that trains. Its speed is what finished or running trainings of the same shape reached
+here; before there is one, a product of matrices of the model's size tells, within a factor of two. No torch.
+"""
+
+import functools
+import glob
+import json
+import platform
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from babelmill.commands.status import tail
+from babelmill.config import loading, schema
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json
+from babelmill.runtime.cost import flops
+from babelmill.settings import recorded
+from babelmill.stages import STAGES, TrainSettings
+from babelmill.training.amounts import masked_share
+
+Shape = tuple[Any, ...]  # see `shape`
+SHARE_OF_PRODUCT = 0.4  # of the speed of a product of matrices, which training reaches on a CPU, before it is measured
+PATIENCE = 0.2  # seconds for such a product
+DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # of NVIDIA's and AMD's GPUs
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What trainings of a shape reached.
+
+    Attributes:
+        rate: share of the GPUs' peak, or FLOP/s of this machine's processor.
+        memory: peak in MiB.
+    """
+
+    rate: float
+    memory: float
+
+
+@functools.cache
+def profile_resources(profile: str | None) -> dict[str, Any]:
+    """Return a profile's resources of training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), `limit`, all GPUs, and
+    whether they are of this machine (`here`)."""
+    if profile is None:
+        return {"here": True}
+    values = loading.read_profile(profile)
+    for key in ("default-resources", "set-resources", "resources"):
+        if not isinstance(values.get(key) or {}, dict):
+            raise UserError(f"{profile}: {key} is expected to be a mapping of names to values")
+    resources = {**(values.get("default-resources") or {}), **((values.get("set-resources") or {}).get("train") or {})}
+    limit = (values.get("resources") or {}).get("gpu")
+    return {**resources, "limit": limit, "here": values.get("executor", "local") == "local"}
+
+
+def has_gpu() -> bool:
+    """Return whether a driver of GPUs is loaded on this machine."""
+    return any(glob.glob(pattern) for pattern in DRIVERS)
+
+
+def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any]) -> int:
+    """Return the number of GPUs of the training job of a model, on all its nodes."""
+    gres = str(resources.get("gres", "")).split(":")
+    if gres[0] == "gpu":
+        return int(resources.get("nodes", 1)) * int(gres[-1])
+    gpus = resources.get("gpu", configuration.model(model).resources.gpus)
+    return min(int(gpus), resources["limit"] if resources.get("limit") is not None else int(gpus))
+
+
+@functools.cache
+def measured(on_gpus: bool) -> dict[Shape, Measured]:
+    """Return what trainings in this folder reached, on GPUs or on this machine's processor, by shape."""
+    found: dict[Shape, list[Measured]] = {}
+    for identity in Path("results/checkpoints").glob("*/*/identity.json"):
+        try:
+            settings = recorded(read_json(identity)["settings"], TrainSettings, identity)
+            vocab_size = 0 if on_gpus else vocab_size_here(identity.parent)
+        except (UserError, KeyError, TypeError):  # of a version that had other settings, or of another machine
+            continue
+        for line in tail(identity.parent / "metrics.jsonl")[1:]:
+            entry = json.loads(line) if line.endswith("}") else {}
+            if entry.get("kind") != "train":
+                continue
+            rate = entry["mfu"] if on_gpus else floating_point_speed(entry, settings, vocab_size)
+            if rate:
+                reached = Measured(rate, entry["memory"])
+                found.setdefault(shape(settings.model, settings.train), []).append(reached)
+    return {
+        key: Measured(statistics.median(each.rate for each in values), max(each.memory for each in values))
+        for key, values in found.items()
+    }
+
+
+def vocab_size_here(folder: Path) -> int:
+    """Return the vocabulary of the model of a run's folder. UserError: this machine's processor did not train it."""
+    attempt = read_json(folder / "attempt.json")
+    if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
+        raise UserError(f"{folder}: was trained elsewhere")
+    return read_json(STAGES["tokenizer"].path(folder.parent.name, "") / manifest.NAME)["figures"]["vocab_size"]
+
+
+def floating_point_speed(line: dict[str, Any], settings: TrainSettings, vocab_size: int) -> float:
+    """Return the FLOP/s that a line of the record tells of."""
+    targets = target_share(settings.train, line["mask_rate"])
+    return line["tokens_per_second"] * flops(settings.model, vocab_size, line["sequence_length"], 1.0, targets)
+
+
+def speed_of(model: schema.Model, train: schema.Train) -> tuple[float, bool]:
+    """Return the FLOP/s at which this machine's processor trains a model, and whether a training measured it."""
+    if known := measured(on_gpus=False).get(shape(model, train)):
+        return known.rate, True
+    return SHARE_OF_PRODUCT * product_speed(model.hidden_size, model.intermediate_size), False
+
+
+@functools.cache
+def product_speed(size: int, inner: int) -> float:
+    """Return the FLOP/s of a product of fp32 matrices of a feed-forward layer's size, measured in a moment."""
+    rows = 1024
+    left, right = np.ones((rows, size), np.float32), np.ones((size, inner), np.float32)
+    best, end = np.inf, time.perf_counter() + PATIENCE
+    while best == np.inf or time.perf_counter() < end:
+        began = time.perf_counter()
+        np.matmul(left, right)
+        best = min(best, time.perf_counter() - began)
+    return 2 * rows * size * inner / best
+
+
+@overload
+def target_share(train: schema.Train, rate: float) -> float: ...
+@overload
+def target_share(train: schema.Train, rate: np.ndarray) -> np.ndarray: ...
+def target_share(train: schema.Train, rate: float | np.ndarray) -> float | np.ndarray:
+    """Return the number of targets per position, at a mask rate (or at several)."""
+    share = float(masked_share(train))
+    return share * rate + 1 - share
+
+
+def shape(model: schema.Model, train: schema.Train) -> Shape:
+    """Return what utilisation and memory depend on."""
+    sizes = tuple(sorted(model.model_dump().items()))
+    return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing
+
+
+def assumed_mfu(hidden_size: int) -> float:
+    """Return the utilisation before anything is measured: narrow models are bound by memory, not by arithmetic."""
+    return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03

@@ -1,0 +1,49 @@
+"""The size of a model, from its shape: for a plan, and to refuse a model that no machine holds before anything runs."""
+
+from typing import Protocol
+
+TIB = 2**40
+# Weights, gradients, their average, and two moments of the optimizer, in fp32.
+BYTES_PER_PARAMETER = 20
+LIMIT = 2 * TIB
+
+
+class Shape(Protocol):
+    """The shape of a model: the section `model` of the configuration, or a model's own configuration."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @property
+    def num_hidden_layers(self) -> int: ...
+    @property
+    def position_bucket_size(self) -> int: ...
+    @property
+    def gate(self) -> bool: ...
+    @property
+    def layer_mixing(self) -> bool: ...
+
+
+def parameters(config: Shape, vocab_size: int) -> int:
+    """Return the number of parameters of a model of these `model` settings."""
+    size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    embedding = vocab_size * size + (2 * config.position_bucket_size - 1) * size + 2 * size
+    attention = 5 * (size * size + size) if config.gate else 4 * (size * size + size)
+    mixing = layers * (2 * layers + 1) + 2 * layers if config.layer_mixing else 0
+    head = size * size + size + vocab_size
+    return embedding + layers * (attention + 3 * size * inner) + mixing + head
+
+
+def too_large(config: Shape, vocab_size: int) -> str | None:
+    """Return why a model is refused whose training state passes `LIMIT`; None for any other."""
+    count = parameters(config, vocab_size)
+    size = BYTES_PER_PARAMETER * count
+    if size <= LIMIT:
+        return None
+    return (
+        f"model.hidden_size = {config.hidden_size}, model.intermediate_size = {config.intermediate_size} and"
+        f" model.num_hidden_layers = {config.num_hidden_layers} with a vocabulary of {vocab_size} make {count:,}"
+        f" parameters; at {BYTES_PER_PARAMETER} bytes each for weights, gradients and optimizer state this is"
+        f" {size / TIB:,.1f} TiB, more than {LIMIT // TIB} TiB: choose a smaller model"
+    )

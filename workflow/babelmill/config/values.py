@@ -1,0 +1,70 @@
+"""What values of the configuration may look like where a type does not say it, and the one spelling of each.
+
+Equal settings have to be equal values: `8/16` becomes `1/2`, `size` becomes 1.0. A ValueError says what is allowed.
+"""
+
+import re
+from fractions import Fraction
+from typing import Any
+
+
+def number(value: Any) -> Any:
+    """Refuse true and false, which pydantic takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("a number is expected")
+    return value
+
+
+def each_once(names: list[str]) -> list[str]:
+    """Refuse a list that says something twice: what is named twice would be read, or built, twice."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice} is there {names.count(twice)} times; name it once")
+    return names
+
+
+def ratio(value: object) -> str:
+    """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
+    if not match or not int(match[2]) > 0 or not 0 < int(match[1]) < int(match[2]):
+        raise ValueError("a ratio n/d with 0 < n < d is allowed, for instance 1/2 or 15/16")
+    reduced = Fraction(int(match[1]), int(match[2]))
+    return f"{reduced.numerator}/{reduced.denominator}"
+
+
+def budget(value: float | str | None) -> float | str | None:
+    """Megabytes as a number, or "N words", "N documents"; 500k and 5M are understood, and mean words."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
+    digits, factor, unit = match.groups() if match else ("0", "", "")
+    amount = float(digits) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[factor]
+    if not amount or (factor and unit == "MB"):
+        raise ValueError("megabytes of English-equivalent text, or such as 500k words or 5M documents, are allowed")
+    if unit == "MB" or not (factor or unit):
+        return amount
+    return f"{round(amount)} {unit or 'words'}"
+
+
+REPO_FIELDS = ("username", "model", "causal_suffix", "variant_suffix")
+
+
+def repo_template(text: str) -> str:
+    """`owner/name`, with fields in braces."""
+    name = text
+    for field in REPO_FIELDS:
+        name = name.replace(f"{{{field}}}", "x")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII):
+        raise ValueError(
+            f"owner/name with the fields {', '.join(f'{{{field}}}' for field in REPO_FIELDS)} is allowed, of letters,"
+            " digits, dots, hyphens and underscores"
+        )
+    return text
+
+
+def exponent(value: Any) -> float:
+    """Turn a word into the exponent that it stands for, so that `size` and 1 are equal settings."""
+    try:
+        return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(number(value))
+    except (TypeError, ValueError):
+        raise ValueError("size, uniform or a number from 0 to 1 is allowed") from None

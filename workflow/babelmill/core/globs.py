@@ -1,0 +1,99 @@
+"""Which files a glob matches: each real file once, and none left out without a word.
+
+`glob` of the standard library skips folders that it may not read, and follows a symbolic link that leads back to a
+folder above it forty times: it would give each text below there forty times.
+"""
+
+import errno
+import fnmatch
+import glob
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+from babelmill.core.files import UserError
+
+FOLDERS = "**"
+
+
+def expand_glob(pattern: str) -> list[str]:
+    """Return the files that a glob matches, sorted; `**` crosses folders.
+
+    Raises:
+        UserError: a folder may not be read.
+    """
+    parts = PurePath(pattern).parts
+    return distinct(_below("", parts)) if parts else []
+
+
+def distinct(paths: Iterable[str]) -> list[str]:
+    """Return each real file once, sorted: of several paths to one the shortest, of these the first."""
+    real_folders: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for path in sorted(set(paths), key=lambda path: (path.count("/"), path)):
+        folder, name = os.path.split(path)
+        if folder not in real_folders:
+            real_folders[folder] = os.path.realpath(folder or ".")
+        real = os.path.realpath(path) if os.path.islink(path) else os.path.join(real_folders[folder], name)
+        found.setdefault(real, path)
+    return sorted(found.values())
+
+
+def _below(folder: str, parts: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files in a folder ("" is the working folder) that match a glob's parts."""
+    first, rest = parts[0], parts[1:]
+    if first == FOLDERS:
+        for inner in _folders(folder):
+            yield from _below(inner, rest or ("*",))
+        return
+    names = [first]
+    if glob.has_magic(first):
+        names = fnmatch.filter(_listing(folder, hidden=first.startswith(".")), first)
+    for name in names:
+        path = os.path.join(folder, name)
+        kind = _kind(path)
+        if rest and kind == stat.S_IFDIR:
+            yield from _below(path, rest)
+        elif not rest and kind == stat.S_IFREG:
+            yield path
+
+
+def _folders(top: str) -> Iterator[str]:
+    """Yield a folder and all folders below it, each real one once: by its own name, if it has one below `top`."""
+    seen: set[str] = set()
+    links = [top]
+    while links:
+        waiting = [links.pop(0)]
+        while waiting:
+            folder = waiting.pop()
+            real = os.path.realpath(folder or ".")
+            if real in seen:
+                continue
+            seen.add(real)
+            yield folder
+            for path in (os.path.join(folder, name) for name in _listing(folder)):
+                if _kind(path) == stat.S_IFDIR:
+                    (links if os.path.islink(path) else waiting).append(path)
+
+
+def _listing(folder: str, hidden: bool = False) -> list[str]:
+    """Return the names in a folder, sorted; as for a shell, those that begin with a dot are `hidden`."""
+    try:
+        return sorted(name for name in os.listdir(folder or ".") if name.startswith(".") == hidden)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UserError(f"{folder or '.'}: cannot be read: {error.strerror}") from None
+
+
+def _kind(path: str) -> int | None:
+    """Return what a path is, as `stat.S_IFMT` says; None if there is nothing."""
+    try:
+        return stat.S_IFMT(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself
+            return None
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
