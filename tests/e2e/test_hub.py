@@ -1,4 +1,4 @@
-"""Exported folders in the versions of transformers that people have. The checks are in `hub_checks.py` and `hub_training_checks.py`."""
+"""Exported folders in the versions of transformers that people have. The checks are in `hub_*checks.py`."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.release.prove import check_differences
-from environments import TRANSFORMERS_4, installed
+from environments import TRANSFORMERS_4, TUNING, installed
 from hub_server import HubServer
 
 HERE = Path(__file__).parent
@@ -21,14 +21,15 @@ HERE = Path(__file__).parent
 
 def check(model, version: str, home: Path, *options, **environment) -> None:
     """Run the checks in a process of their own, with one version of transformers and nothing cached."""
+    folders = [*([TRANSFORMERS_4] if version == "4.57.6" else []), TUNING]
     variables = os.environ | {
         "BABELMILL_EXPORT": str(model),
         "TRANSFORMERS_VERSION": version,
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(home),
-        "PYTHONPATH": str(installed(TRANSFORMERS_4)) if version == "4.57.6" else "",
+        "PYTHONPATH": os.pathsep.join(str(installed(packages)) for packages in folders),
     }
-    checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py")]
+    checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py", "hub_composing_checks.py")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, *options]
     done = subprocess.run(command, env=variables | environment, cwd=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
@@ -60,6 +61,7 @@ def test_default_variant(trained):
     assert trained.export("one").returncode == 0
     weights = [path.name for path in (trained.folder / "one").glob("*.safetensors")]
     assert weights == ["model.safetensors"]
+    assert [path.name for path in (trained.folder / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
     assert sha256(trained.folder / "one/model.safetensors") == sha256(second / "model.safetensors")
 
 
@@ -70,6 +72,7 @@ def test_folder_is_complete_and_safe(trained):
     assert files == set(manifest.verify(folder)["files"]) | {"manifest.json"}
     assert {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} < files
     assert {"special_tokens_map.json", "model.safetensors", "model.ema.safetensors"} < files
+    assert "model.safetensors.index.main.json" in files
     assert sha256(folder / "tokenizer.json") == sha256(trained.folder / "tokenizer/tokenizer.json")
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
     before, after = (load_file(path / "model.safetensors") for path in (trained.folder / "model", folder))

@@ -226,7 +226,9 @@ def test_composes_with_pytorch(mixed):
     def of_states(hidden):
         relative = model.embedding(input_ids)[1]
         seen = visible(allowed, hidden.dtype)
-        return model.transformer(hidden, relative, model.buckets(12, hidden.device), seen, "plain")[0][-1].square().sum()
+        return (
+            model.transformer(hidden, relative, model.buckets(12, hidden.device), seen, "plain")[0][-1].square().sum()
+        )
 
     hidden = model.embedding(input_ids)[0].detach().requires_grad_()
     vector = torch.randn_like(hidden)

@@ -1,10 +1,10 @@
 """Layer mixing (DenseFormer, Pagliardini et al., 2024, arXiv:2402.02622): each block reads a weighted sum of all.
 
 With h_0 the embedding, h_j the j-th sub-block's output and x_j the input of the next: x_j = sum_{i <= j} M[j, i] h_i.
-Term by term that would be 324 passes over a hidden state for 12 layers. Here BLOCK of the x are made together: what they
-owe to the h of each earlier block is one matrix product, and what they owe to an h of their own block is added to all of
-them, as an outer product, when it is known. These are ordinary operations, so that gradients of any part, of any order,
-`torch.func`, tracing, compiling and exporting work.
+Term by term that would be 324 passes over a hidden state for 12 layers. Here BLOCK of the x are made together: what
+they owe to the h of each earlier block is one matrix product, and what they owe to an h of their own block is added to
+all of them, as an outer product, when it is known. These are ordinary operations, so that gradients of any part, of any
+order, `torch.func`, tracing, compiling and exporting work.
 
 This file is shipped inside exported models: it imports nothing but torch.
 """

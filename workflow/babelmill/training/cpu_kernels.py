@@ -1,8 +1,8 @@
 """Faster training on a CPU: attention, GEGLU and dropout of GPT-BERT by hand.
 
 What is shipped (`babelmill.model`) are ordinary operations, which compose with all of PyTorch and are what CUDA trains
-with. On a CPU they take a third longer or more, so the trainer puts these in their place. The attention and GEGLU compute
-the same numbers; dropout draws others. Each has a gradient, but no gradient of the gradient.
+with. On a CPU they take longer, so the trainer puts these in their place. Attention and GEGLU compute the same numbers;
+dropout draws others. Each has a gradient, but no gradient of the gradient.
 """
 
 import math

@@ -72,6 +72,8 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     natural_attention_mode = "bidirectional"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
+    # The language model's head, which the other classes have not; they need not say so at each loading.
+    _keys_to_ignore_on_load_unexpected = (r"^classifier\.",)  # pyright: ignore[reportAssignmentType]
     _no_split_modules = ("Embedding", "Encoder", "Classifier")  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, config: GPTBertConfig, *args: Any, **kwargs: Any):
@@ -186,6 +188,8 @@ class GPTBertHead(GPTBertPreTrainedModel):
 class GPTBertLanguageModel(GPTBertHead):
     """A model with the language-model head."""
 
+    _keys_to_ignore_on_load_unexpected = None
+
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.classifier = Classifier(shape_of(config))
@@ -291,7 +295,10 @@ class GPTBertForSequenceClassification(GPTBertHead):
         self.post_init()
 
     def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        (batch, length, _), causal = hidden.shape, self.model.attention_mode == "causal"  # len() would fix a dynamic size
+        (batch, length, _), causal = (
+            hidden.shape,
+            self.model.attention_mode == "causal",
+        )  # len() would fix a dynamic size
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
         seen = allowed[:, 0].sum(-1).expand(batch, -1)
         return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
