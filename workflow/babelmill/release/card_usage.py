@@ -53,21 +53,21 @@ ALIGNMENT = {
     "mlm": "Scores of the masked model at a position are for the token at that position."
     ' `logits_alignment="mntp"` (an argument of `from_pretrained`) moves them by one, for code that expects those of a'
     " masked *next*-token model.",
-    "mntp": "Scores of the masked model at a position are for the *next* token (`logits_alignment` in `config.json`), so"
+    "mntp": "Scores of the masked model at a position are for the *next* token (`logits_alignment` in `config.json`):"
     ' `pipeline("fill-mask")` is wrong with this folder; `logits_alignment="mlm"` (an argument of `from_pretrained`)'
     " puts them where their token is.",
 }
 # What to type for pipelines that others wrote; the wrong backend gives plausible, wrong numbers.
 BABYLM_MASKED = (
     "BabyLM 2025 and 2026, masked",
-    "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend reads"
-    " every score one position off, without an error",
+    "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend"
+    " reads every score one position off, without an error",
 )
 BABYLM_CAUSAL = ("BabyLM 2025 and 2026, causal", "`bash scripts/eval_zero_shot.sh {path} causal`")
 LM_EVAL = (
     "lm-evaluation-harness",
-    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`; without"
-    " `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
+    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
+    " without `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
 )
 MINICONS_CAUSAL = (
     "minicons",
@@ -76,7 +76,8 @@ MINICONS_CAUSAL = (
 )
 MINICONS_MASKED = (
     "minicons, masked (transformers 4)",
-    '`scorer.MaskedLMScorer("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}"), trust_remote_code=True)`',
+    '`scorer.MaskedLMScorer("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}"),'
+    " trust_remote_code=True)`",
 )
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 
