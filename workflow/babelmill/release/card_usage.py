@@ -69,16 +69,15 @@ LM_EVAL = (
     "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
     " without `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
 )
-MINICONS_CAUSAL = (
-    "minicons",
-    '`scorer.IncrementalLMScorer("{path}", "cpu", trust_remote_code=True)`, without `bos_token=True` anywhere: the'
-    " tokenizer adds `<s>` itself",
+MINICONS = (
+    "minicons{note}",
+    '`scorer.{scorer}("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}", trust_remote_code=True),'
+    " trust_remote_code=True)`, without `bos_token=True` anywhere: the tokenizer adds `<s>` itself",
 )
-MINICONS_MASKED = (
-    "minicons, masked (transformers 4)",
-    '`scorer.MaskedLMScorer("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}"),'
-    " trust_remote_code=True)`",
-)
+SCORERS = {
+    "causal": {"note": "", "scorer": "IncrementalLMScorer"},
+    "masked": {"note": ", masked (transformers 4)", "scorer": "MaskedLMScorer"},
+}
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 
 
@@ -107,7 +106,10 @@ def notes(variants: list[str], default: str, alignment: str) -> str:
 
 def pipelines(path: str, objective: str, alignment: str) -> str:
     """Return what to type for each evaluation pipeline that fits the objective."""
-    masked = [BABYLM_MASKED, *([MINICONS_MASKED] if alignment == "mlm" else [])] if objective != "causal" else []
-    causal = [BABYLM_CAUSAL, LM_EVAL, MINICONS_CAUSAL] if objective != "masked" else []
-    rows = [f"| {name} | {command} |".format(path=path, alignment=alignment) for name, command in [*masked, *causal]]
-    return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *rows])
+    rows: list[tuple[tuple[str, str], dict[str, str]]] = []
+    if objective != "causal":
+        rows += [(BABYLM_MASKED, {}), *([(MINICONS, SCORERS["masked"])] if alignment == "mlm" else [])]
+    if objective != "masked":
+        rows += [(BABYLM_CAUSAL, {}), (LM_EVAL, {}), (MINICONS, SCORERS["causal"])]
+    lines = [f"| {name} | {what} |".format(path=path, alignment=alignment, **more) for (name, what), more in rows]
+    return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

@@ -1,8 +1,8 @@
 """Faster training on a CPU: attention, GEGLU and dropout of GPT-BERT by hand.
 
 What is shipped (`babelmill.model`) are ordinary operations, which compose with all of PyTorch and are what CUDA trains
-with. On a CPU they take longer, so the trainer puts these in their place. Attention and GEGLU compute the same numbers;
-dropout draws others. Each has a gradient, but no gradient of the gradient.
+with. On a CPU they take longer, so the trainer puts these in their place. They compute the same numbers, but for
+dropout, which draws others. Each has a gradient, but no gradient of the gradient.
 """
 
 import math
@@ -15,10 +15,12 @@ from torch.nn import functional as F
 
 from babelmill.model.attention import Visible, attention, flat_indices
 from babelmill.model.gpt_bert import GEGLU, Attention
+from babelmill.training import mixing_kernel
 
 
 def install(model: nn.Module) -> None:
-    """Let a model use this file's functions in training; its weights and their names stay."""
+    """Let a model use this file's functions, and mixing by hand, in training; its weights and their names stay."""
+    mixing_kernel.install(model)
     for module in list(model.modules()):
         if isinstance(module, Attention):
             module.attend = cpu_attention

@@ -19,7 +19,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import LOST_PROCESS, Processes
 from babelmill.runtime.stopping import Stop
 from babelmill.stages import TrainSettings
-from babelmill.training import cpu_kernels, objectives, randomness
+from babelmill.training import cpu_kernels, mixing_kernel, objectives, randomness
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
 from babelmill.training.metrics import summarize
@@ -128,7 +128,7 @@ class Trainer:
         stream: the training tokens.
         validation: token counts of the validation shards, and their tokens.
         processes: this process among the others.
-        by_hand: use `cpu_kernels` on a CPU; without them it trains as CUDA does, more slowly.
+        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; without them all is what is shipped, and slower.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class Trainer:
         self._micro_batch_tokens = train.micro_batch_tokens
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
-        if by_hand and self.device.type == "cpu":
-            cpu_kernels.install(self.model)
+        if by_hand:
+            (cpu_kernels if self.device.type == "cpu" else mixing_kernel).install(self.model)
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())
         self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels
