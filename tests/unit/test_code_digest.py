@@ -100,6 +100,7 @@ SEVERAL = {
     "corpus/formats.py": {"download", "corpus"},
     "release/__init__.py": {"export", "evaluate", "convert"},
     "release/card.py": {"convert"},
+    "release/card_usage.py": {"convert"},
     "release/hub_folder.py": {"export"},
     "release/loading.py": {"export", "evaluate"},
     "release/manual_conversion.py": set(),
