@@ -6,6 +6,7 @@ what is in question is whether the model can be made one graph, forwards and bac
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from hub_folder import TEXTS, close, load, main_output
 from peft import LoraConfig, get_peft_model
 from transformers import (
@@ -22,11 +23,12 @@ LABELS = torch.tensor([0, 1, 1])
 
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch):
-    """Each test compiles anew, and a Trainer that compiles leaves the next one alone."""
+    """Each test compiles anew, and what a Trainer writes into the environment is gone after it."""
     torch._dynamo.reset()
-    for name in ("BACKEND", "MODE", "USE_FULLGRAPH", "USE_DYNAMIC"):  # put back afterwards
-        monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name}", "")
-        monkeypatch.delenv(f"ACCELERATE_DYNAMO_{name}")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for name in ("MIXED_PRECISION", "DYNAMO_BACKEND", "DYNAMO_MODE", "DYNAMO_USE_FULLGRAPH", "DYNAMO_USE_DYNAMIC"):
+        monkeypatch.setenv(f"ACCELERATE_{name}", "no")  # so that it is put back afterwards
+        monkeypatch.delenv(f"ACCELERATE_{name}")
 
 
 def test_gradients_of_one_graph(batch):
