@@ -11,6 +11,8 @@ from filelock import FileLock
 
 # transformers 4 cannot share an environment with 5; and what it must have in other versions.
 TRANSFORMERS_4 = ["transformers==4.57.6", "tokenizers==0.22.2", "huggingface-hub==0.36.2"]
+# What transformers' Trainer and adapters need.
+TUNING = ["peft==0.21.2", "accelerate==1.15.0"]
 # Evaluation suites, with what they import and the environment does not have. None of it asks for another PyTorch.
 SUITES = [
     "lm_eval==0.4.13",

@@ -64,7 +64,7 @@ def gradient_figures(folder: Path) -> dict:
 
     from babelmill.model.attention import position_buckets
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-    from babelmill.training import objectives
+    from babelmill.training import cpu_kernels, objectives
     from babelmill.training.plan import every_row
 
     stream, counts = stream_and_counts(folder)
@@ -76,6 +76,7 @@ def gradient_figures(folder: Path) -> dict:
     for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
         torch.manual_seed(1)
         model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).model_dump()))
+        cpu_kernels.install(model)
         found: dict[str, Any] = {"losses": []}
         for part in rows:
             batch = stream.micro_batch(part, 64, (0.01, 0.002))
@@ -153,7 +154,7 @@ def training_figures(folder: Path) -> dict:
     """
     import torch
 
-    from babelmill.model.dropout import keep_mask
+    from babelmill.training.cpu_kernels import keep_mask
 
     result: dict[str, Any] = {}
     for name, (model, train, steps) in RUNS.items():

@@ -1,19 +1,28 @@
-"""Exported folders in the versions of transformers that people have. The checks are in `hub_checks.py` and `hub_training_checks.py`."""
+"""Exported folders in the versions of transformers that people have. The checks are in `hub_*checks.py`."""
 
 import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForMaskedLM
 
+from babelmill import evaluate
+from babelmill.commands import show
+from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.release.prove import check_differences
-from environments import TRANSFORMERS_4, installed
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
+from conftest import ROOT
+from environments import TRANSFORMERS_4, TUNING, installed
 from hub_server import HubServer
 
 HERE = Path(__file__).parent
@@ -21,14 +30,15 @@ HERE = Path(__file__).parent
 
 def check(model, version: str, home: Path, *options, **environment) -> None:
     """Run the checks in a process of their own, with one version of transformers and nothing cached."""
+    folders = [*([TRANSFORMERS_4] if version == "4.57.6" else []), TUNING]
     variables = os.environ | {
         "BABELMILL_EXPORT": str(model),
         "TRANSFORMERS_VERSION": version,
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(home),
-        "PYTHONPATH": str(installed(TRANSFORMERS_4)) if version == "4.57.6" else "",
+        "PYTHONPATH": os.pathsep.join(str(installed(packages)) for packages in folders),
     }
-    checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py")]
+    checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py", "hub_composing_checks.py")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, *options]
     done = subprocess.run(command, env=variables | environment, cwd=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
@@ -60,7 +70,29 @@ def test_default_variant(trained):
     assert trained.export("one").returncode == 0
     weights = [path.name for path in (trained.folder / "one").glob("*.safetensors")]
     assert weights == ["model.safetensors"]
+    assert [path.name for path in (trained.folder / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
     assert sha256(trained.folder / "one/model.safetensors") == sha256(second / "model.safetensors")
+
+
+def test_a_folder_for_the_mntp_backend(trained):
+    """Its scores are those of the next token; our own evaluation and `show` read them rightly all the same."""
+    trained.settings(logits_alignment="mntp")
+    assert trained.export("mntp").returncode == 0
+    folders = [trained.folder / name for name in ("export", "mntp")]
+    ids = torch.arange(20, 36)[None]
+    logits = [AutoModelForMaskedLM.from_pretrained(path, trust_remote_code=True).eval()(ids).logits for path in folders]
+    torch.testing.assert_close(logits[0][:, 1:], logits[1][:, :-1], rtol=0, atol=0)
+
+    shard = ShardFile.open(trained.folder / "shards/validation.safetensors")
+    words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
+    text = SimpleNamespace(tokens=shard.tokens, count=1, score=lambda nats: {"bits_per_byte": nats})
+    settings = schema.Evaluation.model_validate(
+        yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
+    )
+    scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings) for path in folders]
+    assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["bits_per_byte"] > 0
+    for path in folders:
+        assert show.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
 
 
 def test_folder_is_complete_and_safe(trained):
@@ -70,6 +102,7 @@ def test_folder_is_complete_and_safe(trained):
     assert files == set(manifest.verify(folder)["files"]) | {"manifest.json"}
     assert {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} < files
     assert {"special_tokens_map.json", "model.safetensors", "model.ema.safetensors"} < files
+    assert "model.safetensors.index.main.json" in files
     assert sha256(folder / "tokenizer.json") == sha256(trained.folder / "tokenizer/tokenizer.json")
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
     before, after = (load_file(path / "model.safetensors") for path in (trained.folder / "model", folder))

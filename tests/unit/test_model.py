@@ -9,8 +9,8 @@ from safetensors import safe_open
 from torch.nn import functional as F
 
 from babelmill.model.attention import position_buckets, visible
-from babelmill.model.dropout import Dropout
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.training import cpu_kernels
 
 GOLDEN = Path(__file__).parents[1] / "data" / "gpt_bert_tiny.safetensors"
 SIZES = {  # vocabulary, width, inner width, heads; parameters of GPT-BERT and of LTG-BERT
@@ -45,10 +45,13 @@ def tiny(**changes):
     return GPTBert(GPTBertShape(**shape | changes))
 
 
-@pytest.mark.parametrize("implementation", ["auto", "sdpa", "plain"])
+@pytest.mark.parametrize("implementation", ["by hand", "sdpa", "plain"])
 def test_equals_the_published_implementation(golden, model, implementation):
     """Hidden states, logits, loss, z-loss and every gradient of a batch with padding, segments and both objectives."""
     _, tensors = golden
+    if implementation == "by hand":
+        cpu_kernels.install(model)
+        implementation = "sdpa"
     allowed = training_mask(tensors["segments"], tensors["causal"])
     hidden = model.encode(tensors["input_ids"], allowed, implementation)
     torch.testing.assert_close(hidden, tensors["hidden"], rtol=0, atol=1e-9)
@@ -150,29 +153,90 @@ def test_activation_checkpointing_changes_no_number(switches):
         torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("layer", [1, 2])
-def test_gradient_of_an_inner_layer(layer):
-    """A loss on some layer's output has the gradients of a model that ends there, a second time too (mixing keeps state)."""
-    model = tiny().eval()
-    input_ids, segments = torch.arange(20)[None], torch.zeros(1, 20, dtype=torch.long)
+@pytest.fixture
+def mixed():
+    """A model of eleven rows of layer mixing (two blocks of its sums), each read by all later ones, and its inputs."""
+    model = tiny(num_hidden_layers=5).double().eval()
+    for alpha in model.transformer.dwa_modules.alphas:
+        torch.nn.init.normal_(alpha, std=0.3)
+    input_ids = torch.arange(24).view(2, 12)
+    return model, (input_ids, training_mask(input_ids * 0, torch.tensor([True, False])))
 
-    def outputs(model):
-        hidden, relative = model.embedding(input_ids)
-        seen = visible(training_mask(segments, torch.tensor([False])), torch.float32)
-        return model.transformer(hidden, relative, position_buckets(20, 20, 32, 512), seen)[0]
 
-    shorter = tiny(num_hidden_layers=layer).eval()
-    shorter.load_state_dict(model.state_dict(), strict=False)
-    outputs(shorter)[-1].square().mean().backward()
-    loss = outputs(model)[layer].square().mean()
-    for _ in range(2):
-        last = model.transformer.mlp_layers[layer - 1].mlp[4].weight
-        torch.autograd.grad(loss, last, retain_graph=True)  # ends half-way
-        model.zero_grad()
-        loss.backward(retain_graph=True)
-        for name, parameter in shorter.named_parameters():
-            if not name.startswith("classifier"):
-                torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad, rtol=1e-4, atol=1e-7)
+def states(model, input_ids, allowed, implementation="sdpa"):
+    """The hidden states after the embedding and each layer, and the logits."""
+    hidden, relative = model.embedding(input_ids)
+    seen, buckets = visible(allowed, hidden.dtype), model.buckets(input_ids.size(1), hidden.device)
+    outputs, _ = model.transformer(hidden, relative, buckets, seen, implementation)
+    return outputs, model.logits(outputs[-1])
+
+
+def test_layer_mixing_is_its_formula(mixed):
+    """x_j = sum of M[j, i] h_i, with gradients, and gradients of these, of all that goes in."""
+    mixing = mixed[0].transformer.dwa_modules
+    inputs = [torch.randn(1, 1, 2, dtype=torch.float64, requires_grad=True) for _ in range(11)]
+
+    def mix(hidden, *changes):
+        x, add = mixing.start(hidden)
+        xs = [x, *(x := add(x, change) for change in changes)]
+        return torch.stack(xs)
+
+    rows, xs = [inputs[0]], [inputs[0]]
+    for alpha, change in zip(mixing.alphas, inputs[1:], strict=True):
+        rows.append(xs[-1] + change)
+        xs.append(sum(a * row for a, row in zip(alpha, rows, strict=True)))
+    torch.testing.assert_close(mix(*inputs), torch.stack(xs))
+    assert torch.autograd.gradcheck(mix, inputs) and torch.autograd.gradgradcheck(mix, inputs)
+    weights = list(mixing.alphas)
+    found, wanted = (torch.autograd.grad(x.pow(2).sum(), weights) for x in (mix(*inputs), torch.stack(xs)))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_any_gradient_of_one_graph(mixed):
+    """Of attribution and probing: parts of the graph, one after another, backwards from anywhere to anywhere."""
+    model, inputs = mixed
+
+    def gradient(outputs, logits, part):
+        target, source = part
+        target = logits if target is None else outputs[target]
+        return torch.autograd.grad(target.square().sum(), outputs[source], retain_graph=True)[0]
+
+    parts = [(None, 3), (None, 1), (4, 1), (2, 0), (None, 3), (None, 5), (3, 2)]
+    shared = states(model, *inputs)
+    for part in parts:
+        torch.testing.assert_close(gradient(*shared, part), gradient(*states(model, *inputs), part))
+
+
+def test_composes_with_pytorch(mixed):
+    """torch.func.grad and vmap, tracing, and a gradient of the gradient (with the plain attention)."""
+    model, (input_ids, allowed) = mixed
+    weights = dict(model.named_parameters())
+
+    def loss(weights, ids, mask):
+        return torch.func.functional_call(model, weights, (ids[None], mask[None])).square().mean()
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, input_ids, allowed)
+    for row in range(len(input_ids)):
+        wanted = torch.autograd.grad(loss(weights, input_ids[row], allowed[row]), list(weights.values()))
+        for name, gradient in zip(weights, wanted, strict=True):
+            torch.testing.assert_close(each[name][row], gradient, msg=lambda text, n=name: f"{n}: {text}")
+    traced = torch.jit.trace(model, (input_ids, allowed), check_trace=False)
+    torch.testing.assert_close(traced(input_ids.flip(0), allowed), model(input_ids.flip(0), allowed))
+
+    def of_states(hidden):
+        relative = model.embedding(input_ids)[1]
+        seen = visible(allowed, hidden.dtype)
+        return (
+            model.transformer(hidden, relative, model.buckets(12, hidden.device), seen, "plain")[0][-1].square().sum()
+        )
+
+    hidden = model.embedding(input_ids)[0].detach().requires_grad_()
+    vector = torch.randn_like(hidden)
+    (first,) = torch.autograd.grad(of_states(hidden), hidden, create_graph=True)
+    (second,) = torch.autograd.grad((first * vector).sum(), hidden)
+    step = 1e-5 * vector
+    moved = [torch.autograd.grad(of_states(hidden + sign * step), hidden)[0] for sign in (1, -1)]
+    torch.testing.assert_close(second, (moved[0] - moved[1]) / 2e-5, rtol=1e-5, atol=1e-5)
 
 
 def test_ltg_bert_has_neither_gate_nor_mixing():
@@ -190,7 +254,7 @@ def test_longer_than_max_position_embeddings():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout(dtype):
     """Drops its share, scales the rest, repeats itself with the seed, and is off in evaluation."""
-    dropout, ones = Dropout(0.3), torch.ones(301, 333, dtype=dtype)
+    dropout, ones = cpu_kernels.CPUDropout(0.3), torch.ones(301, 333, dtype=dtype)
     torch.manual_seed(0)
     first, second = dropout(ones), dropout(ones)
     torch.manual_seed(0)

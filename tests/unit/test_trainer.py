@@ -32,14 +32,14 @@ def make(tmp_path):
     shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
     tokens, counts = stream(shards)
 
-    def make(dropout: float = 0.0, layers: int = 2, **values) -> Trainer:
+    def make(dropout: float = 0.0, layers: int = 2, by_hand: bool = True, **values) -> Trainer:
         train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
         model = section(
             "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
         )
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
         settings = train_settings(["eng", "deu"], model, train)
-        return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE)
+        return Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), ALONE, by_hand)
 
     return make
 
@@ -78,9 +78,22 @@ def test_micro_batches_add_up(make, tokens):
     assert (got - wanted).norm() / wanted.norm() < 1e-6
 
 
-def test_activation_checkpointing_changes_nothing(make):
-    wanted, got = gradient(make(dropout=0.1)), gradient(make(dropout=0.1, activation_checkpointing=True))
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_activation_checkpointing_changes_nothing(make, by_hand):
+    trainers = [make(dropout=0.1, by_hand=by_hand, activation_checkpointing=again) for again in (False, True)]
+    wanted, got = map(gradient, trainers)
     assert (got - wanted).norm() / wanted.norm() < 1e-6
+
+
+@pytest.mark.parametrize("objective", ["hybrid", "masked", "causal"])
+def test_a_step_without_the_functions_for_cpus(make, objective):
+    """Attention, GEGLU and dropout as on CUDA, mixing as shipped: the same gradient, but for what dropout draws."""
+    by_hand, plain = (make(objective=objective, by_hand=by_hand) for by_hand in (True, False))
+    wanted, got = gradient(by_hand), gradient(plain)
+    assert not torch.equal(got, wanted)  # it is other code
+    assert (got - wanted).norm() / wanted.norm() < 1e-6
+    dropped = gradient(make(objective=objective, dropout=0.1, by_hand=False))
+    assert dropped.isfinite().all() and 0.01 < (dropped - wanted).norm() / wanted.norm() < 2
 
 
 def test_dropout_is_the_same_at_each_repetition_and_another_at_the_next_step(make):

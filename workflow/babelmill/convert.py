@@ -35,6 +35,7 @@ def convert(args: argparse.Namespace) -> None:
         name=settings.name,
         variants=list(exported.variants),
         default_variant=exported.default_variant,
+        logits_alignment=exported.logits_alignment,
         parameters=model["figures"]["parameters"],
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},

@@ -76,7 +76,7 @@ def evaluate_model(
     for variant in exported.variants:
         for mode in CLASSES:
             named = None if variant == exported.default_variant else variant
-            model = load(CLASSES[mode], folder, named, use_cache=False).to(device)
+            model = load(CLASSES[mode], folder, named, use_cache=False, logits_alignment="mlm").to(device)
             for language, text in texts.items():
                 length, masks = evaluation.sequence_length, evaluation.disjoint_masks
                 if mode == "causal":

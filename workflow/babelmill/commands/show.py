@@ -33,7 +33,8 @@ def fill_mask(folder: Path, text: str) -> str:
 
     if "<mask>" not in text:
         raise UserError(f"--masked {text!r}: write <mask> in place of a word")
-    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True)
+    alignment = {"logits_alignment": "mlm"}  # whatever the folder says: it is how this pipeline reads the scores
+    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, model_kwargs=alignment)
     answers = ", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in fill(text))
     return f"  {text}\n    {answers}"
 

@@ -9,13 +9,10 @@ This file is shipped inside exported models: it imports nothing but torch and th
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-
-from .dropout import keep_mask
 
 
 def _log_bucket(distance: int, bucket_size: int, max_position: int) -> int:
@@ -71,8 +68,7 @@ def visible(allowed: torch.Tensor, dtype: torch.dtype) -> Visible:
 
     `allowed` is bool, True where the query (dimension 2) may see the key (dimension 3).
     """
-    penalty = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-    penalty.masked_fill_(~allowed, torch.finfo(dtype).min / 2)
+    penalty = torch.zeros((), dtype=dtype, device=allowed.device).masked_fill(~allowed, torch.finfo(dtype).min / 2)
     return Visible(penalty, allowed.any(-1, keepdim=True).to(dtype))
 
 
@@ -82,7 +78,7 @@ def compute_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
-def _flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return where the scores [Tq * Tk] find their position parts in flattened [Tq, size] and [Tk, size] products."""
     queries, keys = (torch.arange(length, device=buckets.device) * size for length in buckets.shape)
     return (queries[:, None] + buckets).flatten(), (keys[None, :] + buckets).flatten()
@@ -91,7 +87,7 @@ def _flat_indices(buckets: torch.Tensor, size: int) -> tuple[torch.Tensor, torch
 def _spread(products: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return products [N, T, R] at a flat index [M] as [N, M]. In float32 at least, for the gradient's long sums."""
     products = products.to(torch.promote_types(products.dtype, torch.float32)).flatten(1)
-    return products.gather(1, index.expand(len(products), -1))
+    return products.gather(1, index.expand(products.size(0), -1))  # len() would fix a dynamic size
 
 
 def _position_bias(
@@ -102,72 +98,11 @@ def _position_bias(
     buckets: torch.Tensor,
 ) -> torch.Tensor:
     """Return the position part of the scores before scaling, [B, n, Tq, Tk]: q_i.K[b(i, j)] + k_j.Q[b(i, j)]."""
-    rows, columns = _flat_indices(buckets, key_table.size(1))
+    rows, columns = flat_indices(buckets, key_table.size(1))
     content_to_position = (query @ key_table.mT).flatten(0, 1)
     position_to_content = (key @ query_table.mT).flatten(0, 1)
     bias = _spread(content_to_position, rows) + _spread(position_to_content, columns)
     return bias.view(*query.shape[:3], key.size(2))
-
-
-class _CPUAttention(torch.autograd.Function):
-    """Attention with its gradient written out; on CPUs, where PyTorch's `sdpa` trains through a dozen operations.
-
-    Arguments and result as in `attention`. Saved for the backward pass are the weights before and after dropout.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        query_table: torch.Tensor,
-        key_table: torch.Tensor,
-        buckets: torch.Tensor,
-        penalty: torch.Tensor,
-        alive: torch.Tensor,
-        dropout: float,
-    ) -> torch.Tensor:
-        batch, heads, _, size = query.shape
-        scale = 1.0 / math.sqrt(3 * size)
-        q, k, v = (x.reshape(batch * heads, -1, size) for x in (query, key, value))
-        q_table, k_table = ((x * scale).repeat(batch, 1, 1) for x in (query_table, key_table))
-        rows, columns = (index.expand(len(q), -1) for index in _flat_indices(buckets, key_table.size(1)))
-
-        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
-        part = torch.gather(torch.bmm(q, k_table.mT).flatten(1), 1, rows)
-        scores.flatten(1).add_(part)
-        torch.gather(torch.bmm(k, q_table.mT).flatten(1), 1, columns, out=part)
-        scores.flatten(1).add_(part)
-        scores.unflatten(0, (batch, heads)).add_(penalty)
-        weights = torch.softmax(scores, -1)
-
-        dropped = torch.mul(weights, keep_mask(weights.shape, dropout), out=scores) if dropout else weights
-        factor = alive / (1 - dropout)
-        context = torch.bmm(dropped, v).unflatten(0, (batch, heads)) * factor
-        ctx.save_for_backward(q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context)
-        ctx.scale = scale
-        return context
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context = ctx.saved_tensors
-        batch, heads = gradient.shape[:2]
-        mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # of the weights' gradient under the weights
-        gradient = (gradient * factor).reshape(q.shape)
-        d_value = torch.bmm(dropped.mT, gradient)
-        d_scores = torch.bmm(gradient, v.mT).mul_(dropped).addcmul_(weights, mean, value=-1)
-
-        wide = d_scores.to(torch.promote_types(d_scores.dtype, torch.float32)).flatten(1)  # long sums follow
-        c2p = wide.new_zeros(len(q), q.size(1) * k_table.size(1)).scatter_add_(1, rows, wide)
-        p2c = wide.new_zeros(len(q), k.size(1) * k_table.size(1)).scatter_add_(1, columns, wide)
-        c2p, p2c = (x.view(len(q), -1, k_table.size(1)).to(q.dtype) for x in (c2p, p2c))
-        d_query = torch.bmm(c2p, k_table).baddbmm_(d_scores, k, alpha=ctx.scale)
-        d_key = torch.bmm(p2c, q_table).baddbmm_(d_scores.mT, q, alpha=ctx.scale)
-        d_tables = (torch.bmm(p2c.mT, k), torch.bmm(c2p.mT, q))
-        d_tables = (x.unflatten(0, (batch, heads)).sum(0) * ctx.scale for x in d_tables)
-        return *(x.unflatten(0, (batch, heads)) for x in (d_query, d_key, d_value)), *d_tables, None, None, None, None
 
 
 def attention(
@@ -179,7 +114,7 @@ def attention(
     buckets: torch.Tensor,
     visible: Visible,
     dropout: float = 0.0,
-    implementation: str = "auto",
+    implementation: str = "sdpa",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return weighted values, and the attention weights where the implementation has them.
 
@@ -190,17 +125,12 @@ def attention(
         buckets: [Tq, Tk] int64, from `position_buckets`.
         visible: from the function of this name. A query that may attend to nothing gets zeros.
         dropout: probability of dropping an attention weight.
-        implementation: "plain" (the formula; also returns the weights), "sdpa" (PyTorch's fused kernels), "cpu" (the
-            fast one for training on a CPU), or "auto": "cpu" or "sdpa".
+        implementation: "sdpa" (PyTorch's fused kernels) or "plain" (the formula; also returns the weights, and has a
+            gradient of its gradient).
 
     Returns:
         values [B, n, Tq, d]; weights [B, n, Tq, Tk] from "plain", else None.
     """
-    if implementation == "auto":
-        implementation = "cpu" if query.device.type == "cpu" and query.requires_grad else "sdpa"
-    if implementation == "cpu":
-        tensors = (query, key, value, query_table, key_table, buckets)
-        return _CPUAttention.apply(*tensors, *visible, dropout), None
     scale = 1.0 / math.sqrt(3 * query.size(-1))
     bias = _position_bias(query, key, query_table, key_table, buckets) * scale + visible.penalty
     if implementation == "sdpa":

@@ -14,12 +14,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .attention import Visible, attention, compute_dtype, position_buckets, visible
-from .dropout import Dropout
 from .mixing import LayerMixing
 
 # From a layer's new keys and values to those of all positions so far, for generation; all [B, n, T, d].
@@ -84,7 +82,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.word_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.word_layer_norm = Normalization(config.hidden_size, config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.relative_embedding = nn.Parameter(torch.empty(2 * config.position_bucket_size - 1, config.hidden_size))
         self.relative_layer_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
 
@@ -112,7 +110,8 @@ class Attention(nn.Module):
             self.in_proj_v = nn.Linear(size, size)
         self.post_layer_norm = Normalization(size, config.layer_norm_eps)
         self.out_proj = nn.Linear(size, size)
-        self.dropout = Dropout(config.attention_probs_dropout_prob)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.attend = attention  # our trainer puts a faster one here on a CPU
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
         """Return [..., T, H] as [..., n, T, d]."""
@@ -124,7 +123,7 @@ class Attention(nn.Module):
         relative: torch.Tensor,
         buckets: torch.Tensor,
         visible: Visible,
-        implementation: str = "auto",
+        implementation: str = "sdpa",
         cache: LayerCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return, for hidden [B, T, H], the change of it [B, T, H], and the weights [B, n, T, Tk] ("plain" only).
@@ -139,7 +138,7 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache(key, value)
         dropout = self.dropout.p if self.training else 0.0
-        context, weights = attention(
+        context, weights = self.attend(
             query, key, value, query_table, key_table, buckets, visible, dropout, implementation
         )
         context = context.transpose(1, 2).flatten(2)
@@ -148,34 +147,10 @@ class Attention(nn.Module):
         return self.dropout(self.out_proj(self.post_layer_norm(context))), weights
 
 
-class _GEGLU(torch.autograd.Function):
-    """x * gelu(gate), whose gradient is written into one tensor: taking it apart and together again costs a copy."""
-
-    @staticmethod
-    def forward(ctx: Any, both: torch.Tensor) -> torch.Tensor:
-        x, gate = both.chunk(2, -1)
-        activation = F.gelu(gate, approximate="tanh")
-        ctx.save_for_backward(both, activation)
-        return x * activation
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        both, activation = ctx.saved_tensors
-        x, gate = both.chunk(2, -1)
-        result = torch.empty_like(both)
-        d_x, d_gate = result.chunk(2, -1)
-        torch.mul(gradient, activation, out=d_x)
-        torch.ops.aten.gelu_backward.grad_input(gradient * x, gate, approximate="tanh", grad_input=d_gate)
-        return result
-
-
 class GEGLU(nn.Module):
     """x * gelu(gate) of the two halves of the input (Shazeer, 2020)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training and x.device.type == "cpu" and x.requires_grad:
-            return _GEGLU.apply(x)
         x, gate = x.chunk(2, -1)
         return x * F.gelu(gate, approximate="tanh")
 
@@ -192,7 +167,7 @@ class FeedForward(nn.Module):
             GEGLU(),
             Normalization(inner, eps),
             nn.Linear(inner, size, bias=False),
-            Dropout(config.hidden_dropout_prob),
+            nn.Dropout(config.hidden_dropout_prob),
         )
         self.mlp[1].init_scale = self.mlp[4].init_scale = (1 / (2 * (1 + layer))) ** 0.5
 
@@ -218,7 +193,7 @@ class Encoder(nn.Module):
         relative: torch.Tensor,
         buckets: torch.Tensor,
         visible: Visible,
-        implementation: str = "auto",
+        implementation: str = "sdpa",
         caches: list[LayerCache] | None = None,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
         """Return the outputs of the embedding and each layer (L + 1 of [B, T, H]) and L weights, of hidden [B, T, H].
@@ -265,7 +240,7 @@ class Classifier(nn.Module):
                 nn.Linear(size, size),
                 nn.GELU(),
                 Normalization(size, eps),
-                Dropout(config.hidden_dropout_prob),
+                nn.Dropout(config.hidden_dropout_prob),
                 OutputProjection(config.vocab_size),
             ]
         )
@@ -334,7 +309,7 @@ class GPTBert(nn.Module):
         self,
         input_ids: torch.Tensor,
         allowed: torch.Tensor,
-        implementation: str = "auto",
+        implementation: str = "sdpa",
         buckets: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return hidden states [B, T, H] of input_ids [B, T].

@@ -14,6 +14,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from babelmill import __version__
 from babelmill.core.files import atomic_write
+from babelmill.release.card_usage import notes, pipelines, use
 from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -26,7 +27,7 @@ class Facts:
 
     Attributes:
         name: of the model.
-        variants, default_variant: of the folder.
+        variants, default_variant, logits_alignment: of the folder.
         parameters: their number, the output matrix counted once.
         code: sha256 of each code file.
         languages: {code: {"name", "tag"}}.
@@ -52,6 +53,7 @@ class Facts:
     description: str = ""
     carbon_grams: float | None = None
     origin: str = ""
+    logits_alignment: str = "mlm"
     evaluation: dict[str, Any] | None = None
     corpora: dict[str, dict[str, Any]] | None = None
     tokenizer_source: str | None = None
@@ -62,6 +64,17 @@ class Facts:
         """Return that of training; hybrid where it is not known, as the published models were."""
         return self.settings.get("train", {}).get("objective", "hybrid")
 
+    @property
+    def gated(self) -> bool:
+        """Return whether attention has gates."""
+        return self.settings.get("model", {}).get("gate", True)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return what the folder does as it stands, in the Hub's words: `fill-mask` and `text-generation` or less."""
+        fills = self.objective != "causal" and self.logits_alignment == "mlm"
+        return ["fill-mask"] * fills + ["text-generation"] * (self.objective != "masked")
+
 
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the sections of the training settings that a card shows."""
@@ -69,57 +82,11 @@ def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: settings[name] for name in names}
 
 
-# Each works as it stands, where `{path}` is the folder.
-MASKED = """\
-```python
-# Which word stands here?
-from transformers import pipeline
-
-fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
-print(fill("A text with a <mask> in it."))
-```"""
-CAUSAL = """\
-```python
-# How does a text go on?
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
-model = AutoModelForCausalLM.from_pretrained("{path}", trust_remote_code=True)
-inputs = tokenizer("The beginning of a text", return_tensors="pt")
-print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_special_tokens=True))
-```"""
-CLASSIFICATION = """\
-```python
-# Which class has a text? The head is new, to be trained on labelled texts, or on pairs: tokenizer(first, second).
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
-model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2, trust_remote_code=True)
-print(model(**tokenizer("A text", return_tensors="pt")).logits)
-```"""
-NOTES = """\
-* {variants}
-* Scores of the masked model at a position are for the token at that position. `logits_alignment="mntp"` (an argument of
-  `from_pretrained`) moves them by one, as evaluation pipelines with a masked *next*-token backend want them.
-* `attention_mode="causal"` or `"bidirectional"` overrides what each class does by itself.
-* The code is in this repository: read it, and pin a `revision=` before you trust it. Its sha256 are below."""
-SNIPPETS = {
-    "hybrid": [MASKED, CAUSAL, CLASSIFICATION],
-    "masked": [MASKED, CLASSIFICATION],
-    "causal": [CAUSAL, CLASSIFICATION],
-}
 TRAINED = {
     "hybrid": "trained on masked and causal prediction at once: one set of weights fills masks and generates text",
     "masked": "trained on masked prediction, to fill masks",
     "causal": "trained on causal prediction, to generate text",
 }
-VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
-
-
-def weights(variants: list[str], default: str) -> str:
-    """Return which weights load by default, and how to load the other ones."""
-    others = [f'`variant="{name}"` loads {VARIANTS[name]}' for name in variants if name != default]
-    return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
@@ -160,7 +127,7 @@ def front_matter(facts: Facts) -> str:
     card = ModelCardData(
         language=list(dict.fromkeys(language["tag"] for language in facts.languages.values())) or None,
         library_name="transformers",
-        pipeline_tag="text-generation" if facts.objective == "causal" else "fill-mask",
+        pipeline_tag=next(iter(facts.tasks), None),
         tags=["gpt-bert", "babylm", "custom_code"],
         **({"model_name": facts.name, "eval_results": results} if results else {}),
         **known,
@@ -264,16 +231,6 @@ def training(facts: Facts, hours: float | None) -> list[str]:
     return lines
 
 
-def use(facts: Facts) -> list[str]:
-    """Return how the model is used, as code."""
-    return [
-        "## Use",
-        f"`{facts.name}` stands for this folder, or for its name on the Hub.",
-        *(snippet.format(path=facts.name) for snippet in SNIPPETS[facts.objective]),
-        NOTES.format(variants=weights(facts.variants, facts.default_variant)),
-    ]
-
-
 def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     """Return the scores, and what they mean."""
     perplexity = math.exp(evaluation["variants"][facts.default_variant]["causal"]["nats_per_token"])
@@ -319,7 +276,9 @@ def render(facts: Facts, hours: float | None) -> str:
         facts.origin,
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts),
+        *use(facts.name, facts.tasks, facts.gated),
+        notes(facts.variants, facts.default_variant, facts.logits_alignment),
+        pipelines(facts.name, facts.objective, facts.logits_alignment),
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)

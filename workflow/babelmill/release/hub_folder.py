@@ -2,7 +2,7 @@
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one), the tokenizer, the configuration, and the code: the training model's own files
-and the transformers classes around them.
+and the transformers classes around them. An index lets the default variant load under its name, too.
 """
 
 import logging
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 
 from babelmill.config.schema import Export
@@ -25,7 +26,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK
 log = logging.getLogger(__name__)
 
 CODE = [
-    *(Path(model_package).parent / name for name in ("attention.py", "dropout.py", "gpt_bert.py", "mixing.py")),
+    *(Path(model_package).parent / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
     *(Path(transformers_package).parent / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
 ]
 CLASSES = {
@@ -76,7 +77,18 @@ def write_weights(source: Path, target: Path) -> None:
         file.write(save(named, metadata={"format": "pt"}))
 
 
-def model_config(shape: dict[str, Any]) -> dict[str, Any]:
+def write_index(weights: Path, variant: str) -> str:
+    """Let `variant=` load a file without a variant in its name, by an index of its weights; return the index's name."""
+    with safe_open(weights, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(tensors, weights.name)}
+    name = f"{weights.name}.index.{variant}.json"
+    write_json(weights.with_name(name), index)
+    return name
+
+
+def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]:
     """Make config.json from the training model's."""
     return shape | {
         "architectures": ["GPTBertForMaskedLM"],
@@ -84,7 +96,7 @@ def model_config(shape: dict[str, Any]) -> dict[str, Any]:
         "auto_map": {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
         | {auto: f"modeling_gpt_bert.{name}" for auto, name in CLASSES.items()},
         "attention_mode": None,
-        "logits_alignment": "mlm",
+        "logits_alignment": logits_alignment,
         "classifier_dropout": shape["hidden_dropout_prob"],
         "tie_word_embeddings": True,
         "torch_dtype": "float32",
@@ -116,10 +128,11 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         name = "model.safetensors" if variant == export.default_variant else f"model.{variant}.safetensors"
         write_weights(inputs.model / WEIGHTS[variant], folder / name)
         files.append(name)
+    files.append(write_index(folder / "model.safetensors", export.default_variant))
     copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
     tokens = special_tokens(inputs.tokenizer)
     written = {
-        "config.json": model_config(shape),
+        "config.json": model_config(shape, export.logits_alignment),
         "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"]),
         "special_tokens_map.json": tokens,
         "generation_config.json": {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},

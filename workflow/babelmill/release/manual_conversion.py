@@ -225,7 +225,8 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)
     known: dict[str, Any] = {"settings": {"model": found.shape}} | found.known
-    wanted = Export.model_validate({"variants": variants, "default_variant": variants[-1], "include_raw": False})
+    choices = {"variants": variants, "default_variant": variants[-1], "logits_alignment": "mlm", "include_raw": False}
+    wanted = Export.model_validate(choices)
     with atomic_folder(out) as folder:
         files = build(folder, inputs, wanted)
         prove(folder, inputs, wanted, out)
@@ -239,5 +240,7 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
             **known,
         )
         files += card.write(folder, facts, found.metrics)
-        asked = manifest.Asked("convert", out.name, {"export": wanted.model_dump(exclude={"include_raw"})})
+        asked = manifest.Asked(
+            "convert", out.name, {"export": wanted.model_dump(exclude={"include_raw", "logits_alignment"})}
+        )
         manifest.write(folder, asked, files, figures={"origin": found.origin})

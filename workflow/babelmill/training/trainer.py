@@ -19,7 +19,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime.processes import LOST_PROCESS, Processes
 from babelmill.runtime.stopping import Stop
 from babelmill.stages import TrainSettings
-from babelmill.training import objectives, randomness
+from babelmill.training import cpu_kernels, mixing_kernel, objectives, randomness
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
 from babelmill.training.metrics import summarize
@@ -128,6 +128,7 @@ class Trainer:
         stream: the training tokens.
         validation: token counts of the validation shards, and their tokens.
         processes: this process among the others.
+        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; without them all is what is shipped, and slower.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Trainer:
         stream: TokenStream,
         validation: tuple[list[TokenCounts], TokenStream],
         processes: Processes,
+        by_hand: bool = True,
     ):
         train = settings.train
         self.settings, self.train, self.config, self.plan = settings, train, config, plan
@@ -148,6 +150,8 @@ class Trainer:
         self._micro_batch_tokens = train.micro_batch_tokens
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
+        if by_hand:
+            (cpu_kernels if self.device.type == "cpu" else mixing_kernel).install(self.model)
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())
         self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels

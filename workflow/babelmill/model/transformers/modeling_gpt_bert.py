@@ -24,7 +24,6 @@ from transformers.utils import ModelOutput  # pyright: ignore[reportPrivateImpor
 
 # transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
 from ..attention import compute_dtype, position_buckets, visible
-from ..dropout import Dropout
 from ..gpt_bert import Classifier, Embedding, Encoder, GPTBertShape, LayerCache, init_weights
 from ..mixing import LayerMixing  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from .configuration_gpt_bert import GPTBertConfig
@@ -73,6 +72,8 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     natural_attention_mode = "bidirectional"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
+    # The language model's head, which the other classes have not; they need not say so at each loading.
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # noqa: RUF012 (transformers 4 adds lists to it)
     _no_split_modules = ("Embedding", "Encoder", "Classifier")  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, config: GPTBertConfig, *args: Any, **kwargs: Any):
@@ -138,7 +139,7 @@ class GPTBertModel(GPTBertPreTrainedModel):
         wants_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         plain = wants_weights or config._attn_implementation == "eager"
         self.transformer.activation_checkpointing = self.gradient_checkpointing
-        seen, implementation = visible(allowed, compute_dtype(hidden)), "plain" if plain else "auto"
+        seen, implementation = visible(allowed, compute_dtype(hidden)), "plain" if plain else "sdpa"
         caches = None if cache is None else self._layer_caches(cache, queries, keys, device)
         outputs, weights = self.transformer(hidden, relative, buckets, seen, implementation, caches)
         output = BaseModelOutputWithPast(
@@ -186,6 +187,8 @@ class GPTBertHead(GPTBertPreTrainedModel):
 
 class GPTBertLanguageModel(GPTBertHead):
     """A model with the language-model head."""
+
+    _keys_to_ignore_on_load_unexpected = None
 
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
@@ -287,15 +290,18 @@ class GPTBertForSequenceClassification(GPTBertHead):
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.dropout = Dropout(config.classifier_dropout)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 
     def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        length, causal = hidden.size(1), self.model.attention_mode == "causal"
+        (batch, length, _), causal = (
+            hidden.shape,
+            self.model.attention_mode == "causal",
+        )  # len() would fix a dynamic size
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
-        seen = allowed[:, 0].sum(-1).expand(len(hidden), -1)
-        return hidden[torch.arange(len(hidden), device=hidden.device), seen.argmax(1)]
+        seen = allowed[:, 0].sum(-1).expand(batch, -1)
+        return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
 
     def forward(
         self,
@@ -327,7 +333,7 @@ class GPTBertForTokenClassification(GPTBertHead):
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.dropout = Dropout(config.classifier_dropout)
+        self.dropout = nn.Dropout(config.classifier_dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)  # pyright: ignore[reportArgumentType]
         self.post_init()
 

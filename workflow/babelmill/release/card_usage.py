@@ -1,0 +1,115 @@
+"""What a model card says about use: code for each task, and what to type for pipelines that others wrote."""
+
+# Each works as it stands, where `{path}` is the folder.
+MASKED = """\
+```python
+# Which word stands here?
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
+print(fill("A text with a <mask> in it."))
+```"""
+CAUSAL = """\
+```python
+# How does a text go on?
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
+model = AutoModelForCausalLM.from_pretrained("{path}", trust_remote_code=True)
+inputs = tokenizer("The beginning of a text", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_special_tokens=True))
+```"""
+CLASSIFICATION = """\
+```python
+# Which class has a text? The head is new and learns from labelled texts, or pairs: tokenizer(first, second).
+# transformers' Trainer needs a package more: pip install accelerate
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
+model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2, trust_remote_code=True)
+texts = [{{"label": 1, **tokenizer("A good text")}}, {{"label": 0, **tokenizer("A bad text")}}]
+arguments = TrainingArguments("tuned", num_train_epochs=1, report_to="none")
+Trainer(model, arguments, train_dataset=texts, processing_class=tokenizer).train()
+inputs = tokenizer("A text", return_tensors="pt").to(model.device)
+print(model(**inputs).logits)
+```"""
+ADAPTERS = """\
+```python
+# The same with adapters, in place of all weights (pip install peft accelerate): say which layers, peft knows none.
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForSequenceClassification
+
+model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2, trust_remote_code=True)
+layers = ["in_proj_qk", "{value}", "out_proj"]
+model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=layers, modules_to_save=["score"]))
+model.print_trainable_parameters()
+```"""
+NOTES = """\
+* {variants}
+* {alignment}
+* `attention_mode="causal"` or `"bidirectional"` overrides what each class does by itself.
+* The code is in this repository: read it, and pin a `revision=` before you trust it. Its sha256 are below."""
+ALIGNMENT = {
+    "mlm": "Scores of the masked model at a position are for the token at that position."
+    ' `logits_alignment="mntp"` (an argument of `from_pretrained`) moves them by one, for code that expects those of a'
+    " masked *next*-token model.",
+    "mntp": "Scores of the masked model at a position are for the *next* token (`logits_alignment` in `config.json`):"
+    ' `pipeline("fill-mask")` is wrong with this folder; `logits_alignment="mlm"` (an argument of `from_pretrained`)'
+    " puts them where their token is.",
+}
+# What to type for pipelines that others wrote; the wrong backend gives plausible, wrong numbers.
+BABYLM_MASKED = (
+    "BabyLM 2025 and 2026, masked",
+    "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend"
+    " reads every score one position off, without an error",
+)
+BABYLM_CAUSAL = ("BabyLM 2025 and 2026, causal", "`bash scripts/eval_zero_shot.sh {path} causal`")
+LM_EVAL = (
+    "lm-evaluation-harness",
+    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
+    " without `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
+)
+MINICONS = (
+    "minicons{note}",
+    '`scorer.{scorer}("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}", trust_remote_code=True),'
+    " trust_remote_code=True)`, without `bos_token=True` anywhere: the tokenizer adds `<s>` itself",
+)
+SCORERS = {
+    "causal": {"note": "", "scorer": "IncrementalLMScorer"},
+    "masked": {"note": ", masked (transformers 4)", "scorer": "MaskedLMScorer"},
+}
+VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
+
+
+def weights(variants: list[str], default: str) -> str:
+    """Return which weights load by default, and how to load the other ones."""
+    others = [f'`variant="{name}"` loads {VARIANTS[name]}' for name in variants if name != default]
+    return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
+
+
+def use(path: str, tasks: list[str], gated: bool) -> list[str]:
+    """Return how the model is used, as code. `tasks` are those that the folder does as it stands."""
+    snippets = {"fill-mask": MASKED, "text-generation": CAUSAL}
+    return [
+        "## Use",
+        f"`{path}` stands for this folder, or for its name on the Hub.",
+        *(snippets[task].format(path=path) for task in tasks),
+        CLASSIFICATION.format(path=path),
+        ADAPTERS.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
+    ]
+
+
+def notes(variants: list[str], default: str, alignment: str) -> str:
+    """Return what a user should know besides."""
+    return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
+
+
+def pipelines(path: str, objective: str, alignment: str) -> str:
+    """Return what to type for each evaluation pipeline that fits the objective."""
+    rows: list[tuple[tuple[str, str], dict[str, str]]] = []
+    if objective != "causal":
+        rows += [(BABYLM_MASKED, {}), *([(MINICONS, SCORERS["masked"])] if alignment == "mlm" else [])]
+    if objective != "masked":
+        rows += [(BABYLM_CAUSAL, {}), (LM_EVAL, {}), (MINICONS, SCORERS["causal"])]
+    lines = [f"| {name} | {what} |".format(path=path, alignment=alignment, **more) for (name, what), more in rows]
+    return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

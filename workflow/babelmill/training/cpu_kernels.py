@@ -1,0 +1,163 @@
+"""Faster training on a CPU: attention, GEGLU and dropout of GPT-BERT by hand.
+
+What is shipped (`babelmill.model`) are ordinary operations, which compose with all of PyTorch and are what CUDA trains
+with. On a CPU they take longer, so the trainer puts these in their place. They compute the same numbers, but for
+dropout, which draws others. Each has a gradient, but no gradient of the gradient.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from babelmill.model.attention import Visible, attention, flat_indices
+from babelmill.model.gpt_bert import GEGLU, Attention
+from babelmill.training import mixing_kernel
+
+
+def install(model: nn.Module) -> None:
+    """Let a model use this file's functions, and mixing by hand, in training; its weights and their names stay."""
+    mixing_kernel.install(model)
+    for module in list(model.modules()):
+        if isinstance(module, Attention):
+            module.attend = cpu_attention
+        for name, child in module.named_children():
+            if isinstance(child, nn.Dropout):
+                setattr(module, name, CPUDropout(child.p))
+            elif isinstance(child, GEGLU):
+                setattr(module, name, CPUGEGLU())
+
+
+def keep_mask(shape: torch.Size, p: float) -> torch.Tensor:
+    """Return 1.0 with probability 1 - p, else 0.0: float32 on the CPU, from torch's default generator.
+
+    PyTorch's own dropout draws one number per element, one thread, 5 ns each: a quarter of the time of a BERT layer at
+    512 positions. Here one 64-bit draw decides about four elements. The probability is a multiple of 2^-16: 0.1 becomes
+    0.100006.
+    """
+    count = shape.numel()
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+    dropped = round(p * 2**16)  # of the 2^16 values from -2^15 on
+    return torch.ge(bits.view(shape), dropped - 2**15, out=torch.empty(shape))
+
+
+class CPUDropout(nn.Dropout):
+    """`nn.Dropout`, faster on CPUs. The numbers it draws differ from PyTorch's."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the input, in training with some elements dropped and the others scaled."""
+        if not self.training or self.p == 0.0:
+            return input
+        return input * keep_mask(input.shape, self.p).mul_(1 / (1 - self.p)).to(input.dtype)
+
+
+class _GEGLU(torch.autograd.Function):
+    """x * gelu(gate), whose gradient is written into one tensor: taking it apart and together again costs a copy."""
+
+    @staticmethod
+    def forward(ctx: Any, both: torch.Tensor) -> torch.Tensor:
+        x, gate = both.chunk(2, -1)
+        activation = F.gelu(gate, approximate="tanh")
+        ctx.save_for_backward(both, activation)
+        return x * activation
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        both, activation = ctx.saved_tensors
+        x, gate = both.chunk(2, -1)
+        result = torch.empty_like(both)
+        d_x, d_gate = result.chunk(2, -1)
+        torch.mul(gradient, activation, out=d_x)
+        torch.ops.aten.gelu_backward.grad_input(gradient * x, gate, approximate="tanh", grad_input=d_gate)
+        return result
+
+
+class CPUGEGLU(GEGLU):
+    """`GEGLU` with this gradient."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x * gelu(gate) of the two halves of the input."""
+        return _GEGLU.apply(x) if x.requires_grad else super().forward(x)
+
+
+class _CPUAttention(torch.autograd.Function):
+    """Attention with its gradient written out: PyTorch's `sdpa` trains through a dozen operations on a CPU.
+
+    Saved for the backward pass are the weights before and after dropout.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_table: torch.Tensor,
+        key_table: torch.Tensor,
+        buckets: torch.Tensor,
+        penalty: torch.Tensor,
+        alive: torch.Tensor,
+        dropout: float,
+    ) -> torch.Tensor:
+        batch, heads, _, size = query.shape
+        scale = 1.0 / math.sqrt(3 * size)
+        q, k, v = (x.reshape(batch * heads, -1, size) for x in (query, key, value))
+        q_table, k_table = ((x * scale).repeat(batch, 1, 1) for x in (query_table, key_table))
+        rows, columns = (index.expand(len(q), -1) for index in flat_indices(buckets, key_table.size(1)))
+
+        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
+        part = torch.gather(torch.bmm(q, k_table.mT).flatten(1), 1, rows)
+        scores.flatten(1).add_(part)
+        torch.gather(torch.bmm(k, q_table.mT).flatten(1), 1, columns, out=part)
+        scores.flatten(1).add_(part)
+        scores.unflatten(0, (batch, heads)).add_(penalty)
+        weights = torch.softmax(scores, -1)
+
+        dropped = torch.mul(weights, keep_mask(weights.shape, dropout), out=scores) if dropout else weights
+        factor = alive / (1 - dropout)
+        context = torch.bmm(dropped, v).unflatten(0, (batch, heads)) * factor
+        ctx.save_for_backward(q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context)
+        ctx.scale = scale
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context = ctx.saved_tensors
+        batch, heads = gradient.shape[:2]
+        mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # of the weights' gradient under the weights
+        gradient = (gradient * factor).reshape(q.shape)
+        d_value = torch.bmm(dropped.mT, gradient)
+        d_scores = torch.bmm(gradient, v.mT).mul_(dropped).addcmul_(weights, mean, value=-1)
+
+        wide = d_scores.to(torch.promote_types(d_scores.dtype, torch.float32)).flatten(1)  # long sums follow
+        c2p = wide.new_zeros(len(q), q.size(1) * k_table.size(1)).scatter_add_(1, rows, wide)
+        p2c = wide.new_zeros(len(q), k.size(1) * k_table.size(1)).scatter_add_(1, columns, wide)
+        c2p, p2c = (x.view(len(q), -1, k_table.size(1)).to(q.dtype) for x in (c2p, p2c))
+        d_query = torch.bmm(c2p, k_table).baddbmm_(d_scores, k, alpha=ctx.scale)
+        d_key = torch.bmm(p2c, q_table).baddbmm_(d_scores.mT, q, alpha=ctx.scale)
+        d_tables = (torch.bmm(p2c.mT, k), torch.bmm(c2p.mT, q))
+        d_tables = (x.unflatten(0, (batch, heads)).sum(0) * ctx.scale for x in d_tables)
+        return *(x.unflatten(0, (batch, heads)) for x in (d_query, d_key, d_value)), *d_tables, None, None, None, None
+
+
+def cpu_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    query_table: torch.Tensor,
+    key_table: torch.Tensor,
+    buckets: torch.Tensor,
+    visible: Visible,
+    dropout: float = 0.0,
+    implementation: str = "sdpa",
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Do what `attention` does, by `_CPUAttention` where a gradient is wanted."""
+    tensors = (query, key, value, query_table, key_table, buckets)
+    if implementation == "sdpa" and query.requires_grad:
+        return _CPUAttention.apply(*tensors, *visible, dropout), None
+    return attention(*tensors, visible, dropout, implementation)
