@@ -104,9 +104,9 @@ class Trained:
         write_json(self.folder / "model/config.json", dataclasses.asdict(config) | ids)
         self.write_manifest("model", ["model.safetensors", "ema.safetensors", "config.json"], ["tokenizer", "shards"])
 
-    def settings(self, variants=("main", "ema"), default_variant="main") -> None:
+    def settings(self, variants=("main", "ema"), default_variant="main", **more) -> None:
         """Write the export settings."""
-        export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False}
+        export = {"variants": list(variants), "default_variant": default_variant, "include_raw": False} | more
         values = {
             "stage": "export",
             "name": "test",

@@ -37,6 +37,7 @@ OTHER = {
     "tokenizer.revision": "v2",
     "mixture.weights": "uniform",
     "model.num_attention_heads": 4,
+    "train.micro_batch_tokens": 128,
     "train.hybrid_ratio": "2/3",
     "train.sequence_lengths": [16, 32, 32],
     "train.phase_starts": [0.0, 0.5, 0.75],

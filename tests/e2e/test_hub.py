@@ -5,14 +5,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForMaskedLM
 
+from babelmill import evaluate
+from babelmill.commands import show
+from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UMASK, UserError, sha256
 from babelmill.release.prove import check_differences
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.vocabulary import Vocabulary
+from conftest import ROOT
 from environments import TRANSFORMERS_4, TUNING, installed
 from hub_server import HubServer
 
@@ -63,6 +72,27 @@ def test_default_variant(trained):
     assert weights == ["model.safetensors"]
     assert [path.name for path in (trained.folder / "one").glob("*.index.*")] == ["model.safetensors.index.ema.json"]
     assert sha256(trained.folder / "one/model.safetensors") == sha256(second / "model.safetensors")
+
+
+def test_a_folder_for_the_mntp_backend(trained):
+    """Its scores are those of the next token; our own evaluation and `show` read them rightly all the same."""
+    trained.settings(logits_alignment="mntp")
+    assert trained.export("mntp").returncode == 0
+    folders = [trained.folder / name for name in ("export", "mntp")]
+    ids = torch.arange(20, 36)[None]
+    logits = [AutoModelForMaskedLM.from_pretrained(path, trust_remote_code=True).eval()(ids).logits for path in folders]
+    torch.testing.assert_close(logits[0][:, 1:], logits[1][:, :-1], rtol=0, atol=0)
+
+    shard = ShardFile.open(trained.folder / "shards/validation.safetensors")
+    words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
+    text = SimpleNamespace(tokens=shard.tokens, count=1, score=lambda nats: {"bits_per_byte": nats})
+    settings = schema.Evaluation.model_validate(
+        yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
+    )
+    scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings) for path in folders]
+    assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["bits_per_byte"] > 0
+    for path in folders:
+        assert show.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
 
 
 def test_folder_is_complete_and_safe(trained):

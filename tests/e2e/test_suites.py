@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from environments import SUITES, TRANSFORMERS_4, installed
 from hub_data import BOS, SENTENCES
 
 HERE = Path(__file__).parent
+README = HERE.parents[1] / "README.md"
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}
 
 
@@ -37,8 +39,20 @@ def run(command: list, home: Path, *folders: Path) -> str:
     return done.stdout
 
 
+def readme_command(start: str) -> list[str]:
+    """The words of the command in README.md that begins like this."""
+    (line,) = [line for line in README.read_text().splitlines() if line.startswith(start)]
+    return line.split()
+
+
+def readme_code(word: str) -> str:
+    """The piece of Python in README.md that has this word in it."""
+    (code,) = [piece for piece in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if word in piece]
+    return code
+
+
 def test_lm_evaluation_harness(exported, tmp_path):
-    """`--model hf` on minimal pairs in a local file: right on each, with the likelihoods that training saw."""
+    """As the README types it, on sentences in a local file: pairs, and rolling perplexity, with training's likelihoods."""
     pairs = [(text, text.replace(*next(swap for swap in SWAPPED.items() if swap[0] in text))) for text in SENTENCES]
     lines = ["sen\twrong_sen", *map("\t".join, pairs)]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
@@ -54,12 +68,21 @@ def test_lm_evaluation_harness(exported, tmp_path):
         "target_delimiter": "",  # else a space is put before each sentence
         "metric_list": [{"metric": "acc"}],
     }
-    (tmp_path / "pairs.yaml").write_text(yaml.safe_dump(task))
-    command = ["-m", "lm_eval", "--model", "hf", "--tasks", "pairs", "--include_path", tmp_path, "--device", "cpu"]
-    command += ["--model_args", f"pretrained={exported / 'export'},trust_remote_code=True", "--batch_size", "2"]
+    rolling = {key: task[key] for key in ("dataset_path", "dataset_kwargs", "test_split")}
+    rolling |= {"task": "whole", "output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{sen}}"}
+    rolling["metric_list"] = [{"metric": "word_perplexity"}]
+    for values in (task, rolling):
+        (tmp_path / f"{values['task']}.yaml").write_text(yaml.safe_dump(values))
+    command = [word.replace("converted/eng", str(exported / "export")) for word in readme_command("lm_eval ")]
+    command[command.index("--tasks") + 1] = "pairs,whole"
+    command = ["-m", *command, "--include_path", tmp_path, "--device", "cpu", "--batch_size", "2"]
     run([*command, "--log_samples", "--output_path", tmp_path / "out"], tmp_path, installed(SUITES))
     (results,) = (tmp_path / "out").rglob("results_*.json")
     (samples,) = (tmp_path / "out").rglob("samples_pairs_*.jsonl")
+    (wholes,) = (tmp_path / "out").rglob("samples_whole_*.jsonl")
+    for sample in map(json.loads, wholes.read_text().splitlines()):
+        found = float(sample["filtered_resps"][0])
+        assert found == pytest.approx(likelihood(exported, sample["doc"]["sen"]), abs=1e-3)
     assert read_json(results)["results"]["pairs"]["acc,none"] == 1.0
     found = {}
     for line in samples.read_text().splitlines():
@@ -95,3 +118,9 @@ def test_minicons(exported, tmp_path, kind, version):
     good, bad = (tuple(map(float, line.split())) for line in output.splitlines()[-2:])
     assert good[0] == pytest.approx(good[1], abs=1e-3) and bad[0] == pytest.approx(bad[1], abs=1e-3)
     assert good[0] > bad[0] + 1
+    code = readme_code("minicons").replace("converted/eng", str(exported / "export"))
+    code = code.replace('"The cat sat."', repr(SENTENCES[0]))
+    if kind == "masked":
+        code = code.replace("IncrementalLMScorer", "MaskedLMScorer")
+    output = run(["-c", code], tmp_path, *reversed(folders))
+    assert float(output.splitlines()[-1].strip("[]")) == pytest.approx(good[0], abs=1e-3)

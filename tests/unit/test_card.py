@@ -132,3 +132,27 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
     assert front_matter(text)["pipeline_tag"] == tag
     assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
     assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
+    commands = {"eval_zero_shot.sh eng mlm": "causal", "MaskedLMScorer": "causal", "IncrementalLMScorer": "masked"}
+    commands |= {"eval_zero_shot.sh eng causal": "masked", "add_bos_token=False": "masked"}
+    for command, other in commands.items():  # what is typed for the pipelines
+        assert (command in text) == (objective != other), command
+
+
+@pytest.mark.parametrize(
+    "objective, tag", [("hybrid", "text-generation"), ("masked", None), ("causal", "text-generation")]
+)
+def test_a_folder_for_the_mntp_backend(objective, tag):
+    """Its scores are one position off for `pipeline("fill-mask")`: nothing in the card leads there."""
+    settings = {"model": {"hidden_size": 8}, "train": {"objective": objective}}
+    text = card.render(facts(settings=settings, logits_alignment="mntp"), None)
+    assert front_matter(text).get("pipeline_tag") == tag
+    assert 'pipeline("fill-mask", model' not in text and "MaskedLMScorer" not in text
+    assert "eval_zero_shot.sh eng mlm" not in text
+    assert ("eval_zero_shot.sh eng mntp" in text) == (objective != "causal")
+    assert "scores of the masked model at a position are for the *next* token" in text.lower()
+
+
+def test_adapters_name_the_layers_of_the_model():
+    for gate, value in ((True, "in_proj_vg"), (False, "in_proj_v")):
+        text = card.render(facts(settings={"model": {"gate": gate}}), None)
+        assert f'["in_proj_qk", "{value}", "out_proj"]' in text

@@ -82,6 +82,7 @@ FOLDERS = {
 SEVERAL = {
     "release/__init__.py": {"export", "evaluate", "convert"},
     "release/card.py": {"convert"},
+    "release/card_usage.py": {"convert"},
     "release/hub_folder.py": {"export"},
     "release/loading.py": {"export", "evaluate"},
     "release/manual_conversion.py": set(),

@@ -90,7 +90,7 @@ def test_activation_checkpointing_changes_nothing(make, by_hand):
 
 @pytest.mark.parametrize("objective", ["hybrid", "masked", "causal"])
 def test_a_step_without_the_functions_for_cpus(make, objective):
-    """CUDA's step: the same gradient, but for the numbers that dropout draws."""
+    """Attention, GEGLU and dropout as on CUDA, mixing as shipped: the same gradient, but for what dropout draws."""
     by_hand, plain = (make(objective=objective, by_hand=by_hand) for by_hand in (True, False))
     wanted, got = gradient(by_hand), gradient(plain)
     assert not torch.equal(got, wanted)  # it is other code

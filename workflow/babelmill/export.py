@@ -6,8 +6,8 @@
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one; an index lets the default one load by name, too), the tokenizer, the
-configuration, and the code: the training model's own files and the transformers classes around them. Before it is put into
-its place, a fresh process loads it as users do and compares its logits with the training model's (`prove.py`); a
+configuration, and the code: the training model's own files and the transformers classes around them. Before it is put
+into its place, a fresh process loads it as users do and compares its logits with the training model's (`prove.py`); a
 difference is an error, and nothing is left.
 
 With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, which is a safetensors file too.

@@ -3,9 +3,9 @@
     python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
 
 With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU.
-`torchrun ... -m -- babelmill.train ...` does the same, and on several machines. SIGTERM, SIGINT and the end of a SLURM allocation coming
-near end the current step, save a checkpoint and leave with exit code 75: the same command goes on from there, on any
-number of processes.
+`torchrun ... -m -- babelmill.train ...` does the same, and on several machines. SIGTERM, SIGINT and the end of a SLURM
+allocation coming near end the current step, save a checkpoint and leave with exit code 75: the same command goes on
+from there, on any number of processes.
 
 A run's identity is its settings, its code and its data; its folder in `--checkpoints` is named by their fingerprint.
 The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.

@@ -112,7 +112,7 @@ class Attention(nn.Module):
         self.out_proj = nn.Linear(size, size)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.relative_dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        self.attend = attention  # training on a CPU puts a faster one here
+        self.attend = attention  # our trainer puts a faster one here on a CPU
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
         """Return [..., T, H] as [..., n, T, d]."""

@@ -60,12 +60,15 @@ class LayerMixing(nn.Module):
         super().__init__()
         self.alphas = nn.ParameterList(nn.Parameter(torch.empty(j + 2)) for j in range(sub_blocks))
 
-    def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
-        """Return x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
+    def matrix(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return M, lower triangular, in the type of hidden."""
         size = len(self.alphas) + 1
         rows, columns = torch.tril_indices(size - 1, size, 1, device=hidden.device)
         matrix = hidden.new_zeros(size, size)
         matrix[0, 0] = 1.0
-        matrix = matrix.index_put((rows + 1, columns), torch.cat(list(self.alphas)).to(matrix.dtype))
-        sums = _WeightedSums(matrix)
+        return matrix.index_put((rows + 1, columns), torch.cat(list(self.alphas)).to(matrix.dtype))
+
+    def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+        """Return x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
+        sums = _WeightedSums(self.matrix(hidden))
         return sums.next(hidden), lambda x, change: sums.next(x + change)

@@ -53,31 +53,31 @@ ALIGNMENT = {
     "mlm": "Scores of the masked model at a position are for the token at that position."
     ' `logits_alignment="mntp"` (an argument of `from_pretrained`) moves them by one, for code that expects those of a'
     " masked *next*-token model.",
-    "mntp": "Scores of the masked model at a position are for the *next* token (`logits_alignment` in `config.json`), so"
+    "mntp": "Scores of the masked model at a position are for the *next* token (`logits_alignment` in `config.json`):"
     ' `pipeline("fill-mask")` is wrong with this folder; `logits_alignment="mlm"` (an argument of `from_pretrained`)'
     " puts them where their token is.",
 }
 # What to type for pipelines that others wrote; the wrong backend gives plausible, wrong numbers.
 BABYLM_MASKED = (
     "BabyLM 2025 and 2026, masked",
-    "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend reads"
-    " every score one position off, without an error",
+    "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend"
+    " reads every score one position off, without an error",
 )
 BABYLM_CAUSAL = ("BabyLM 2025 and 2026, causal", "`bash scripts/eval_zero_shot.sh {path} causal`")
 LM_EVAL = (
     "lm-evaluation-harness",
-    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`; without"
-    " `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
+    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
+    " without `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
 )
-MINICONS_CAUSAL = (
-    "minicons",
-    '`scorer.IncrementalLMScorer("{path}", "cpu", trust_remote_code=True)`, without `bos_token=True` anywhere: the'
-    " tokenizer adds `<s>` itself",
+MINICONS = (
+    "minicons{note}",
+    '`scorer.{scorer}("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}", trust_remote_code=True),'
+    " trust_remote_code=True)`, without `bos_token=True` anywhere: the tokenizer adds `<s>` itself",
 )
-MINICONS_MASKED = (
-    "minicons, masked (transformers 4)",
-    '`scorer.MaskedLMScorer("{path}", "cpu", tokenizer=AutoTokenizer.from_pretrained("{path}"), trust_remote_code=True)`',
-)
+SCORERS = {
+    "causal": {"note": "", "scorer": "IncrementalLMScorer"},
+    "masked": {"note": ", masked (transformers 4)", "scorer": "MaskedLMScorer"},
+}
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 
 
@@ -106,7 +106,10 @@ def notes(variants: list[str], default: str, alignment: str) -> str:
 
 def pipelines(path: str, objective: str, alignment: str) -> str:
     """Return what to type for each evaluation pipeline that fits the objective."""
-    masked = [BABYLM_MASKED, *([MINICONS_MASKED] if alignment == "mlm" else [])] if objective != "causal" else []
-    causal = [BABYLM_CAUSAL, LM_EVAL, MINICONS_CAUSAL] if objective != "masked" else []
-    rows = [f"| {name} | {command} |".format(path=path, alignment=alignment) for name, command in [*masked, *causal]]
-    return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *rows])
+    rows: list[tuple[tuple[str, str], dict[str, str]]] = []
+    if objective != "causal":
+        rows += [(BABYLM_MASKED, {}), *([(MINICONS, SCORERS["masked"])] if alignment == "mlm" else [])]
+    if objective != "masked":
+        rows += [(BABYLM_CAUSAL, {}), (LM_EVAL, {}), (MINICONS, SCORERS["causal"])]
+    lines = [f"| {name} | {what} |".format(path=path, alignment=alignment, **more) for (name, what), more in rows]
+    return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

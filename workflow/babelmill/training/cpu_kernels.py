@@ -1,8 +1,8 @@
-"""Faster training on a CPU: attention, GEGLU and dropout of GPT-BERT by hand.
+"""Faster training on a CPU: attention and GEGLU of GPT-BERT by hand.
 
 What is shipped (`babelmill.model`) are ordinary operations, which compose with all of PyTorch and are what CUDA trains
-with. On a CPU they take longer, so the trainer puts these in their place. Attention and GEGLU compute the same numbers;
-dropout draws others. Each has a gradient, but no gradient of the gradient.
+with. On a CPU they take longer, so the trainer puts these in their place. They compute the same numbers. Each has a
+gradient, but no gradient of the gradient.
 """
 
 import math
@@ -15,11 +15,13 @@ from torch.nn import functional as F
 
 from babelmill.model.attention import Visible, flat_indices
 from babelmill.model.gpt_bert import GEGLU
+from babelmill.training import mixing_kernel
 from babelmill.training.dropout import KeyedAttention
 
 
 def install(model: nn.Module) -> None:
-    """Let a model use this file's GEGLU in training; its weights and their names stay."""
+    """Let a model use this file's GEGLU, and mixing by hand, in training; its weights and their names stay."""
+    mixing_kernel.install(model)
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, GEGLU):

@@ -22,7 +22,7 @@ from babelmill.runtime.processes import LOST_PROCESS, Processes
 from babelmill.runtime.progress import device_name
 from babelmill.runtime.stopping import Stop
 from babelmill.stages import TrainSettings
-from babelmill.training import cpu_kernels, dropout, objectives, randomness, work
+from babelmill.training import cpu_kernels, dropout, mixing_kernel, objectives, randomness, work
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
 from babelmill.training.gradients import Gradients
@@ -136,7 +136,7 @@ class Trainer:
         validation: token counts of the validation shards, and their tokens.
         processes: this process among the others.
         micro_batch_tokens: of one forward pass at most; None: what fits into the device, see `find_size`.
-        by_hand: use `cpu_kernels` on a CPU; without them it trains as CUDA does, more slowly.
+        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; without them all is what is shipped, and slower.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Trainer:
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
         self._keys = dropout.Keys(train.seed, self.device)
-        self._install_dropout(by_hand)
+        self._install(by_hand)
         self._finds_size = micro_batch_tokens is None
         self.micro_batch_tokens = micro_batch_tokens or CPU_TOKENS
         if self.whole_micro_batches:
@@ -176,12 +176,17 @@ class Trainer:
         if self._compiled:
             self._compile()
 
-    def _install_dropout(self, by_hand: bool) -> None:
-        """Key the model's dropout by row. PyTorch's attention for CUDA cannot be keyed: it is seeded by micro-batch."""
+    def _install(self, by_hand: bool) -> None:
+        """Put into the model what training needs: dropout keyed by row and, `by_hand`, faster functions.
+
+        PyTorch's attention for CUDA has no dropout with keys: there it is seeded by micro-batch.
+        """
         attention_type = dropout.KeyedAttention if self.device.type == "cpu" else None
         if by_hand and self.device.type == "cpu":
             cpu_kernels.install(self.model)
             attention_type = cpu_kernels.CPUAttention
+        elif by_hand:
+            mixing_kernel.install(self.model)
         dropout.install(self.model, self._keys, attention_type)
         self.whole_micro_batches = attention_type is None and self.config.attention_probs_dropout_prob > 0
 

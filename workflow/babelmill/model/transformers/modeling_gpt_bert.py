@@ -73,7 +73,7 @@ class GPTBertPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     # The language model's head, which the other classes have not; they need not say so at each loading.
-    _keys_to_ignore_on_load_unexpected = (r"^classifier\.",)  # pyright: ignore[reportAssignmentType]
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # noqa: RUF012 (transformers 4 adds lists to it)
     _no_split_modules = ("Embedding", "Encoder", "Classifier")  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, config: GPTBertConfig, *args: Any, **kwargs: Any):
