@@ -21,6 +21,7 @@ def hub(monkeypatch, tmp_path):
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         for code in ("eng", "deu"):
             server.commit(f"datasets/BabyLM-community/babylm-{code}", dataset(DOCUMENTS))
         yield server

@@ -6,9 +6,12 @@ import shutil
 import pytest
 import yaml
 
+from babelmill.core import code_versions
 from checkouts import Checkout
 from released_results import SETTINGS, unpack
 
+NUMBER = code_versions.newest("train").number
+NOW, NEXT = f"train {NUMBER}", f"train {NUMBER + 1}"
 AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
 LOSS = (
     "training/objectives.py",
@@ -104,13 +107,12 @@ def test_a_key_that_moved_repeats_nothing(checkout):
     line = next(line for line in defaults.splitlines(True) if "activation_checkpointing:" in line)
     checkout.edit("config/defaults.yaml", line, "")
     checkout.edit("config/defaults.yaml", "  layer_mixing: true", f"{line}  layer_mixing: true")
-    trainer = (checkout.path / "workflow/babelmill/training/trainer.py").read_text()
-    assert trainer.count("train.activation_checkpointing") == 1
-    checkout.package("training/trainer.py", "train.activation_checkpointing", "settings.model.activation_checkpointing")
+    old, new = (f"GPTBert(config, {section}.activation_checkpointing)" for section in ("train", "settings.model"))
+    checkout.package("training/trainer.py", old, new)
     others = 'model_dump(exclude={"activation_checkpointing"})'
     checkout.package("train.py", "**settings.model.model_dump()", f"**settings.model.{others}")
     assert checkout.would_run("converted/eng") == AFTER_TRAIN  # the trainer was edited
-    assert "train 1" in checkout.babelmill("accept", "train")
+    assert NOW in checkout.babelmill("accept", "train")
     assert checkout.would_run("converted/eng") == []
     configure(checkout, SETTINGS | {"models": {"eng": {"model": {"activation_checkpointing": True}}}})
     assert "train.activation_checkpointing False -> True" in checkout.babelmill("why", "eng")
@@ -121,7 +123,7 @@ def test_an_accepted_edit_repeats_nothing(checkout):
     checkout.package(*LOSS)
     assert "same results" in checkout.babelmill("accept", "train")
     assert checkout.would_run("converted/eng") == []
-    assert re.search(r"train +train 1 \(\w{8}\)\n", checkout.babelmill("accept"))
+    assert re.search(rf"train +{NOW} \(\w{{8}}\)\n", checkout.babelmill("accept"))
 
 
 def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
@@ -129,14 +131,14 @@ def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
     refused = checkout.babelmill("accept", "--new", "train", check=False)
     assert "--results" in refused and refused.count("\n") == 1
     checkout.babelmill("accept", "--new", "train", "--results", "the z-loss counts half")
-    assert re.search(r"^- Results: train 2 \(\w{8}\): the z-loss counts half$", changelog(checkout), re.MULTILINE)
+    assert re.search(rf"^- Results: {NEXT} \(\w{{8}}\): the z-loss counts half$", changelog(checkout), re.MULTILINE)
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
     said = checkout.babelmill("why", "eng")
-    assert re.search(r"train +train 2 \(\w{8}\) in place of train 1 \(\w{8}\): the z-loss counts half", said)
+    assert re.search(rf"train +{NEXT} \(\w{{8}}\) in place of {NOW} \(\w{{8}}\): the z-loss counts half", said)
     # From then on the old code's results are the old ones, and the new code's edits can be accepted.
     checkout.package("training/masking.py", "int((1 - shares.keep) * 2**32)", "int(2**32 * (1 - shares.keep))")
-    assert "train 2" in checkout.babelmill("accept", "train")
-    assert "train 2" in checkout.babelmill("why", "eng")
+    assert NEXT in checkout.babelmill("accept", "train")
+    assert NEXT in checkout.babelmill("why", "eng")
 
 
 def test_a_limited_version_repeats_only_what_it_is_limited_to(checkout):
@@ -146,7 +148,7 @@ def test_a_limited_version_repeats_only_what_it_is_limited_to(checkout):
     assert checkout.would_run("converted/eng") == []
     configure(checkout, SETTINGS | {"train": SETTINGS["train"] | {"objective": "causal"}})
     assert "causal runs are better" in checkout.babelmill("why", "eng")
-    assert '"code": "train 2' in (checkout.would_run("converted/eng") and settings(checkout, "train"))
+    assert f'"code": "{NEXT}' in (checkout.would_run("converted/eng") and settings(checkout, "train"))
 
 
 @pytest.mark.parametrize("value", ["train.objective=causl", "train.objectiv=causal", "causal"])
@@ -155,7 +157,7 @@ def test_a_limit_that_holds_for_nobody_is_refused(checkout, value):
     checkout.package(*LOSS)
     said = checkout.babelmill("accept", "--new", "train", "--results", "other", "--when", value, check=False)
     assert said.startswith("error: ") and said.count("\n") == 1
-    assert "train 2" not in (checkout.path / "workflow/babelmill/code_versions.txt").read_text()
+    assert NEXT not in (checkout.path / "workflow/babelmill/code_versions.txt").read_text()
 
 
 def test_a_limit_is_written_as_settings_files_write_it(checkout):
@@ -179,10 +181,10 @@ def test_a_wrong_acceptance_can_be_taken_back(checkout):
     checkout.babelmill("accept", "train")
     checkout.babelmill("accept", "--new", "train", "--results", "the z-loss counts half")
     versions = (checkout.path / "workflow/babelmill/code_versions.txt").read_text()
-    assert len([line for line in versions.splitlines() if line.startswith("train 2 ")]) == 1
+    assert len([line for line in versions.splitlines() if line.startswith(f"{NEXT} ")]) == 1
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
     again = checkout.babelmill("accept", "--new", "train", "--results", "again", check=False)
-    assert again.startswith("error: train: this code has train 2") and again.count("\n") == 1
+    assert again.startswith(f"error: train: this code has {NEXT}") and again.count("\n") == 1
 
 
 def test_a_job_whose_code_changed_while_it_was_queued_refuses(checkout):

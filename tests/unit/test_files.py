@@ -4,6 +4,7 @@ import argparse
 import errno
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,7 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
         subprocess.run(["umount", disk], check=True)
 
 
+SETTINGS_FILE = Path("results/settings/eng/corpus.json")
 REASONS = ["the name is too long", "the file system is read-only", "permission denied"]
 
 
@@ -81,10 +83,10 @@ def test_what_the_file_system_refuses_is_one_line_of_a_stage(tmp_path, capsys, r
             lambda _: (place / "b").mkdir(parents=True),
             lambda _: place.with_suffix(".txt").touch(),
         ):
-            assert stage_entry.run(write, argparse.Namespace(log=None)) == 1
+            assert stage_entry.run(write, argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
             (line,) = capsys.readouterr().err.splitlines()
             assert f" error: {reason}" in line and str(folder) in line
-        assert stage_entry.run(lambda _: None, argparse.Namespace(log=place / "a.log")) == 1
+        assert stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=place / "a.log")) == 1
         assert capsys.readouterr().err.count("\n") == 1
     finally:
         if os.getuid() == 0:

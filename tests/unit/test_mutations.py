@@ -75,7 +75,7 @@ MUTATIONS = [
     ),
     Mutation(
         "another scale of attention",
-        "model/attention.py",
+        "training/cpu_kernels.py",
         "scale = 1.0 / math.sqrt(3 * size)",
         "scale = 1.0 / math.sqrt(2 * size)",
         "gradients",
@@ -89,7 +89,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the exact GELU in GEGLU",
-        "model/gpt_bert.py",
+        "training/cpu_kernels.py",
         'activation = F.gelu(gate, approximate="tanh")',
         "activation = F.gelu(gate)",
         "gradients",

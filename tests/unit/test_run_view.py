@@ -34,10 +34,13 @@ def test_the_figures_are_those_of_the_results(built):
     loss = json.loads((built / "results/models/eng/metrics.jsonl").read_text().splitlines()[-1])["loss"]
     assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, validation loss {loss:.3f}\n", said)
     scores = json.loads((built / "results/evaluations/eng/evaluation.json").read_text())["variants"]["ema"]
-    bits = f"{scores['causal']['bits_per_byte']:.3f} causal, {scores['masked']['bits_per_byte']:.3f} masked"
-    assert re.search(rf"evaluate +eng .* bits per byte {bits}\n", said)
+    shown = {
+        mode: f"{score['bits_per_byte']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()
+    }
+    bits = f"{shown['causal']}, {shown['masked']}"
+    assert re.search(rf"evaluate +eng .* bits per byte {bits}.*\n", said)
     end = said[said.index("\n\nmodel ") :]
-    assert re.search(rf"\neng +33.5 k +{bits}  converted/eng\n", end)
+    assert re.search(rf"\neng +33.5 k +{bits} .*  converted/eng\n", end)
     assert re.search(r"\n2 of 2 models converted in [\d:]+( s)?\nComplete log\(s\): /", end)
 
 
