@@ -17,8 +17,9 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training import dropout, gradients
 from babelmill.training.loop import Loop
+from babelmill.training.pending import Pending
 from babelmill.training.plan import Plan, every_row
-from babelmill.training.trainer import Pending, Trainer
+from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
 from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 

@@ -21,8 +21,9 @@ from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training.metrics import summarize
 from babelmill.training.objectives import STATISTICS
+from babelmill.training.pending import Pending
 from babelmill.training.plan import Step
-from babelmill.training.trainer import Pending, Trainer, group_counts
+from babelmill.training.trainer import Trainer, group_counts
 from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
