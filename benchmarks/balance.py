@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4, 8, 16])
     args = parser.parse_args()
-    print("| preset | processes | whole micro-batches | equal rows | by work | MB sent a step |")
+    print("| preset | processes | whole micro-batches | equal rows | by work | MB sent per step |")
     print("|---|---|---|---|---|---|")
     for preset in TOKENS:
         simulate(preset, args.processes)

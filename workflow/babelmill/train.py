@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
@@ -113,7 +115,13 @@ def train(arguments: argparse.Namespace) -> int:
         trainer.begin_alike()
         if processes.main:
             announce(trainer, folder, done, options.gpus)
-        finished = Loop(trainer, run, folder, done, stop, state).run()
+        try:
+            finished = Loop(trainer, run, folder, done, stop, state).run()
+        except torch.OutOfMemoryError as error:  # of what does not get smaller with the forward passes
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"training does not fit into memory; choose a smaller model, or more GPUs: {reason}"
+            ) from error
         if finished:
             processes.on_main(lambda: write_results(options, settings, trainer, data.vocabulary, folder, began))
     processes.stop()
