@@ -120,7 +120,7 @@ def train(arguments: argparse.Namespace) -> int:
         except torch.OutOfMemoryError as error:  # of what does not get smaller with the forward passes
             reason = str(error).splitlines()[0]
             raise UserError(
-                f"training does not fit into memory; choose a smaller model, or more GPUs: {reason}"
+                f"training does not fit into memory; choose a smaller model: {reason}"
             ) from error
         if finished:
             processes.on_main(lambda: write_results(options, settings, trainer, data.vocabulary, folder, began))
