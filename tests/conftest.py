@@ -38,6 +38,9 @@ SMALL = {
     },
 }
 
+# Its weights grow a hundredfold at each step, until they are not finite.
+EXPLODING = {"optimizer": "adamw", "learning_rate": 10.0, "weight_decay": 10.0, "warmup": 0.0, "max_steps": 40}
+
 WORDS = {
     "eng": [
         "the",

@@ -2,14 +2,14 @@
 
 import re
 
-from conftest import ROOT, SMALL
+from conftest import EXPLODING, ROOT, SMALL
 
 
 def test_a_failure_stops_nobody_else_and_is_told_at_the_end(workspace):
     models = {
         "greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}},
         "deu": {"evaluation": {"documents": 10, "sequence_length": 64}, "card": {"license": "cc-by-4.0"}},
-        "hasty": {"languages": ["deu"], "train": SMALL["train"] | {"learning_rate": 1e30}},
+        "hasty": {"languages": ["deu"], "train": SMALL["train"] | EXPLODING},
     }
     workspace.configure(SMALL | {"models": models, "batches": {"mine": ["eng", *models]}})
     done = workspace.snakemake("mine", "--profile", ROOT / "profiles/local", "--retries", "1", check=False)

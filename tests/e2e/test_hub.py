@@ -85,7 +85,7 @@ def test_a_folder_for_the_mntp_backend(trained):
 
     shard = ShardFile.open(trained.folder / "shards/validation.safetensors")
     words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
-    text = SimpleNamespace(tokens=shard.tokens, count=1, score=lambda nats: {"bits_per_byte": nats})
+    text = SimpleNamespace(tokens=shard.tokens, count=1, score=lambda nats: {"bits_per_byte": nats.sum()})
     settings = schema.Evaluation.model_validate(
         yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
     )

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from babelmill.runtime.slurm import OWN_STEP
+from conftest import EXPLODING
 from training_data import ROOT, Data, read_metrics, wait_for_step
 
 STEPS = 60
@@ -299,7 +300,7 @@ def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
 
 
 def test_an_attempt_without_progress_is_not_repeated(data):
-    data.settings(max_steps=STEPS, optimizer="adamw", learning_rate=1e30, warmup=0.0)
+    data.settings(**EXPLODING)
     data.run_settings(checkpoint_every=STEPS)
     for attempt in ("1", "2"):
         assert "not finite" in data.train("model", 1, "--attempt", attempt, code=1)
@@ -308,13 +309,12 @@ def test_an_attempt_without_progress_is_not_repeated(data):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):
-    values = {"max_steps": 12, "optimizer": "adamw", "learning_rate": 1e30, "warmup": 0.0}
-    data.settings(**values)
+    data.settings(**EXPLODING)
     said = data.train(code=1)
     assert "loss or gradient is not finite" in said and "rows of 16 tokens from row" in said and "eng" in said
     assert "train.non_finite: skip" in said and "Traceback" not in said
     assert not (data.folder / "model/model.safetensors").exists()
-    data.settings(**values, non_finite="skip")
+    data.settings(**EXPLODING, non_finite="skip")
     said = data.train()
     assert "the step is left out" in said
     skipped = [line["skipped"] for line in data.metrics() if line["kind"] == "train"]
