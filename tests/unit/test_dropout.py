@@ -1,10 +1,14 @@
 """Dropout keyed by row: which elements stay is a function of the row, the place and the element alone."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
-from babelmill.training import dropout, randomness
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.training import dropout, mixing_kernel, randomness
 from babelmill.training.dropout import Keys, RowDropout
 
 CPU = torch.device("cpu")
@@ -20,26 +24,43 @@ def test_the_numbers_are_those_of_the_other_random_numbers():
         randomness.draw(randomness.key(42, randomness.DROPOUT, np.arange(9)), 5)[:, None], np.arange(50)
     )
     bits = numbers.astype("<u4").view("<i2").astype(np.int64)
-    kept = dropout.keep(dropout.draw(keys(9), 5), 99, 0.25)
+    kept = dropout.keep(dropout.draw(keys(9), dropout.counter(5, CPU)), 99, 0.25)
     assert (kept.numpy() == (bits[:, :99] >= 2**14 - 2**15)).all()
 
 
-def test_other_devices_keep_the_same(monkeypatch):
-    """The form that is compiled for them."""
-    wanted = dropout.keep(keys(5), 101, 0.1)
+def test_other_devices_keep_the_same():
+    """The form that is compiled for them, here on a tensor that says that it is elsewhere."""
 
     class Elsewhere(torch.Tensor):
-        device = torch.device("meta")
+        device = SimpleNamespace(type="elsewhere")
 
-    mix = dropout.mix
-    monkeypatch.setattr(dropout, "mix", lambda x: mix(x).as_subclass(Elsewhere))
-    monkeypatch.setattr(dropout, "_counters", dropout._counters.__wrapped__)
-    monkeypatch.setattr(torch, "arange", lambda count, dtype, device, arange=torch.arange: arange(count, dtype=dtype))
-    assert torch.equal(dropout.keep(keys(5), 101, 0.1).as_subclass(torch.Tensor), wanted)
+    wanted = dropout.keep(keys(5), 101, 0.1)
+    with pytest.MonkeyPatch.context() as patch:
+        counters = dropout._counters
+        patch.setattr(dropout, "_counters", lambda count, device: counters(count, CPU))
+        got = dropout.keep(keys(5).as_subclass(Elsewhere), 101, 0.1)
+    assert torch.equal(got.as_subclass(torch.Tensor), wanted)
+
+
+def test_all_layers_are_compiled_to_the_same_graphs():
+    """As the trainer compiles them for GPUs: a graph for each kind of block, whatever their number."""
+    counting = CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    shape = GPTBertShape(100, 16, 24, 2, 5)
+    model, held = GPTBert(shape), Keys(7, CPU)
+    dropout.install(model, held, None)
+    mixing_kernel.install(model)
+    for block in (*model.transformer.attention_layers, *model.transformer.mlp_layers):
+        block.compile(dynamic=False, backend=counting)
+    held.begin_pass(torch.arange(3), torch.arange(3), 8)
+    ids = torch.arange(24).view(3, 8)
+    for _ in range(2):
+        model.train().encode(ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).sum().backward()
+    assert counting.frame_count == 2, "attention and feed-forward"
 
 
 def test_masks_look_random():
-    kept = dropout.keep(dropout.draw(keys(2000), 3), 1000, 0.1)
+    kept = dropout.keep(dropout.draw(keys(2000), dropout.counter(3, CPU)), 1000, 0.1)
     assert kept.mean().item() == pytest.approx(0.9, abs=1e-3)
     for axis in (0, 1):
         assert kept.mean(axis).std().item() == pytest.approx((0.09 / kept.shape[axis]) ** 0.5, rel=0.1)
@@ -47,7 +68,7 @@ def test_masks_look_random():
     assert abs((a * b).mean()) / 0.09 < 5e-3, "neighbours in a row"
     a, b = kept[:-1].numpy() - 0.9, kept[1:].numpy() - 0.9
     assert abs((a * b).mean()) / 0.09 < 5e-3, "neighbouring rows"
-    other = dropout.keep(dropout.draw(keys(2000), 4), 1000, 0.1)
+    other = dropout.keep(dropout.draw(keys(2000), dropout.counter(4, CPU)), 1000, 0.1)
     assert abs(((kept - 0.9) * (other - 0.9)).mean().item()) / 0.09 < 5e-3, "other places"
 
 

@@ -111,12 +111,26 @@ def test_scores_are_pooled_by_bytes():
     two = entry(np.log(2) * np.array([4, 6]), np.array([15, 15]), tokens=15)
     assert one["bits_per_byte"] == pytest.approx(3)
     errors = np.hypot(one["standard_error"] * 10, two["standard_error"] * 30) / 40
-    assert pooled([one, two]) == pytest.approx(
+    assert pooled([one, two], [10, 30]) == pytest.approx(
         {"bits_per_byte": 1, "standard_error": errors, "nats_per_token": np.log(2) * 2, "tokens": 20, "bytes": 40}
     )
     alone = entry(np.array([1.0]), np.array([3]), tokens=1)
-    assert alone["standard_error"] is None and pooled([one, alone])["standard_error"] is None
-    assert pooled([one]) is one
+    assert alone["standard_error"] is None and pooled([one, alone], [10, 3])["standard_error"] is None
+    assert pooled([one], [10]) is one
+
+
+def test_a_sample_of_a_language_stands_for_all_of_it():
+    """The pooled score is an estimate of the one over all documents, whatever was drawn of each language."""
+    random = np.random.default_rng(0)
+    sizes = [random.integers(50, 150, count) for count in (1000, 100)]
+    nats = [rate * size for rate, size in zip((0.7, 2.1), sizes, strict=True)]
+    whole = [int(size.sum()) for size in sizes]
+    tokens = [int(size.sum()) // 4 for size in sizes]
+    every = pooled([entry(n, s, t) for n, s, t in zip(nats, sizes, tokens, strict=True)], whole)
+    drawn = [entry(n[:100], s[:100], int(s[:100].sum()) // 4) for n, s in zip(nats, sizes, strict=True)]
+    some = pooled(drawn, whole)
+    assert some["bits_per_byte"] == pytest.approx(every["bits_per_byte"], rel=1e-3)
+    assert some["nats_per_token"] == pytest.approx(every["nats_per_token"], rel=1e-2)
 
 
 def test_a_sample_is_chosen_by_the_text_alone(tmp_path):
@@ -124,8 +138,12 @@ def test_a_sample_is_chosen_by_the_text_alone(tmp_path):
 
     def chosen(texts, count):
         pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
-        numbers, size = choose(Documents(tmp_path / "a.parquet"), count)
-        assert (np.diff(numbers) > 0).all() and size.tolist() == [len(texts[i]) for i in numbers]
+        numbers, size, whole = choose(Documents(tmp_path / "a.parquet"), count)
+        assert (
+            whole == sum(map(len, texts))
+            and (np.diff(numbers) > 0).all()
+            and size.tolist() == [len(texts[i]) for i in numbers]
+        )
         return {texts[i] for i in numbers}
 
     assert chosen(texts, None) == chosen(texts, 50) == chosen(texts, 99) == {*texts}

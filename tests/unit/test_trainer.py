@@ -123,7 +123,7 @@ def test_dropout_is_another_at_each_step_and_in_each_place(make):
         trainer.run_step(step)
         for of in ("rows", "step"):
             for place in (1, 2):
-                keys = dropout.draw(getattr(trainer._keys, of), place)
+                keys = dropout.draw(getattr(trainer._keys, of), dropout.counter(place, ALONE.device))
                 kept[step, of, place] = dropout.keep(keys, 1000, 0.1)
     masks = [row for mask in kept.values() for row in mask]
     assert len({tuple(row.tolist()) for row in masks}) == len(masks)
@@ -200,20 +200,20 @@ def small_device(monkeypatch):
 def test_what_does_not_fit_is_halved_and_the_step_repeated(make, loop, stop, small_device, caplog):
     """Gradient and sums are those of a device with room for all; a resumed run begins with the size that was found."""
     trainer = make(dropout=0.1, micro_batch_tokens=320)
-    trainer._finds_size = True
+    trainer._auto = trainer._finds_size = True
     pending = trainer.run_step(STEP)
-    assert trainer.micro_batch_tokens == 80 and trainer.ran_out_of_memory
+    assert trainer.micro_batch_tokens == 64 and trainer.ran_out_of_memory
     assert caplog.text.count("a forward pass did not fit into memory: passes of ") == 2
     other = make(dropout=0.1, micro_batch_tokens=64)
     wanted = other.run_step(STEP)
     assert (trainer._gradients.flat - other._gradients.flat).norm() / other._gradients.flat.norm() < 1e-6
     assert pending.read().sums == pytest.approx(wanted.read().sums)
     resumed = make(dropout=0.1, micro_batch_tokens=320)
-    resumed._finds_size = True
+    resumed._auto = resumed._finds_size = True
     resumed.restore(trainer.tensors(), trainer.state())
-    assert resumed.micro_batch_tokens == 80
+    assert resumed.micro_batch_tokens == 64
     elsewhere = make(dropout=0.1, micro_batch_tokens=320)
-    elsewhere._finds_size = True
+    elsewhere._auto = elsewhere._finds_size = True
     elsewhere.restore(trainer.tensors(), trainer.state() | {"micro_batch": {"device": "another", "tokens": 80}})
     assert elsewhere.micro_batch_tokens == 320
     assert loop(make(dropout=0.1, micro_batch_tokens=320), Done(35, validated=True), stop).run()

@@ -122,12 +122,13 @@ def run(args: argparse.Namespace) -> None:
         language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}
         for language, text in texts.items()
     }
+    whole = [text.whole_bytes for text in texts.values()]
     evaluation = {
         "variants": {
-            variant: {mode: pooled([scores[language][variant][mode] for language in texts]) for mode in CLASSES}
+            variant: {mode: pooled([scores[language][variant][mode] for language in texts], whole) for mode in CLASSES}
             for variant in variants
         },
-        "unigram": pooled([languages[language]["unigram"] for language in texts]),
+        "unigram": pooled([languages[language]["unigram"] for language in texts], whole),
         "documents": {key: sum(text.size[key] for text in texts.values()) for key in ("scored", "of")},
         "vocab_size": vocabulary.size,
         "sequence_length": settings.evaluation.sequence_length,

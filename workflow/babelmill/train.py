@@ -112,16 +112,14 @@ def train(arguments: argparse.Namespace) -> int:
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, data, plan, processes, run)
         state = restore(trainer, folder, done)
-        trainer.begin_alike()
         if processes.main:
             announce(trainer, folder, done, options.gpus)
         try:
+            trainer.begin_alike()
             finished = Loop(trainer, run, folder, done, stop, state).run()
         except torch.OutOfMemoryError as error:  # of what does not get smaller with the forward passes
             reason = str(error).splitlines()[0]
-            raise UserError(
-                f"training does not fit into memory; choose a smaller model: {reason}"
-            ) from error
+            raise UserError(f"training does not fit into memory; choose a smaller model: {reason}") from error
         if finished:
             processes.on_main(lambda: write_results(options, settings, trainer, data.vocabulary, folder, began))
     processes.stop()
@@ -163,6 +161,8 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
     log.info("%s: %s", folder.path, text)
     if gpus and processes.device.type == "cpu":
         log.warning("%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
+    if trainer.train.micro_batch_tokens and not trainer.whole_micro_batches:
+        log.warning("train.micro_batch_tokens does not count here, where rows are dealt: say run.micro_batch_tokens")
     if trainer.whole_micro_batches:
         log.info("attention dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
 

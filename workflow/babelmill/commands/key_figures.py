@@ -26,7 +26,7 @@ def amount(count: float) -> str:
 
 def span(values: Iterable[float]) -> str:
     """Write a number, or the smallest and the largest of several."""
-    ordered = sorted(f"{value:.2f}" for value in values)
+    ordered = [f"{value:.2f}" for value in sorted(values)]
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 

@@ -36,7 +36,7 @@ from babelmill.core.globs import expand_glob
 from babelmill.core.words import plural
 from babelmill.corpus.sampling import WORD, Budget
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.amounts import CHUNK, mask_rate, whole_tokens
+from babelmill.training.amounts import CHUNK, CPU_TOKENS, mask_rate, whole_tokens
 from babelmill.training.schedule import rows_by_step, steps_for
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
@@ -146,16 +146,20 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]
 # Memory.
 
 
-def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, count: int) -> float:
+def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, count: int, positions: int) -> float:
     """Return the bytes that training takes of a GPU's memory, roughly.
 
     These are weights, gradients, average and two moments in fp32, and what is kept for the backward pass, in bf16 but
-    for layer norms (34 H + 14 I + 4 heads T bytes per token and layer), and logits in fp32. `count`: parameters.
+    for layer norms (34 H + 14 I + 4 heads T bytes per token and layer), and logits in fp32.
+
+    Args:
+        model, train, vocab_size: the settings.
+        count: parameters.
+        positions: of a forward pass.
     """
     size, inner, length = model.hidden_size, model.intermediate_size, max(train.sequence_lengths)
     layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
     kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
-    positions = whole_tokens(train)
     body = positions * model.num_hidden_layers * kept
     scores = vocab_size * positions * target_share(train, train.mask_rate_start)
     logits = 12 * min(CHUNK[0], scores) + 4 * vocab_size * size  # and the gradient of the output layer
@@ -195,7 +199,9 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
     plan = schedule_of(resolved.model, resolved.train, vocab_size, tokens, gpus)
     count = parameters(resolved.model, vocab_size)
     known = measured(on_gpus=gpus > 0).get(shape(resolved.model, resolved.train))
-    memory = known.memory / 1024 if known else assumed_memory(resolved.model, resolved.train, vocab_size, count) / GIB
+    positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
+    assumed = assumed_memory(resolved.model, resolved.train, vocab_size, count, positions) / GIB
+    memory = known.memory / 1024 if known else assumed
     if gpus:
         rate = mfu or (known.rate if known else assumed_mfu(resolved.model.hidden_size))
         hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600

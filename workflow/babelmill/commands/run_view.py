@@ -125,6 +125,7 @@ class RunView:
 
     def show(self, record: logging.LogRecord) -> None:
         """Show what an event says, if it says anything. With --quiet, warnings and errors alone."""
+        self._interrupted = self._interrupted or bool(INTERRUPTED.match(record.getMessage()))
         if self._quiet and record.levelno < logging.WARNING:
             return
         event = str(getattr(record, "event", None) or "")
@@ -181,7 +182,6 @@ class RunView:
 
     def _message(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        self._interrupted = self._interrupted or bool(INTERRUPTED.match(text))
         submitted = SUBMITTED.match(text)
         if submitted and int(submitted[1]) in self._jobs:
             self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")

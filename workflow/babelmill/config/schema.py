@@ -272,7 +272,7 @@ class Run(Section):
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
-    micro_batch_tokens: Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"]
+    micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"], Neutral("auto")]
     tracking: Literal["none", "wandb"]
 
 

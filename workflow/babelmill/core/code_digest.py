@@ -158,10 +158,9 @@ def _module(module: str) -> tuple[str, list[str]]:
 @functools.cache
 def _remembered() -> dict[str, tuple[str, list[str]]]:
     """What was found in modules before, by their source: it takes half a second for all of them."""
-    try:
-        return read_json(_memory())
-    except UserError:  # not there, or damaged
-        return {}
+    with contextlib.suppress(UserError, TypeError, ValueError):  # not there, or damaged
+        return {key: (digest, list(imported)) for key, (digest, imported) in dict(read_json(_memory())).items()}
+    return {}
 
 
 def _memory() -> Path:

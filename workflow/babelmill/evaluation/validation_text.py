@@ -37,6 +37,7 @@ class Text:
         documents: all of the text.
         tokens: [tokens] the stream of the documents to score, special tokens included.
         bytes: [documents to score] UTF-8 bytes of each, which are its tokens', for the tokenizer is lossless.
+        whole_bytes: of all documents.
         count: number of tokens to score.
         unigram: [documents to score] the baseline's nats.
         vocabulary_used: share of the vocabulary that occurs in the training text.
@@ -70,7 +71,7 @@ class Text:
         shard = ShardFile.open(shards / "validation.safetensors")
         if shard.metadata["tokenizer_sha256"] != digest:
             raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
-        chosen, self.bytes = choose(self.documents, sample)
+        chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
         self.tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
         self.vocabulary_used = vocabulary_used(tokenizer, training)
@@ -89,15 +90,19 @@ class Text:
         return entry(nats, self.bytes, self.count)
 
 
-def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers, in order, and UTF-8 bytes of the documents to score, both int64; `sample`: of how many."""
+def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return numbers, in order, and UTF-8 bytes of the documents to score, both int64, and the bytes of all documents.
+
+    `sample`: how many to score.
+    """
     sizes, hashes = [], []
     for texts, lengths in documents.batches():
         sizes.append(lengths)
         hashes += [blake2b(text.encode(), digest_size=8, person=b"evaluation").digest() for text in texts]
     order = np.argsort(np.frombuffer(b"".join(hashes), ">u8"), kind="stable")
     chosen = np.sort(order[:sample])
-    return chosen, np.concatenate(sizes)[chosen]
+    size = np.concatenate(sizes)
+    return chosen, size[chosen], int(size.sum())
 
 
 def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
@@ -115,27 +120,38 @@ def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
     if documents > 1:
         residuals = nats - total / whole * size
         error = math.sqrt(documents / (documents - 1) * float((residuals**2).sum())) / whole / math.log(2)
-    return _entry(total, error, whole, tokens)
+    return {
+        "bits_per_byte": total / math.log(2) / whole,
+        "standard_error": error,
+        "nats_per_token": total / tokens,
+        "tokens": tokens,
+        "bytes": whole,
+    }
 
 
-def pooled(entries: list[Score]) -> Score:
-    """Return one score over the texts of several languages; of one, it is that language's to the last bit."""
+def pooled(entries: list[Score], whole: list[int]) -> Score:
+    """Return one score over the texts of several languages; of one, it is that language's to the last bit.
+
+    Each language counts by its whole validation text, also where a sample of it was scored.
+
+    Args:
+        entries: of the languages.
+        whole: UTF-8 bytes of each whole validation text.
+    """
     if len(entries) == 1:
         return entries[0]
-    nats = sum(score["nats_per_token"] * score["tokens"] for score in entries)
-    tokens, size = sum(score["tokens"] for score in entries), sum(score["bytes"] for score in entries)
-    errors = [score["standard_error"] * score["bytes"] for score in entries if score["standard_error"] is not None]
-    error = math.hypot(*errors) / size if len(errors) == len(entries) else None
-    return _entry(nats, error, size, tokens)
-
-
-def _entry(nats: float, error: float | None, size: int, tokens: int) -> Score:
+    factors = [size / score["bytes"] for score, size in zip(entries, whole, strict=True)]
+    pairs = list(zip(entries, factors, strict=True))
+    tokens, size = sum(score["tokens"] * factor for score, factor in pairs), sum(whole)
+    nats = sum(score["nats_per_token"] * score["tokens"] * factor for score, factor in pairs)
+    known = [(score["standard_error"], part) for score, part in zip(entries, whole, strict=True)]
+    errors = [error * part for error, part in known if error is not None]
     return {
         "bits_per_byte": nats / math.log(2) / size,
-        "standard_error": error,
+        "standard_error": math.hypot(*errors) / size if len(errors) == len(entries) else None,
         "nats_per_token": nats / tokens,
-        "tokens": tokens,
-        "bytes": size,
+        "tokens": sum(score["tokens"] for score in entries),
+        "bytes": sum(score["bytes"] for score in entries),
     }
 
 

@@ -30,23 +30,34 @@ def mix(x: torch.Tensor) -> torch.Tensor:
     return x.bitwise_xor_((x >> 15) & 0x1FFFF)
 
 
-def draw(keys: torch.Tensor, counter: int) -> torch.Tensor:
-    """Return the `counter`-th number of each key; both int32 of any shape."""
-    return mix(keys ^ mix(torch.full((), counter, dtype=torch.int32, device=keys.device) + GOLDEN))
+def counter(number: int, device: torch.device) -> torch.Tensor:
+    """Return a counter as `draw` takes it, a scalar.
+
+    It is a tensor, so that layers which differ in it alone are compiled to one graph.
+    """
+    return mix(torch.full((), number, dtype=torch.int32, device=device) + GOLDEN)
 
 
-@lru_cache(maxsize=16)
+def draw(keys: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+    """Return the number of each key at a counter: what `randomness.draw` does, in int32."""
+    return mix(keys ^ counter)
+
+
 def _counters(count: int, device: torch.device) -> torch.Tensor:
-    """Return the second argument's half of `randomness.draw` for the counters 0 .. count - 1, int32."""
+    """Return the counters 0 .. count - 1 as `draw` takes them, [count]."""
     return mix(torch.arange(count, dtype=torch.int32, device=device) + GOLDEN)
+
+
+_kept_counters = lru_cache(maxsize=16)(_counters)  # on a CPU; elsewhere they are a part of the compiled kernel
 
 
 def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
     """Return 1.0 with probability 1 - p, else 0.0, for each of `size` elements of each key: [keys, size]."""
-    numbers = mix(keys[:, None] ^ _counters((size + 1) // 2, keys.device))
-    if numbers.device.type == "cpu":
-        bits = numbers.view(torch.int16)  # the low half first
+    half = (size + 1) // 2
+    if keys.device.type == "cpu":
+        bits = draw(keys[:, None], _kept_counters(half, keys.device)).view(torch.int16)  # the low half first
     else:  # a view of another type would end a compiled kernel
+        numbers = draw(keys[:, None], _counters(half, keys.device))
         bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
     dropped = round(p * 2**16)  # of the 2^16 values from -2^15 on
     return (bits[:, :size] >= dropped - 2**15).to(torch.get_default_dtype())
@@ -99,7 +110,7 @@ class RowDropout(nn.Dropout):
 
     def __init__(self, p: float, place: int, keys: Keys, of: str):
         super().__init__(p)
-        self._place, self._keys, self._of = place, keys, of
+        self._place, self._keys, self._of = counter(place, keys.step.device), keys, of
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the input, in training with some elements dropped and the others scaled."""
@@ -119,7 +130,7 @@ class KeyedAttention:
     """
 
     def __init__(self, place: int, keys: Keys):
-        self._place, self._keys = place, keys
+        self._place, self._keys = counter(place, keys.step.device), keys
 
     def __call__(
         self,

@@ -2,9 +2,8 @@
 
 As published, spans of one to three tokens are drawn, and whole spans are taken in random order until enough tokens are
 hidden; of the spans taken, some become random tokens, some stay (10 % each as published), the others become `<mask>`.
-Unlike published, the count is exact
-(the last span is cut), so that the number of targets is known from the plan, and no usage is counted, so that a row's
-mask depends on nothing but its number.
+Unlike published, the count is exact (the last span is cut), so that the number of targets is known from the plan; and
+no usage is counted, so that a row's mask depends on nothing but its number.
 """
 
 from dataclasses import dataclass

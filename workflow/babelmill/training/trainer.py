@@ -72,12 +72,13 @@ class Trainer:
         self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
         self._keys = dropout.Keys(train.seed, self.device)
         self._install(by_hand)
-        self._finds_size = micro_batch_tokens is None
+        self._auto = self._finds_size = micro_batch_tokens is None
         self.micro_batch_tokens = micro_batch_tokens or CPU_TOKENS
         if self.whole_micro_batches:
-            self._finds_size = False
+            self._auto = self._finds_size = False
             self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
+        self._fitted: dict[int, int] = {}  # by length, rows of the largest forward pass so far
         self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
         self.average.load_state_dict(self.model.state_dict())
         self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels
@@ -135,21 +136,26 @@ class Trainer:
         """Make the gradients of this process's rows, in smaller passes where memory runs out; return their sums."""
         while True:
             sums, mine = self._no_sums(), self._share(step)
+            largest = max((len(rows) for _, rows in mine), default=0)
             self._gradients.zero()
             try:
                 for i, (seed, rows) in enumerate(mine):
                     torch.manual_seed(seed)
-                    if i == len(mine) - 1:
+                    # Gradients leave early where such a pass has fitted before: a failing step must not have sent any.
+                    if i == len(mine) - 1 and self._fitted.get(step.length, 0) >= largest:
                         self._gradients.last_backward()
                     part, building = self._learn(rows, step.length, step.weights)
                     sums += part
                     data.append(building)
+                self._fitted[step.length] = max(largest, self._fitted.get(step.length, 0))
                 return sums
             except torch.OutOfMemoryError as error:
                 refused = str(error).splitlines()[0]
-            self._halve(step.length, refused)  # outside of the handler, where the step's tensors are free again
+            self._halve(
+                step.length, largest, refused
+            )  # outside of the handler, where the step's tensors are free again
 
-    def _halve(self, length: int, refused: str) -> None:
+    def _halve(self, length: int, largest: int, refused: str) -> None:
         """Halve the forward passes, after one that did not fit.
 
         Raises:
@@ -162,11 +168,11 @@ class Trainer:
             raise UserError(
                 f"train.micro_batch_tokens = {size} does not fit into memory; lower it; {advice}: {refused}"
             )
-        if self.micro_batch_tokens < 2 * length:
+        if largest < 2:
             raise UserError(
                 f"a row of {length} tokens does not fit into memory; choose a smaller model; {advice}: {refused}"
             )
-        self.micro_batch_tokens //= 2
+        self.micro_batch_tokens = largest // 2 * length
         self.ran_out_of_memory = True
         if self._gradients.sending:
             raise UserError(
@@ -279,7 +285,7 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Return what is no tensor: the optimizers' groups, and the size of forward passes on this device."""
-        size = {"device": device_name(self.device), "tokens": self.micro_batch_tokens}
+        size = {"device": device_name(self.device), "tokens": self.micro_batch_tokens} if self._auto else None
         return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()], "micro_batch": size}
 
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
@@ -292,8 +298,9 @@ class Trainer:
                 _, i, j, key = name.split(".")
                 states[int(i)]["state"].setdefault(int(j), {})[key] = tensor
         self._optimizers.load_state_dict(states)
-        if self._finds_size and state["micro_batch"]["device"] == device_name(self.device):
-            self.micro_batch_tokens, self._finds_size = state["micro_batch"]["tokens"], False
+        size = state["micro_batch"]
+        if self._finds_size and size and size["device"] == device_name(self.device):
+            self.micro_batch_tokens, self._finds_size = size["tokens"], False
 
     def begin_alike(self) -> None:
         """Give all processes the main one's weights, moving average and optimizer state, and passes of one size."""
@@ -304,10 +311,7 @@ class Trainer:
         self.agree_on_size()
 
     def find_size(self) -> None:
-        """Find the largest forward passes that fit: two of different size tell what a token takes.
-
-        Not run on a GPU yet.
-        """
+        """Find the largest forward passes that fit: two of different size tell what a row takes."""
         length = max(self.train.sequence_lengths)
         rows = every_row(self.plan.counts, length, 0.0, masked=False)  # causal rows have the most targets
         state = torch.zeros(2 * len(self._gradients.flat), device=self.device)  # an optimizer's, made later
@@ -318,9 +322,9 @@ class Trainer:
             peaks.append(torch.cuda.max_memory_allocated(self.device))
         del state
         per_row = max(1.0, (peaks[1] - peaks[0]) / (sizes[1] - sizes[0]))
-        memory = SHARE_OF_MEMORY * torch.cuda.get_device_properties(self.device).total_memory
+        memory = SHARE_OF_MEMORY * (torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device))
         fitting = sizes[0] + max(0, int((memory - peaks[0]) / per_row))
-        self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
+        self.micro_batch_tokens = min(fitting * length, -(-self.train.global_batch_tokens // self.processes.size))
         self._gradients.abandon()
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
 
