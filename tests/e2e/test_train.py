@@ -66,7 +66,7 @@ def test_training_learns_and_records(finished):
     lines = finished.metrics()
     assert sorted(logged(lines)) == EXPECTED
     train = [line for line in lines if line["kind"] == "train"]
-    assert train[-1]["loss"] < 0.8 * train[0]["loss"]
+    assert train[-1]["loss"] < 0.85 * train[0]["loss"]
     last = lines[-1]
     assert last["kind"] == "validation" and last["loss"] == pytest.approx(
         (last["loss_masked"] + last["loss_causal"]) / 2
@@ -337,8 +337,9 @@ def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):
     command = [sys.executable, ROOT / "benchmarks/agreement.py", "--save", tmp_path / "differences.json"]
     subprocess.run([*command, "--processes", "3"], check=True)
     differences = json.loads((tmp_path / "differences.json").read_text())
-    assert len(differences) == 18  # ratios, precisions, sizes of the micro-batch
-    assert max(differences.values()) < 1e-6, differences
+    assert len(differences) == 2 * 24  # processes; ratios, precisions, sizes of the forward passes
+    for case, difference in differences.items():  # in bf16 a weight's gradient is rounded in each forward pass
+        assert difference < (1e-6 if "fp32" in case else 5e-3), case
 
 
 def test_three_processes_then_two(data, finished):
