@@ -81,6 +81,8 @@ def refused(*words: str, **arguments) -> str:
         ('{"preset": "tiny",\n"preset": "small"}', ["the key preset stands twice", "line 1 and line 2"]),
         ("preset: [\n", ["not valid YAML", "line 2"]),
         ("targets: [no]\n", ["targets.0 = False", 'quote the word if it is one: "no"']),
+        ("targets: no\n", ["targets = False", 'a list is expected, such as ["no"]']),
+        ("languages: {eng: {tokenizer: {vocab_size: 400}}}\n", ["languages.eng.tokenizer", "models.eng.tokenizer"]),
         ("batches:\n  on: [eng]\n", ["batches", "yes, on and true"]),
         ("targets: [eng, deu, eng]\n", ["targets = ", "eng is there 2 times"]),
         ("batches: {mine: [eng, eng]}\n", ["batches.mine = ", "eng is there 2 times"]),

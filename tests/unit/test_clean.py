@@ -75,7 +75,7 @@ def test_what_is_further_away_than_an_edit_is_told_apart(project):
     strange = make_run(project, {"train": {"seed": 5}})
     (strange / "identity.json").write_text("[]")
     said = {line.split()[3].split("/")[-1]: line.split(maxsplit=4)[4] for line in clean()[:-1]}
-    assert said[other.name] == "of other data: eng"
+    assert said[other.name] == "of the present settings, but other data: eng"
     assert said[of_code.name].startswith("of other code: train 0 (0123abcd), now ")
     assert said[many.name] == "4 settings differ"
     assert said[strange.name].endswith("identity.json does not say what it is of")

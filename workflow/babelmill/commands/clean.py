@@ -53,7 +53,8 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
     """Return how a run differs from what would be trained now: a few settings are an edit away, the rest is further."""
     if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
-        return f"of other data: {', '.join(other)}"
+        settings_too = "the present settings, but " if before == settings else ""
+        return f"of {settings_too}other data: {', '.join(other)}"
     if before.get("code") != settings["code"]:
         return f"of other code: {before.get('code')}, now {settings['code']}"
     changed = changed_values(before, settings)

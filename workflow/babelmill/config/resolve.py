@@ -284,7 +284,7 @@ class Configuration:
                         " environment variable (HF_TOKEN, WANDB_API_KEY)"
                     )
                 if key not in known:
-                    raise UserError(f"{where}: unknown key {prefix}{key}{_meant(key, values[key], known, where)}")
+                    raise UserError(f"{where}: unknown key {prefix}{key}{_meant(prefix, key, values[key], known, where)}")
 
         check(user, {*User.model_fields, *SECTIONS})
         for group in ("models", "languages", "batches"):
@@ -333,17 +333,20 @@ def _where(layers: list[Layer], key: str, message: str) -> str:
 
 def _in_plain_words(kind: str, message: str, value: Any) -> str:
     """What is wrong with a value, for people who do not know pydantic."""
+    word = "yes" if value is True else "no"
     if kind == "list_type":
-        return f"a list is expected, such as [{value}]"
+        return "a list is expected, such as " + (f'["{word}"]' if isinstance(value, bool) else f"[{value}]")
     if kind == "string_type" and isinstance(value, bool):
         words = "yes, on and true" if value else "no, off and false"
-        return f'YAML reads the words {words} as {value}; quote the word if it is one: "{words.split(",")[0]}"'
+        return f'YAML reads the words {words} as {value}; quote the word if it is one: "{word}"'
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
 
-def _meant(key: Any, value: Any, known: Collection[str], where: str | None) -> str:
-    """Say which key may have been meant in place of an unknown one."""
+def _meant(prefix: str, key: Any, value: Any, known: Collection[str], where: str | None) -> str:
+    """Say which key may have been meant in place of an unknown one; `prefix`: the keys that it stands under."""
+    if key in SECTIONS and prefix.startswith("languages."):
+        return f"; it belongs to the model: models.{prefix.removeprefix('languages.')}{key}"
     section, _, inner = str(key).partition(".")
     if section in known and inner:
         nested = (f"'{section}={{", "}'") if where == "--config" else (f"{section}: {{", "}")
