@@ -41,13 +41,15 @@ def test_every_language_is_reported(mixture):
 
     evaluation = json.loads((mixture / "results/evaluations/two/evaluation.json").read_text())
     assert set(evaluation["languages"]) == set(evaluation["tokenizer"]) == set(LANGUAGES)
+    manifests = [json.loads((mixture / f"results/corpora/{code}/manifest.json").read_text()) for code in LANGUAGES]
+    sizes = [manifest["figures"]["bytes"]["validation"] for manifest in manifests]
     for variant in ("main", "ema"):
         for mode in ("masked", "causal"):
             parts = [evaluation["languages"][language]["variants"][variant][mode] for language in LANGUAGES]
             whole = evaluation["variants"][variant][mode]
             assert whole["bytes"] == sum(part["bytes"] for part in parts)
-            bits = sum(part["bits_per_byte"] * part["bytes"] for part in parts)
-            assert whole["bits_per_byte"] == pytest.approx(bits / whole["bytes"])
+            bits = sum(part["bits_per_byte"] * size for part, size in zip(parts, sizes, strict=True))
+            assert whole["bits_per_byte"] == pytest.approx(bits / sum(sizes)), "a sample stands for all of its language"
             assert parts[0]["bits_per_byte"] != parts[1]["bits_per_byte"]
     card = (mixture / "converted/two/README.md").read_text()
     assert all(language in card for language in ("English", "German"))

@@ -84,11 +84,15 @@ class Failure:
         return "\n    ".join([title, "left no log; see Snakemake's messages above"])
 
 
+def own_words(logs: list[str]) -> str:
+    """Return Snakemake's logs without the jobs' logs that it shows: the Snakemake inside of a SLURM job speaks there."""
+    return SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
+
+
 def failures(logs: list[str]) -> list[Failure]:
     """The jobs that failed for good, from Snakemake's logs of this run: those whose outputs are still not there."""
     found: dict[str, Failure] = {}
-    said = "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs)
-    said = SHOWN_LOG.sub("", said)  # the Snakemake inside of a SLURM job has told of the same failure there
+    said = own_words(logs)
     # A message may have several lines, of which the first alone is indented; the next event begins with [its time].
     for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
         values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
@@ -108,7 +112,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
         models: those that were asked for.
         seconds: since the run began.
     """
-    interrupted = any(INTERRUPTED.search(Path(log).read_text(encoding="utf-8", errors="replace")) for log in logs)
+    interrupted = INTERRUPTED.search(own_words(logs)) is not None
     failed = [job for job in failures(logs) if not interrupted or job.has_error]
     done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
     ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
