@@ -85,7 +85,7 @@ class Failure:
 
 
 def own_words(logs: list[str]) -> str:
-    """Return Snakemake's logs without the jobs' logs that it shows: the Snakemake inside of a SLURM job speaks there."""
+    """Return Snakemake's logs without the jobs' logs that it shows: in a SLURM job's, another Snakemake speaks."""
     return SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
 
 

@@ -284,7 +284,8 @@ class Configuration:
                         " environment variable (HF_TOKEN, WANDB_API_KEY)"
                     )
                 if key not in known:
-                    raise UserError(f"{where}: unknown key {prefix}{key}{_meant(prefix, key, values[key], known, where)}")
+                    meant = _meant(prefix, key, values[key], known, where)
+                    raise UserError(f"{where}: unknown key {prefix}{key}{meant}")
 
         check(user, {*User.model_fields, *SECTIONS})
         for group in ("models", "languages", "batches"):
