@@ -25,6 +25,7 @@ def gradients() -> dict:
     """Return the gradients of each case, on the processes that torchrun started."""
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
+    from babelmill.training.gpt_bert_network import GPTBertNetwork
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
@@ -43,7 +44,8 @@ def gradients() -> dict:
                 train = section("train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, **values)
                 settings = train_settings(["eng", "deu"], model, train)
                 plan = Plan(train, 1.0, counts)
-                trainer = Trainer(settings, shape, plan, tokens, (counts, tokens), processes, 32 * most)
+                network = GPTBertNetwork(shape, train, processes)
+                trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
                 trainer.run_step(35)
                 found[ratio, precision, rows] = trainer._gradients.flat.clone()
     main = processes.main

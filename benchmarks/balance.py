@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
 from babelmill.config.resolve import Configuration
 from babelmill.runtime.cost import flops, parameters
 from babelmill.training import work
-from babelmill.training.batches import TokenCounts
+from babelmill.training.layouts import Packed
 from babelmill.training.plan import Plan
 
 TOKENS = {"base": 130_000_000, "small": 13_000_000}
@@ -41,12 +41,11 @@ def simulate(preset: str, processes: list[int]) -> None:
     """Print a line for each number of processes."""
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
     vocabulary = configured.tokenizer.vocab_size
-    plan = Plan(configured.train, 1.0, [TokenCounts(offsets(TOKENS[preset]))])
+    plan = Plan(configured.train, 1.0, [Packed(offsets(TOKENS[preset]))])
     total, longest = 0.0, {(way, size): 0.0 for way in ("whole", "rows", "work") for size in processes}
     for number in range(0, plan.steps, EVERY):
         step = plan.step(number)
-        targets = step.rows.masked_targets + step.rows.causal_targets
-        costs = flops(configured.model, vocabulary, step.length, step.length, targets)
+        costs = flops(configured.model, vocabulary, step.length, step.length, step.rows.targets)
         total += costs.sum()
         for size in processes:
             ways = {

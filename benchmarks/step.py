@@ -62,7 +62,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     def step() -> dict:
         pending = trainer.run_step(next(numbers))
         rows = pending.step.rows
-        targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
+        targets = int(rows.targets.sum())
         return {
             "tokens": len(rows) * length,
             "data": pending.data_seconds,
@@ -79,20 +79,24 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.stages import TrainSettings
     from babelmill.tokens.vocabulary import Vocabulary
-    from babelmill.training.batches import TokenCounts, TokenStream
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.gpt_bert_network import GPTBertNetwork
+    from babelmill.training.layouts import Packed
+    from babelmill.training.objectives import objective_of
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as folder:
         shard = documents(Path(folder) / "shard.safetensors", vocab_size)
         vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
-        stream = TokenStream([shard], vocabulary, 0, processes.device)
-        counts = [TokenCounts(shard.offsets)]
+        stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train))
+        layouts = [Packed(shard.offsets)]
     shape = GPTBertShape(vocab_size=vocab_size, **model.model_dump())
     settings = TrainSettings(
         stage="train", name="eng", languages=["eng"], model=model, train=train, mixture=Mixture(weights="size")
     )
-    return Trainer(settings, shape, Plan(train, 1.0, counts), stream, (counts, stream), processes, micro_batch)
+    network = GPTBertNetwork(shape, train, processes)
+    return Trainer(settings, network, Plan(train, 1.0, layouts), stream, (layouts, stream), processes, micro_batch)
 
 
 def documents(path: Path, vocab_size: int) -> ShardFile:

@@ -158,11 +158,22 @@ def stream_and_counts(folder: Path, split: str = "train") -> tuple:
     """Return the tokens of both languages and their counts."""
     import torch
 
-    from babelmill.training.batches import TokenCounts, TokenStream
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.layouts import Packed
+    from babelmill.training.objectives import objective_of
 
     files = shard_files(folder, split)
-    stream = TokenStream(files, vocabulary(), SETTINGS["train"]["seed"], torch.device("cpu"))
-    return stream, [TokenCounts(file.offsets) for file in files]
+    seed, objective = SETTINGS["train"]["seed"], objective_of(section("train"))
+    stream = TokenStream(files, vocabulary(), seed, torch.device("cpu"), objective)
+    return stream, [Packed(file.offsets) for file in files]
+
+
+def rows_of_kind(layouts, length: int, kind: int):
+    """Return all rows of all languages once, masked at 30 % (0) or causal (1)."""
+    from babelmill.training.objectives import objective_of
+    from babelmill.training.plan import every_row
+
+    return every_row(layouts, length, objective_of(section("train", mask_rate_end=0.3)), kind)
 
 
 def plans(counts) -> Iterator[tuple[str, Any, list[int]]]:
@@ -184,8 +195,11 @@ def plan_figures(folder: Path) -> dict:
         of_plan["learning rates"] = [plan.step(step).learning_rate for step in range(0, plan.steps, 3)]
         for number in steps:
             step, rows = plan.step(number), {}
-            for field in ("language", "row", "masked", "masked_targets", "causal_targets", "number"):
-                rows[field] = getattr(step.rows, field).astype(int).tolist()
+            for field in ("language", "row", "number"):
+                rows[field] = getattr(step.rows, field).tolist()
+            rows["masked"] = (step.rows.kind == 0).astype(int).tolist()
+            for kind, field in enumerate(("masked_targets", "causal_targets")):
+                rows[field] = np.where(step.rows.kind == kind, step.rows.targets, 0).tolist()
             numbers = {"length": step.length, "mask rate": step.mask_rate, "target weights": list(step.weights)}
             of_plan[f"step {number}"] = numbers | rows
         of_plan["all rows"] = digest(np.concatenate([plan.step(step).rows.row for step in range(plan.steps)]))
@@ -195,12 +209,10 @@ def plan_figures(folder: Path) -> dict:
 
 def batch_figures(folder: Path) -> dict:
     """Return the integers of a batch of each kind, and of every token of the text masked at 30 %."""
-    from babelmill.training.plan import every_row
-
     stream, counts = stream_and_counts(folder)
     rows = {name: (plan.step(steps[-1]).rows, plan.step(steps[-1]).length) for name, plan, steps in plans(counts)}
-    rows["every row masked"] = every_row(counts, 64, 0.3, masked=True), 64
-    rows["every row causal"] = every_row(counts, 16, 0.3, masked=False), 16
+    rows["every row masked"] = rows_of_kind(counts, 64, 0), 64
+    rows["every row causal"] = rows_of_kind(counts, 16, 1), 16
     result = {}
     for name, (chosen, length) in rows.items():
         batch = stream.micro_batch(chosen, length, (0.25, 0.75), pad_rows_to=3)

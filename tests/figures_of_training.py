@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from figure_settings import LANGUAGES, SETTINGS, digest, section
-from figures_of_data import shard_files, stream_and_counts, vocabulary
+from figures_of_data import rows_of_kind, shard_files, stream_and_counts, vocabulary
 
 
 def small_model():
@@ -64,11 +64,11 @@ def gradient_figures(folder: Path) -> dict:
 
     from babelmill.model.attention import position_buckets
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-    from babelmill.training import cpu_kernels, dropout, objectives
-    from babelmill.training.plan import every_row
+    from babelmill.training import cpu_kernels, dropout
+    from babelmill.training.loss import loss as loss_of
 
     stream, counts = stream_and_counts(folder)
-    rows = [every_row(counts, 64, 0.3, masked)[::5] for masked in (True, False)]
+    rows = [rows_of_kind(counts, 64, kind)[::5] for kind in (0, 1)]
     result: dict[str, Any] = {
         "a bucket's distances": torch.bincount(position_buckets(1, 512, 32, 512)[0]).tolist(),
         "small buckets": position_buckets(5, 80, 8, 64)[2].tolist(),
@@ -86,7 +86,7 @@ def gradient_figures(folder: Path) -> dict:
             hidden = model.encode(batch.input_ids, training_mask(batch.segments, batch.causal))
             features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
             output = model.embedding.word_embedding.weight, model.classifier.bias
-            loss, sums = objectives.loss(features, *output, batch, 1e-4, 4)
+            loss, sums = loss_of(features, *output, batch, 1e-4, 4)
             loss.backward()
             found["losses"] += [loss.item(), *sums.flatten().tolist()]
         result[name] = found | {key: p.grad.norm().item() for key, p in model.named_parameters()}
@@ -100,6 +100,7 @@ def make_trainer(folder: Path, model: dict, train: dict):
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
     from babelmill.stages import TrainSettings
+    from babelmill.training.gpt_bert_network import GPTBertNetwork
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
 
@@ -110,7 +111,8 @@ def make_trainer(folder: Path, model: dict, train: dict):
     shape = GPTBertShape(vocab_size=vocabulary().size, **settings.model.model_dump())
     alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
     plan = Plan(settings.train, settings.mixture.weights, counts)
-    return Trainer(settings, shape, plan, stream, (validation_counts, validation_stream), alone, 128)
+    network = GPTBertNetwork(shape, settings.train, alone)
+    return Trainer(settings, network, plan, stream, (validation_counts, validation_stream), alone, 128)
 
 
 def projection(model) -> tuple[float, float]:
@@ -126,8 +128,7 @@ def train_steps(trainer, steps) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"cross-entropy": [], "logsumexp^2": [], "gradient norm": []}
     for number in steps:
         outcome = trainer.run_step(number).read()
-        rows = trainer.plan.step(number).rows
-        targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
+        targets = int(trainer.plan.step(number).rows.targets.sum())
         found["cross-entropy"].append(float(outcome.sums[:, 0].sum()) / targets)
         found["logsumexp^2"].append(float(outcome.sums[:, 1].sum()) / targets)
         found["gradient norm"].append(outcome.norm)
@@ -216,7 +217,7 @@ def evaluation_figures(folder: Path) -> dict:
             parameter.mul_(3)  # so that it is sure of something
         found = nats(model, rows[kind], words, lambda _: None)
         score = entry(found, np.full(len(found), 300 / len(found)), 100)
-        result[f"{kind} bits per byte"] = [score["bits_per_byte"]]
+        result[f"{kind} bits per byte"] = [score["value"]]
         result[f"{kind} standard error"] = [score["standard_error"]]
     training, text = (occurrences(shard_files(folder, split)[0].tokens, words) for split in ("train", "validation"))
     ordinary = ~words.is_special

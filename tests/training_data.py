@@ -16,7 +16,10 @@ from babelmill.core.files import sha256, write_json
 from babelmill.stages import STAGES, Settings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import TokenCounts, TokenStream
+from babelmill.training import plan
+from babelmill.training.batches import Rows, TokenStream
+from babelmill.training.layouts import Packed
+from babelmill.training.objectives import objective_of
 from prepared import run_module
 
 ROOT = Path(__file__).parents[1]
@@ -80,11 +83,18 @@ def write_documents(path: Path, texts: list[np.ndarray], tokenizer_sha256: str =
     return ShardFile.open(path)
 
 
-def stream(shards: list[ShardFile], seed: int = 7) -> tuple[TokenStream, list[TokenCounts]]:
-    """The tokens of some shards on the CPU, and their counts."""
+def stream(shards: list[ShardFile], seed: int = 7) -> tuple[TokenStream, list[Packed]]:
+    """The tokens of some shards on the CPU, and their rows."""
     import torch
 
-    return TokenStream(shards, VOCABULARY, seed, torch.device("cpu")), [TokenCounts(shard.offsets) for shard in shards]
+    tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), objective_of(section("train")))
+    return tokens, [Packed(shard.offsets) for shard in shards]
+
+
+def every_row(layouts: list[Packed], length: int, mask_rate: float | None) -> Rows:
+    """All rows of all languages once, masked at this rate, or causal."""
+    train = section("train", **({} if mask_rate is None else {"mask_rate_end": mask_rate}))
+    return plan.every_row(layouts, length, objective_of(train), 1 if mask_rate is None else 0)
 
 
 class Data:

@@ -14,7 +14,7 @@ NUMBER = code_versions.newest("train").number
 NOW, NEXT = f"train {NUMBER}", f"train {NUMBER + 1}"
 AFTER_TRAIN = ["train", "export", "evaluate", "convert"]
 LOSS = (
-    "training/objectives.py",
+    "training/loss.py",
     "weight * (1 + 2 * z_loss_weight * normalizer)",
     "weight * (1 + z_loss_weight * normalizer)",
 )
@@ -55,7 +55,9 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
     )
     checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
     checkout.package("training/masking.py", '"""Which tokens of a row are hidden', '"""What of a row is hidden')
-    checkout.package("training/masking.py", "length: int) -> torch.Tensor:", "length: 'int') -> torch.Tensor:  # same")
+    checkout.package(
+        "training/masking.py", "longest: int) -> torch.Tensor:", "longest: 'int') -> torch.Tensor:  # same"
+    )
     assert checkout.would_run("converted/eng") == []
     assert checkout.would_run("converted/deu") == AFTER_TRAIN
     configure(checkout, SETTINGS | {"run": {"checkpoint_every": 1000}})
@@ -67,8 +69,8 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
 @pytest.mark.parametrize(
     ("edit", "module"),
     [
-        (LOSS, "training.objectives"),
-        (("training/masking.py", "LONGEST_SPAN = 3", "LONGEST_SPAN = 4"), "training.masking"),
+        (LOSS, "training.loss"),
+        (("training/masking.py", "action < masked, mask_id", "action <= masked, mask_id"), "training.masking"),
     ],
     ids=["loss", "mask"],
 )
@@ -107,8 +109,12 @@ def test_a_key_that_moved_repeats_nothing(checkout):
     line = next(line for line in defaults.splitlines(True) if "activation_checkpointing:" in line)
     checkout.edit("config/defaults.yaml", line, "")
     checkout.edit("config/defaults.yaml", "  layer_mixing: true", f"{line}  layer_mixing: true")
-    old, new = (f"GPTBert(config, {section}.activation_checkpointing)" for section in ("train", "settings.model"))
-    checkout.package("training/trainer.py", old, new)
+    old, new = (f"GPTBert(shape, {value})" for value in ("train.activation_checkpointing", "checkpointing"))
+    checkout.package("training/gpt_bert_network.py", old, new)
+    old, new = (f"processes: Processes{more}, by_hand" for more in ("", ", checkpointing: bool"))
+    checkout.package("training/gpt_bert_network.py", old, new)
+    old, new = (f"settings.train, processes{more})" for more in ("", ", settings.model.activation_checkpointing"))
+    checkout.package("train.py", f"GPTBertNetwork(shape, {old}", f"GPTBertNetwork(shape, {new}")
     others = 'model_dump(exclude={"activation_checkpointing"})'
     checkout.package("train.py", "**settings.model.model_dump()", f"**settings.model.{others}")
     assert checkout.would_run("converted/eng") == AFTER_TRAIN  # the trainer was edited
@@ -136,7 +142,7 @@ def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
     said = checkout.babelmill("why", "eng")
     assert re.search(rf"train +{NEXT} \(\w{{8}}\) in place of {NOW} \(\w{{8}}\): the z-loss counts half", said)
     # From then on the old code's results are the old ones, and the new code's edits can be accepted.
-    checkout.package("training/masking.py", "int((1 - shares.keep) * 2**32)", "int(2**32 * (1 - shares.keep))")
+    checkout.package("training/masking.py", "int((1 - hiding.keep) * 2**32)", "int(2**32 * (1 - hiding.keep))")
     assert NEXT in checkout.babelmill("accept", "train")
     assert NEXT in checkout.babelmill("why", "eng")
 

@@ -36,8 +36,8 @@ def test_front_matter(built, card):
     found = {(result.task_type, result.metric_type): result.metric_value for result in card.data.eval_results}
     scores = evaluation["languages"]["eng"]["variants"]["ema"]
     assert found == {
-        ("text-generation", "bits_per_byte"): round(scores["causal"]["bits_per_byte"], 4),
-        ("fill-mask", "bits_per_byte"): round(scores["masked"]["bits_per_byte"], 4),
+        ("text-generation", "bits_per_byte"): round(scores["causal"]["value"], 4),
+        ("fill-mask", "bits_per_byte"): round(scores["masked"]["value"], 4),
     }
 
 

@@ -94,7 +94,7 @@ def test_scores(built, language):
             nats = np.array(reference(model, tokens))
             score = evaluation["variants"][variant][mode]
             expected = {
-                "bits_per_byte": nats.sum() / math.log(2) / size.sum(),
+                "value": nats.sum() / math.log(2) / size.sum(),
                 "nats_per_token": nats.sum() / count,
                 "tokens": count,
                 "bytes": size.sum(),
@@ -105,7 +105,7 @@ def test_scores(built, language):
     counts = np.bincount(ShardFile.open(shards / "train.safetensors").tokens, minlength=320)[16:]
     frequency = (counts + 1) / (counts + 1).sum()
     nats = -sum(math.log(frequency[token - 16]) for token in tokens if token >= 16)
-    assert evaluation["unigram"]["bits_per_byte"] == pytest.approx(nats / math.log(2) / size.sum())
+    assert evaluation["unigram"]["value"] == pytest.approx(nats / math.log(2) / size.sum())
     assert evaluation["vocab_size"] == 320 and evaluation["sequence_length"] == LENGTH
     tokenizer = evaluation["tokenizer"][language]
     assert tokenizer["round_trip_rate"] == 1

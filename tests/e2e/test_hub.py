@@ -85,12 +85,11 @@ def test_a_folder_for_the_mntp_backend(trained):
 
     shard = ShardFile.open(trained.folder / "shards/validation.safetensors")
     words = Vocabulary.read(trained.folder / "tokenizer/tokenizer.json", len(logits[0][0, 0]))
-    text = SimpleNamespace(tokens=shard.tokens, count=1, score=lambda nats: {"bits_per_byte": nats.sum()})
-    settings = schema.Evaluation.model_validate(
-        yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
-    )
+    text = SimpleNamespace(tokens=shard.tokens, count=1, score=lambda nats: {"value": nats.sum()})
+    evaluation = yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
+    settings = SimpleNamespace(evaluation=schema.Evaluation.model_validate(evaluation), scores=["causal", "masked"])
     scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings) for path in folders]
-    assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["bits_per_byte"] > 0
+    assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["value"] > 0
     for path in folders:
         assert show.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
 

@@ -8,7 +8,7 @@ import pytest
 from babelmill.settings import read_settings
 from babelmill.stages import TrainSettings
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.training.batches import TokenCounts
+from babelmill.training.layouts import Packed
 from babelmill.training.plan import Plan
 from conftest import SMALL
 
@@ -48,15 +48,15 @@ def test_every_language_is_reported(mixture):
             parts = [evaluation["languages"][language]["variants"][variant][mode] for language in LANGUAGES]
             whole = evaluation["variants"][variant][mode]
             assert whole["bytes"] == sum(part["bytes"] for part in parts)
-            bits = sum(part["bits_per_byte"] * size for part, size in zip(parts, sizes, strict=True))
-            assert whole["bits_per_byte"] == pytest.approx(bits / sum(sizes)), "a sample stands for all of its language"
-            assert parts[0]["bits_per_byte"] != parts[1]["bits_per_byte"]
+            bits = sum(part["value"] * size for part, size in zip(parts, sizes, strict=True))
+            assert whole["value"] == pytest.approx(bits / sum(sizes)), "a sample stands for all of its language"
+            assert parts[0]["value"] != parts[1]["value"]
     card = (mixture / "converted/two/README.md").read_text()
     assert all(language in card for language in ("English", "German"))
 
     shards = [ShardFile.open(mixture / f"results/shards/two/{code}/train.safetensors") for code in LANGUAGES]
     settings = read_settings(mixture / "results/settings/two/train.json", TrainSettings)
-    plan = Plan(settings.train, settings.mixture.weights, [TokenCounts(shard.offsets) for shard in shards])
+    plan = Plan(settings.train, settings.mixture.weights, [Packed(shard.offsets) for shard in shards])
     rows = np.concatenate([plan.step(step).rows.language for step in range(plan.steps)])
     assert abs(int((rows == 0).sum()) - int((rows == 1).sum())) <= 1, "uniform, though their sizes differ"
     assert len(shards[0].tokens) != len(shards[1].tokens)

@@ -7,9 +7,10 @@ import torch
 import training_data
 from babelmill.core.files import UserError, write_json
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import Rows, TokenCounts
-from babelmill.training.plan import every_row
-from training_data import VOCABULARY, documents, stream, write_documents
+from babelmill.training.batches import Rows
+from babelmill.training.layouts import Packed
+from babelmill.training.objectives import objective_of
+from training_data import VOCABULARY, documents, every_row, section, stream, write_documents
 
 WEIGHTS = (0.5, 0.25)
 
@@ -20,7 +21,7 @@ def shard(tmp_path):
 
 
 def causal(counts, length: int) -> Rows:
-    return every_row(counts, length, 0.0, masked=False)
+    return every_row(counts, length, None)
 
 
 @pytest.mark.parametrize("length", [16, 32, 7, 4096])
@@ -30,7 +31,7 @@ def test_every_token_but_bos_is_a_causal_target_once(shard, length):
     batch = tokens.micro_batch(rows, length, WEIGHTS)
     everything = shard.tokens.astype(np.int64)
     assert batch.targets.tolist() == everything[everything != VOCABULARY.bos].tolist()
-    assert (batch.weights == 0.25).all() and len(batch.targets) == rows.causal_targets.sum()
+    assert (batch.weights == 0.25).all() and len(batch.targets) == rows.targets.sum()
     # position t predicts the token at t + 1
     flat = batch.input_ids.flatten()
     follows = batch.positions[batch.positions % length < length - 1]
@@ -72,9 +73,9 @@ def test_targets_are_counted_from_document_starts_alone(shard, length):
 
 def test_masked_rows_predict_what_is_hidden_and_nothing_else(shard):
     tokens, counts = stream([shard])
-    rows = every_row(counts, 32, 0.3, masked=True)
+    rows = every_row(counts, 32, 0.3)
     batch, plain = tokens.micro_batch(rows, 32, WEIGHTS), tokens.micro_batch(causal(counts, 32), 32, WEIGHTS)
-    assert len(batch.targets) == rows.masked_targets.sum() and (batch.weights == 0.5).all()
+    assert len(batch.targets) == rows.targets.sum() and (batch.weights == 0.5).all()
     assert (batch.targets >= 16).all() and not batch.causal.any()
     assert torch.equal(batch.segments, plain.segments)
     changed = (batch.input_ids != plain.input_ids).flatten().nonzero()[:, 0] - 1
@@ -86,7 +87,7 @@ def test_masked_rows_predict_what_is_hidden_and_nothing_else(shard):
 
 def test_a_row_is_the_same_whatever_is_beside_it(shard):
     tokens, counts = stream([shard])
-    rows = every_row(counts, 16, 0.3, masked=True)
+    rows = every_row(counts, 16, 0.3)
     whole = tokens.micro_batch(rows, 16, WEIGHTS)
     part = tokens.micro_batch(rows[3:5], 16, WEIGHTS)
     assert torch.equal(whole.input_ids[3:5], part.input_ids)
@@ -96,7 +97,7 @@ def test_a_row_is_the_same_whatever_is_beside_it(shard):
 
 def test_masks_differ_between_rows_and_numbers(shard):
     tokens, _ = stream([shard])
-    rows = Rows(*(np.array(v) for v in ([0, 0], [3, 3], [True, True], [8, 8], [0, 0], [100, 101])))
+    rows = Rows(*(np.array(v) for v in ([0, 0], [3, 3], [96, 96], [128, 128], [0, 0], [8, 8], [100, 101])))
     first, second = tokens.micro_batch(rows, 32, WEIGHTS).input_ids
     assert not torch.equal(first, second)
 
@@ -116,14 +117,14 @@ def test_large_vocabularies_are_32_bit(tmp_path):
         writer.append(np.array([1, 70_000, 99_999, 2]), np.array([4]))
     shard = training_data.ShardFile.open(path)
     big = Vocabulary(100_000, 1, 2, 3, 4, tuple(range(16)))
-    tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"))
-    batch = tokens.micro_batch(causal([TokenCounts(shard.offsets)], 8), 8, WEIGHTS)
+    tokens = training_data.TokenStream([shard], big, 0, torch.device("cpu"), objective_of(section("train")))
+    batch = tokens.micro_batch(causal([Packed(shard.offsets)], 8), 8, WEIGHTS)
     assert batch.targets.tolist() == [70_000, 99_999, 2]
 
 
 def test_empty_rows_fill_a_batch_up_to_a_shape(shard):
     tokens, counts = stream([shard])
-    rows = every_row(counts, 16, 0.3, masked=True)[:5]
+    rows = every_row(counts, 16, 0.3)[:5]
     plain, padded = (tokens.micro_batch(rows, 16, WEIGHTS, 0, multiple) for multiple in (1, 4))
     assert padded.input_ids.shape == (8, 16) and (padded.segments[5:] == -1).all()
     assert torch.equal(padded.input_ids[:5], plain.input_ids)

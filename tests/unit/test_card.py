@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 
+from babelmill.evaluation.metrics import described
 from babelmill.release import card
 
 CORPUS = {
@@ -18,10 +19,11 @@ CORPUS = {
     },
 }
 HUB = {"repository": "BabyLM-community/babylm-eng", "revision": "main", "commit": "0123456789" * 4}
-SCORE = {"bits_per_byte": 1.5, "standard_error": 0.0123, "nats_per_token": 2.0}
+SCORE = {"value": 1.5, "standard_error": 0.0123, "nats_per_token": 2.0}
 DOCUMENTS = {"scored": 100, "of": 2345}
 SCORES = {"causal": SCORE, "masked": SCORE}
 EVALUATION = {
+    "metrics": described(["causal", "masked", "unigram"]),
     "variants": {"ema": SCORES},
     "unigram": SCORE,
     "documents": DOCUMENTS,
@@ -111,9 +113,30 @@ def test_the_scores_of_an_earlier_version_are_shown():
     evaluation = EVALUATION | {
         "languages": {"eng": {"variants": {"ema": {"causal": score, "masked": score}}, "unigram": score}}
     }
-    del (evaluation := dict(evaluation))["documents"]
+    del (evaluation := dict(evaluation))["documents"], evaluation["metrics"]
     text = card.render(facts(evaluation=evaluation), None)
     assert "Bits per byte of the validation text" in text and "| English | ema | 1.500 | 1.500 | 1.500 |" in text
+
+
+def test_only_what_was_measured_is_shown():
+    """A score that the card has never heard of, and that is a bound; no causal one."""
+    bound = described(["causal"])["causal"] | {
+        "name": "new",
+        "bound": True,
+        "meaning": "each in some order",
+        "task": "x",
+    }
+    evaluation = EVALUATION | {
+        "metrics": {"new": bound},
+        "variants": {"ema": {"new": SCORE}},
+        "languages": {"eng": {"variants": {"ema": {"new": SCORE}}, "unigram": SCORE, "documents": DOCUMENTS}},
+    }
+    text = card.render(facts(evaluation=evaluation), None)
+    assert "| English | ema | at most 1.500 ± 0.012 | 1.500 ± 0.012 |" in text and "| weights | new | unigram" in text
+    assert "New: each in some order. The default weights' new perplexity is at most 7.4 a token" in text
+    (result,) = front_matter(text)["model-index"][0]["results"]
+    assert result["task"]["type"] == "x"
+    assert result["metrics"] == [{"type": "bits_per_byte", "value": 1.5, "name": "bits per byte at most, new"}]
 
 
 NAMES = ("pipeline", "AutoModelForCausalLM", "AutoModelForSequenceClassification")

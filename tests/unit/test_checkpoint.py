@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -27,7 +26,8 @@ from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.stopping import Stop, seconds_left
 from babelmill.runtime.wandb_mirror import Mirror
 from babelmill.training.metrics import summarize
-from babelmill.training.objectives import Objective
+from babelmill.training.objectives import objective_of
+from training_data import section
 
 TENSORS = {
     "model.a": torch.arange(6.0).view(2, 3),
@@ -230,12 +230,13 @@ def test_the_record_drops_what_came_after_the_checkpoint(tmp_path):
 def test_means_by_objective_and_language():
     sums = np.array([[30.0, 1, 5], [40.0, 1, 10], [60.0, 1, 0], [0.0, 0, 0]])
     counts = np.array([10, 20, 10, 0])
-    line = summarize(sums, counts, ["eng", "deu"], Objective(Fraction(1, 4)))
+    objective = objective_of(section("train", hybrid_ratio="1/4"))
+    line = summarize(sums, counts, ["eng", "deu"], objective)
     assert (line["loss_masked"], line["loss_causal"]) == (4.5, 2.0)
     assert line["loss"] == 0.25 * 4.5 + 0.75 * 2.0
     assert line["perplexity"] == pytest.approx(np.exp(line["loss"]))
     assert line["languages"]["deu"] == {"loss": 6.0, "loss_masked": 6.0, "loss_causal": None}
-    assert "languages" not in summarize(sums[:2], counts[:2], ["eng"], Objective(Fraction(1, 4)))
+    assert "languages" not in summarize(sums[:2], counts[:2], ["eng"], objective)
 
 
 def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):

@@ -80,6 +80,10 @@ FOLDERS = {
     "training": {"train"},
 }
 SEVERAL = {
+    "evaluation/__init__.py": {"evaluate", "convert"},
+    "evaluation/metrics.py": {"evaluate", "convert"},
+    "release/architecture.py": {"export"},
+    "release/gpt_bert_folder.py": {"export"},
     "release/__init__.py": {"export", "evaluate", "convert"},
     "release/card.py": {"convert"},
     "release/card_usage.py": {"convert"},

@@ -264,6 +264,14 @@ def test_what_cannot_matter_is_no_setting(stage, always, one, other):
         assert settings({"train": {"objective": "hybrid"}}, one) != settings({"train": {"objective": "hybrid"}}, other)
 
 
+@pytest.mark.parametrize(
+    ("objective", "scores"), [("hybrid", ["causal", "masked"]), ("masked", ["masked"]), ("causal", ["causal"])]
+)
+def test_a_model_is_evaluated_by_the_scores_of_its_objective(objective, scores):
+    made = settings_of(configuration({"train": {"objective": objective}}), "eng", "evaluate")
+    assert made["scores"] == scores
+
+
 @pytest.mark.parametrize("stage", [*STAGES.values(), None], ids=lambda stage: stage.name if stage else "run")
 def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch):
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from babelmill.training import objectives
+from babelmill.training import loss as loss_module
 
 TARGETS, WIDTH, VOCABULARY, GROUPS, Z_WEIGHT = 23, 8, 40, 4, 0.05
 
@@ -17,6 +17,7 @@ def batch():
         targets=torch.randint(0, VOCABULARY, (TARGETS,), generator=generator),
         weights=torch.rand(TARGETS, generator=generator),
         groups=torch.randint(0, GROUPS, (TARGETS,), generator=generator),
+        importance=None,
     )
 
 
@@ -38,9 +39,9 @@ def formula(features, matrix, bias, batch):
 
 @pytest.mark.parametrize("rows", [TARGETS, 5, 1])
 def test_loss_sums_and_gradients_are_those_of_the_formula(batch, rows, monkeypatch):
-    monkeypatch.setattr(objectives, "CHUNK", (rows * VOCABULARY,) * 2)
+    monkeypatch.setattr(loss_module, "CHUNK", (rows * VOCABULARY,) * 2)
     ours, theirs = layer(), layer()
-    loss, sums = objectives.loss(*ours, batch, Z_WEIGHT, GROUPS)
+    loss, sums = loss_module.loss(*ours, batch, Z_WEIGHT, GROUPS)
     expected, expected_sums = formula(*theirs, batch)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(sums, expected_sums.detach())
@@ -53,7 +54,7 @@ def test_loss_sums_and_gradients_are_those_of_the_formula(batch, rows, monkeypat
 def test_in_bf16_only_the_products_are_rounded(batch):
     ours, theirs = layer(torch.float32), layer(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        loss, _ = objectives.loss(*ours, batch, Z_WEIGHT, GROUPS)
+        loss, _ = loss_module.loss(*ours, batch, Z_WEIGHT, GROUPS)
     loss.backward()
     expected, _ = formula(*theirs, batch)
     expected.backward()
@@ -65,9 +66,9 @@ def test_in_bf16_only_the_products_are_rounded(batch):
 
 
 def test_without_targets_the_loss_is_zero(batch):
-    nothing = SimpleNamespace(**{name: value[:0] for name, value in vars(batch).items()})
+    nothing = SimpleNamespace(**{name: value if value is None else value[:0] for name, value in vars(batch).items()})
     features, matrix, bias = layer()
-    loss, sums = objectives.loss(features[:0], matrix, bias, nothing, Z_WEIGHT, GROUPS)
+    loss, sums = loss_module.loss(features[:0], matrix, bias, nothing, Z_WEIGHT, GROUPS)
     loss.backward()
     assert loss.item() == 0 and not sums.any() and not matrix.grad.any() and not bias.grad.any()
 
@@ -76,5 +77,5 @@ def test_validation_makes_no_gradients(batch, monkeypatch):
     monkeypatch.delattr(torch, "mm")  # what gradients are made with
     features, matrix, bias = layer()
     with torch.no_grad():
-        loss, _ = objectives.loss(features.detach(), matrix, bias, batch, Z_WEIGHT, GROUPS)
+        loss, _ = loss_module.loss(features.detach(), matrix, bias, batch, Z_WEIGHT, GROUPS)
     torch.testing.assert_close(loss, formula(features, matrix, bias, batch)[0].detach())

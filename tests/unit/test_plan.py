@@ -8,8 +8,8 @@ from safetensors.numpy import load_file
 
 import training_data
 from babelmill.core.files import UserError
-from babelmill.training.batches import TokenCounts
-from babelmill.training.objectives import Objective
+from babelmill.training.layouts import Packed
+from babelmill.training.objectives import objective_of
 from babelmill.training.plan import PERIOD, LanguageSchedule, Plan, interleave, proportions
 from babelmill.training.schedule import learning_rate_factor, phase_starts, rows_by_step, steps_for
 
@@ -18,8 +18,8 @@ def settings(**values):
     return training_data.section("train", **values)
 
 
-def counts(*tokens: int, document: int = 40) -> list[TokenCounts]:
-    return [TokenCounts(np.array([*range(0, size, document), size])) for size in tokens]
+def counts(*tokens: int, document: int = 40) -> list[Packed]:
+    return [Packed(np.array([*range(0, size, document), size])) for size in tokens]
 
 
 def same(a, b) -> bool:
@@ -127,7 +127,7 @@ def test_each_language_keeps_the_hybrid_ratio_at_every_prefix(ratio, sizes):
     plan = Plan(settings(max_steps=200, hybrid_ratio=ratio, global_batch_tokens=512), 1.0, counts(*sizes))
     rows = [plan.step(step).rows for step in range(200)]
     language = np.concatenate([step.language for step in rows])
-    masked = np.concatenate([step.masked for step in rows])
+    masked = np.concatenate([step.kind == 0 for step in rows])
     share = Fraction(ratio)
     for i in range(len(sizes)):
         mine = masked[language == i].cumsum()
@@ -138,20 +138,19 @@ def test_each_language_keeps_the_hybrid_ratio_at_every_prefix(ratio, sizes):
 def test_pure_objectives(name, share):
     plan = Plan(settings(objective=name), 1.0, counts(2000))
     step = plan.step(0)
-    assert (step.rows.masked == share).all()
-    assert plan.objective.kinds == (name,)
-    assert step.weights[0 if share else 1] * (
-        step.rows.masked_targets + step.rows.causal_targets
-    ).sum() == pytest.approx(1)
+    kind = 0 if share else 1
+    assert (step.rows.kind == kind).all()
+    assert [plan.objective.kinds[each].name for each in plan.objective.occurring] == [name]
+    assert step.weights[kind] * step.rows.targets.sum() == pytest.approx(1)
 
 
 def test_the_loss_weighs_objectives_by_the_ratio_or_targets_alike():
-    objective = Objective.of(settings(hybrid_ratio="2/5"))
-    masked, causal = objective.weights(30, 600)
+    objective = objective_of(settings(hybrid_ratio="2/5"))
+    masked, causal = objective.weights([30, 600])
     assert (30 * masked, 600 * causal) == (pytest.approx(0.4), pytest.approx(0.6))
-    masked, causal = Objective.of(settings(hybrid_ratio="2/5", token_weighted=True)).weights(30, 600)
+    masked, causal = objective_of(settings(hybrid_ratio="2/5", token_weighted=True)).weights([30, 600])
     assert masked == causal == pytest.approx(1 / 630)
-    assert objective.weights(30, 0)[0] == pytest.approx(0.4 / 30)
+    assert objective.weights([30, 0])[0] == pytest.approx(0.4 / 30)
 
 
 def test_a_batch_smaller_than_the_ratio_needs_is_refused():
@@ -167,8 +166,9 @@ def test_numbers_of_masked_targets():
     assert steps[0].mask_rate == 0.3 and steps[150].mask_rate == pytest.approx(0.225)
     expected = masked = 0
     for step in steps:
-        maskable = plan.counts[0].targets(step.length)[0][step.rows.row[step.rows.masked]]
-        taken = step.rows.masked_targets[step.rows.masked]
+        in_masked_rows = step.rows.kind == 0
+        maskable = plan.layouts[0].targets(step.length)[0][step.rows.row[in_masked_rows]]
+        taken = step.rows.targets[in_masked_rows]
         assert (np.abs(taken - maskable * step.mask_rate) < 1).all() and (taken >= 1).all()
         expected, masked = expected + (maskable * step.mask_rate).sum(), masked + taken.sum()
     assert masked == pytest.approx(expected, rel=0.01)

@@ -20,6 +20,7 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
     from babelmill.core.files import UserError
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
+    from babelmill.training.gpt_bert_network import GPTBertNetwork
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
     from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
@@ -29,7 +30,8 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
         model, train = section("model"), section("train", max_steps=40, global_batch_tokens=320)
         settings, shape = train_settings(["eng"], model, train), GPTBertShape(VOCABULARY.size, **model.model_dump())
         processes = Processes.start(1)
-        trainer = Trainer(settings, shape, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
+        network = GPTBertNetwork(shape, train, processes)
+        trainer = Trainer(settings, network, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)
         for value in trainer.tensors().values():
             value += rank  # as if each had begun by itself
         trainer.begin_alike()

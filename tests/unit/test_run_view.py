@@ -7,9 +7,10 @@ import re
 import subprocess
 import sys
 
-from babelmill.commands.key_figures import bits_per_byte
+from babelmill.commands.key_figures import scores
 from babelmill.commands.run_view import Job, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
+from babelmill.evaluation.metrics import described
 from babelmill.stages import TO_CONVERTED
 
 STAGES = [stage for stage in TO_CONVERTED if stage != "download"]
@@ -34,9 +35,7 @@ def test_the_figures_are_those_of_the_results(built):
     loss = json.loads((built / "results/models/eng/metrics.jsonl").read_text().splitlines()[-1])["loss"]
     assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, validation loss {loss:.3f}\n", said)
     scores = json.loads((built / "results/evaluations/eng/evaluation.json").read_text())["variants"]["ema"]
-    shown = {
-        mode: f"{score['bits_per_byte']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()
-    }
+    shown = {mode: f"{score['value']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()}
     bits = f"{shown['causal']}, {shown['masked']}"
     assert re.search(rf"evaluate +eng .* bits per byte {bits}.*\n", said)
     end = said[said.index("\n\nmodel ") :]
@@ -48,10 +47,11 @@ def test_a_score_comes_with_its_error_and_its_sample(tmp_path):
     """The default variant's: the one that has no file of its own."""
     (tmp_path / "model.main.safetensors").touch()
     variants = {"main": {"causal": {"bits_per_byte": 9.0}}, "ema": {"causal": {"bits_per_byte": 2.5}}}
-    assert bits_per_byte({"variants": variants}, tmp_path) == "2.500 causal"
+    assert scores({"variants": variants}, tmp_path) == "2.500 causal", "an earlier version's"
     variants["ema"]["causal"]["standard_error"] = 0.0123
-    evaluation = {"variants": variants, "documents": {"scored": 100, "of": 1234}}
-    assert bits_per_byte(evaluation, tmp_path) == "2.500 ± 0.012 causal (100 of 1,234 documents)"
+    variants["ema"]["causal"]["value"] = variants["ema"]["causal"].pop("bits_per_byte")
+    evaluation = {"metrics": described(["causal"]), "variants": variants, "documents": {"scored": 100, "of": 1234}}
+    assert scores(evaluation, tmp_path) == "2.500 ± 0.012 causal (100 of 1,234 documents)"
 
 
 def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):

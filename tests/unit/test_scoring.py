@@ -100,7 +100,7 @@ def test_the_standard_error_is_that_of_many_samples():
     for _ in range(2000):
         size = draw.integers(10, 200, 50)
         score = entry(size * draw.normal(2.0, 0.4, 50) + draw.normal(0, 5, 50), size, tokens=1)
-        estimates.append(score["bits_per_byte"])
+        estimates.append(score["value"])
         errors.append(score["standard_error"])
     assert np.mean(estimates) == pytest.approx(2 / np.log(2), rel=0.01)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(estimates), rel=0.1)
@@ -109,10 +109,10 @@ def test_the_standard_error_is_that_of_many_samples():
 def test_scores_are_pooled_by_bytes():
     one = entry(np.log(2) * np.array([10, 20]), np.array([4, 6]), tokens=5)
     two = entry(np.log(2) * np.array([4, 6]), np.array([15, 15]), tokens=15)
-    assert one["bits_per_byte"] == pytest.approx(3)
+    assert one["value"] == pytest.approx(3)
     errors = np.hypot(one["standard_error"] * 10, two["standard_error"] * 30) / 40
     assert pooled([one, two], [10, 30]) == pytest.approx(
-        {"bits_per_byte": 1, "standard_error": errors, "nats_per_token": np.log(2) * 2, "tokens": 20, "bytes": 40}
+        {"value": 1, "standard_error": errors, "nats_per_token": np.log(2) * 2, "tokens": 20, "bytes": 40}
     )
     alone = entry(np.array([1.0]), np.array([3]), tokens=1)
     assert alone["standard_error"] is None and pooled([one, alone], [10, 3])["standard_error"] is None
@@ -129,7 +129,7 @@ def test_a_sample_of_a_language_stands_for_all_of_it():
     every = pooled([entry(n, s, t) for n, s, t in zip(nats, sizes, tokens, strict=True)], whole)
     drawn = [entry(n[:100], s[:100], int(s[:100].sum()) // 4) for n, s in zip(nats, sizes, strict=True)]
     some = pooled(drawn, whole)
-    assert some["bits_per_byte"] == pytest.approx(every["bits_per_byte"], rel=1e-3)
+    assert some["value"] == pytest.approx(every["value"], rel=1e-3)
     assert some["nats_per_token"] == pytest.approx(every["nats_per_token"], rel=1e-2)
 
 

@@ -16,12 +16,13 @@ from babelmill.runtime.processes import Processes
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training import dropout, gradients
+from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.loop import Loop
 from babelmill.training.pending import Pending
-from babelmill.training.plan import Plan, every_row
+from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
-from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+from training_data import VOCABULARY, documents, every_row, section, stream, train_settings, write_documents
 
 STEP = 35
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
@@ -43,7 +44,8 @@ def make(tmp_path):
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
         settings = train_settings(["eng", "deu"], model, train)
         plan = Plan(train, 1.0, counts)
-        return Trainer(settings, shape, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens, by_hand)
+        network = GPTBertNetwork(shape, train, ALONE, by_hand)
+        return Trainer(settings, network, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)
 
     return make
 
@@ -123,7 +125,7 @@ def test_dropout_is_another_at_each_step_and_in_each_place(make):
         trainer.run_step(step)
         for of in ("rows", "step"):
             for place in (1, 2):
-                keys = dropout.draw(getattr(trainer._keys, of), dropout.counter(place, ALONE.device))
+                keys = dropout.draw(getattr(trainer.network.keys, of), dropout.counter(place, ALONE.device))
                 kept[step, of, place] = dropout.keep(keys, 1000, 0.1)
     masks = [row for mask in kept.values() for row in mask]
     assert len({tuple(row.tolist()) for row in masks}) == len(masks)
@@ -133,7 +135,7 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end."""
     monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
     trainer = make(layers=6)
-    buckets = gradients.Gradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
+    buckets = gradients.FlatGradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
     sent, arrived = [], []
     for parameter in trainer.model.parameters():
         parameter.register_post_accumulate_grad_hook(arrived.append)
@@ -155,9 +157,9 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     trainer = make()
     result = trainer.validate()
     assert set(result["languages"]) == {"eng", "deu"} and result["ema_loss"] == result["loss"]
-    counts, tokens = trainer._validation_counts, trainer._validation_stream
-    rows = every_row(counts, 16, 0.0, masked=False)
-    assert rows.causal_targets.sum() == sum(count.tokens for count in counts) - 90  # all but the <s> of 90 documents
+    counts, tokens = trainer._validation_layouts, trainer._validation_stream
+    rows = every_row(counts, 16, None)
+    assert rows.targets.sum() == sum(count.tokens for count in counts) - 90  # all but the <s> of 90 documents
     batch = tokens.micro_batch(rows, 16, (0.0, 0.0))
     trainer.model.eval()
     with torch.no_grad():
@@ -227,7 +229,7 @@ def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
 
 def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, small_device):
     trainer = make(micro_batch_tokens=320)
-    trainer.whole_micro_batches = True
+    trainer.network.whole_micro_batches = True
     with pytest.raises(UserError, match=r"train.micro_batch_tokens = 320 does not fit into memory; lower it; .* GiB.$"):
         trainer.run_step(STEP)
 

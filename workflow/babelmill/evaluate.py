@@ -7,8 +7,9 @@ writes `evaluation.json` and `manifest.json`. What is measured is the folder tha
 (`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every variant), not the training model.
 
 Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
-tokenizer, so models of different vocabularies compare. Three scores are taken over the same targets: every token of
-the text, exactly once. Special tokens are no text and add neither nats nor bytes (that a document ends is not scored).
+tokenizer, so models of different vocabularies compare. All scores are taken over the same targets: every token of the
+text, exactly once. Special tokens are no text and add neither nats nor bytes (that a document ends is not scored).
+The objective decides which scores there are (`config/objectives.py`), and `evaluation.json` says what each one is.
 
 * `causal`: each token given those before it.
 * `masked`: each token given all others but those hidden with it. Every n-th token is hidden, n times over
@@ -23,8 +24,11 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
@@ -33,9 +37,10 @@ from transformers.utils.logging import disable_progress_bar
 from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
+from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import causal_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Score, Text, pooled
-from babelmill.release.loading import load
+from babelmill.release.loading import aligned, load
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import EvaluateSettings, ExportSettings
@@ -43,11 +48,13 @@ from babelmill.tokens.quality import measure
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass
+
 log = logging.getLogger("babelmill.evaluate")
 
 PROGRESS_SECONDS = 10
-Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and mode
-CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
 
 
 class ScoringProgress:
@@ -66,27 +73,52 @@ class ScoringProgress:
             log.info("%s: %.0f %%, %.0f targets/s", self.name, 100 * self.done / self.tokens, rate)
 
 
-def evaluate_model(
-    folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, evaluation: schema.Evaluation
-) -> Scores:
-    """Score all variants of an exported model: {language: {variant: {"causal": entry, "masked": entry}}}."""
+class Asked(NamedTuple):
+    """What a scorer is given: the model, the text's tokens, and how to score them."""
+
+    model: torch.nn.Module
+    tokens: np.ndarray
+    vocabulary: Vocabulary
+    evaluation: schema.Evaluation
+    progress: Callable[[int], None]
+
+
+def causal_nats(asked: Asked) -> np.ndarray:
+    """Return -ln p of each document, each token given those before it."""
+    rows = causal_rows(asked.tokens, asked.evaluation.sequence_length, asked.vocabulary)
+    return nats(asked.model, rows, asked.vocabulary, asked.progress)
+
+
+def masked_nats(asked: Asked) -> np.ndarray:
+    """Return the sum of -ln p of each document's tokens, each given all others but those hidden with it."""
+    evaluation = asked.evaluation
+    rows = masked_rows(asked.tokens, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
+    return nats(asked.model, rows, asked.vocabulary, asked.progress)
+
+
+# By metric: the class that loads the model, and the function that returns the nats of each document.
+SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarray]]]" = {
+    "causal": (AutoModelForCausalLM, causal_nats),
+    "masked": (AutoModelForMaskedLM, masked_nats),
+}
+
+
+def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateSettings) -> Scores:
+    """Score all variants of an exported model: {language: {variant: {metric: score}}}."""
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     device = "cuda" if torch.cuda.is_available() else "cpu"
     scores: Scores = {language: {} for language in texts}
     for variant in exported.variants:
-        for mode in CLASSES:
+        for metric in settings.scores:
             named = None if variant == exported.default_variant else variant
-            model = load(CLASSES[mode], folder, named, use_cache=False, logits_alignment="mlm").to(device)
+            model_class, score_with = SCORERS[metric]
+            model = load(model_class, folder, named, use_cache=False, **aligned(folder)).to(device)
             for language, text in texts.items():
-                length, masks = evaluation.sequence_length, evaluation.disjoint_masks
-                if mode == "causal":
-                    rows = causal_rows(text.tokens, length, vocabulary)
-                else:
-                    rows = masked_rows(text.tokens, length, masks, vocabulary)
-                progress = ScoringProgress(f"{variant} {mode} {language}", text.count)
-                score = text.score(nats(model, rows, vocabulary, progress))
-                scores[language].setdefault(variant, {})[mode] = score
-                log.info("%s %s %s: %.3f bits per byte", variant, mode, language, score["bits_per_byte"])
+                progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
+                asked = Asked(model, text.tokens, vocabulary, settings.evaluation, progress)
+                score = text.score(score_with(asked))
+                scores[language].setdefault(variant, {})[metric] = score
+                log.info("%s %s %s: %.3f bits per byte", variant, metric, language, score["value"])
     return scores
 
 
@@ -116,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
         language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
-    scores = evaluate_model(args.export, texts, vocabulary, settings.evaluation)
+    scores = evaluate_model(args.export, texts, vocabulary, settings)
     variants = recorded(manifest.read(args.export)["settings"], ExportSettings, args.export).export.variants
     languages = {
         language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}
@@ -124,8 +156,12 @@ def run(args: argparse.Namespace) -> None:
     }
     whole = [text.whole_bytes for text in texts.values()]
     evaluation = {
+        "metrics": described([*settings.scores, "unigram"]),
         "variants": {
-            variant: {mode: pooled([scores[language][variant][mode] for language in texts], whole) for mode in CLASSES}
+            variant: {
+                metric: pooled([scores[language][variant][metric] for language in texts], whole)
+                for metric in settings.scores
+            }
             for variant in variants
         },
         "unigram": pooled([languages[language]["unigram"] for language in texts], whole),

@@ -24,7 +24,8 @@ from safetensors.torch import load_file
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256
-from babelmill.release.hub_folder import ExportInputs, build, prove
+from babelmill.release.architecture import ExportInputs
+from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
 from babelmill.settings import read_settings
 from babelmill.stages import ExportSettings

@@ -32,7 +32,7 @@ from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, token_id, use_threads, vocab_size
-from babelmill.tokens.vocabulary import BOS, EOS
+from babelmill.tokens.vocabulary import Roles
 
 log = logging.getLogger("babelmill.shards")
 
@@ -68,9 +68,11 @@ def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tupl
     return stream, lengths
 
 
-def build(tokenizer: Tokenizer, digest: str, corpus: Documents, path: Path, threads: int) -> dict[str, int]:
+def build(
+    tokenizer: Tokenizer, roles: Roles, digest: str, corpus: Documents, path: Path, threads: int
+) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens and bytes of text."""
-    bos, eos = token_id(tokenizer, BOS), token_id(tokenizer, EOS)
+    bos, eos = token_id(tokenizer, roles.begin), token_id(tokenizer, roles.end)
     documents = size = 0
     began = reported = time.monotonic()
     with write_shard(path, corpus.count, vocab_size(tokenizer), digest) as writer:
@@ -101,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
         )
     figures: dict[str, dict[str, int]] = {"documents": {}, "tokens": {}, "bytes": {}}
     for split, corpus in corpora.items():
-        counts = build(tokenizer, digest, corpus, args.out / f"{split}.safetensors", args.threads)
+        counts = build(tokenizer, Roles.of(path), digest, corpus, args.out / f"{split}.safetensors", args.threads)
         for name, count in counts.items():
             figures[name][split] = count
         log.info(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from babelmill.config import inputs, schema
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest, code_versions
 
@@ -97,9 +98,10 @@ class ExportSettings(Settings):
 
 
 class EvaluateSettings(Settings):
-    """How the exported model is measured."""
+    """How the exported model is measured; `scores`: the metrics that a model of its objective has."""
 
     evaluation: schema.Evaluation
+    scores: list[str]
 
 
 class ConvertSettings(Settings):
@@ -148,6 +150,11 @@ def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
     if not added["source"]:
         added["tokenizer"] = {"revision": ""}
     return added
+
+
+def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say which metrics there are."""
+    return {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -274,6 +281,7 @@ TABLE = (
         settings=EvaluateSettings,
         folder="results/evaluations/{model}",
         reads=("export", "corpus", "shards"),
+        adds=add_evaluate,
     ),
     Stage(
         name="convert",

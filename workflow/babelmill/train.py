@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,11 @@ from babelmill.settings import read_settings
 from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import TokenCounts, TokenStream
+from babelmill.training.batches import TokenStream
+from babelmill.training.gpt_bert_network import GPTBertNetwork
+from babelmill.training.layouts import Packed
 from babelmill.training.loop import Loop
-from babelmill.training.masking import Shares
+from babelmill.training.network import Network
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 
@@ -85,13 +87,13 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path]) -> None
 
 
 class Data:
-    """The shards of all languages by split, how many targets their rows have, and the tokenizer's vocabulary."""
+    """The shards of all languages by split, their rows, and the tokenizer's vocabulary."""
 
     def __init__(self, tokenizer: Path, folders: list[Path]):
         self.shards = {
             split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
         }
-        self.counts = {split: [TokenCounts(shard.offsets) for shard in self.shards[split]] for split in SPLITS}
+        self.layouts = {split: [Packed(shard.offsets) for shard in self.shards[split]] for split in SPLITS}
         self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
 
 
@@ -105,7 +107,7 @@ def train(arguments: argparse.Namespace) -> int:
     processes.on_main(lambda: verify(settings, options.tokenizer, options.shards))
 
     data = Data(options.tokenizer, options.shards)
-    plan = Plan(settings.train, float(settings.mixture.weights), data.counts["train"])
+    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"])
     run_identity = identity(settings.raw, options.tokenizer, options.shards)
     with RunFolder(options.checkpoints, run_identity, run) as folder:
         tokens = plan.tokens_until(plan.steps)
@@ -126,17 +128,20 @@ def train(arguments: argparse.Namespace) -> int:
     return 0 if finished else EXIT_CODE
 
 
+def make_network(settings: TrainSettings, vocabulary: Vocabulary, processes: Processes) -> Network:
+    """Make the network of a run that has not begun."""
+    shape = GPTBertShape(vocab_size=vocabulary.size, **settings.model.model_dump())
+    return GPTBertNetwork(shape, settings.train, processes)
+
+
 def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Processes, run: schema.Run) -> Trainer:
     """Make the trainer of a run that has not begun."""
-    shares = Shares(settings.train.mask_random, settings.train.mask_keep)
-    streams = {
-        split: TokenStream(data.shards[split], data.vocabulary, settings.train.seed, processes.device, shares)
-        for split in SPLITS
-    }
-    shape = GPTBertShape(vocab_size=data.vocabulary.size, **settings.model.model_dump())
-    validation = data.counts["validation"], streams["validation"]
+    network = make_network(settings, data.vocabulary, processes)
+    shared = data.vocabulary, settings.train.seed, processes.device, plan.objective, network.in_place
+    streams = {split: TokenStream(data.shards[split], *shared) for split in SPLITS}
+    validation = data.layouts["validation"], streams["validation"]
     size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
-    return Trainer(settings, shape, plan, streams["train"], validation, processes, size)
+    return Trainer(settings, network, plan, streams["train"], validation, processes, size)
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:
@@ -151,19 +156,19 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
 def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None:
     """Log what will run, and warn about wasted resources."""
     plan, processes = trainer.plan, trainer.processes
-    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     text = (
-        f"{parameters / 1e6:.1f} M parameters, {plan.steps:,} steps, {plan.epochs(plan.steps):.1f} epochs of"
-        f" {plan.tokens:,} tokens; {processes.size} x {processes.device.type}"
+        f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
+        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens; {processes.size} x {processes.device.type}"
     )
     if done.steps:
         text += "; already trained" if done.steps == plan.steps else f"; going on after step {done.steps:,}"
     log.info("%s: %s", folder.path, text)
     if gpus and processes.device.type == "cpu":
         log.warning("%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
-    if trainer.train.micro_batch_tokens and not trainer.whole_micro_batches:
+    whole = trainer.network.whole_micro_batches
+    if trainer.train.micro_batch_tokens and not whole:
         log.warning("train.micro_batch_tokens does not count here, where rows are dealt: say run.micro_batch_tokens")
-    if trainer.whole_micro_batches:
+    if whole:
         log.info("attention dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
 
 
@@ -175,14 +180,14 @@ def write_results(
     for name, model in (("model", trainer.model), ("ema", trainer.average)):
         checkpoint.write_tensors(out / f"{name}.safetensors", model.state_dict(), {"format": "pt"})
     ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
-    write_json(out / "config.json", asdict(trainer.config) | ids)
+    write_json(out / "config.json", trainer.network.config | ids)
     with atomic_write(out / "metrics.jsonl") as file:
         file.write(folder.record.path.read_bytes())
     figures = {
         "steps": plan.steps,
         "tokens": plan.tokens_until(plan.steps),
         "epochs": plan.epochs(plan.steps),
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "parameters": trainer.network.parameters,
         "seconds": round(time.monotonic() - began, 1),
         "fingerprint": folder.name,
     }

@@ -2,7 +2,7 @@
 
 
 rule evaluate:
-    """Measure bits per byte of the validation text, causal and masked, and the tokenizer."""
+    """Measure bits per byte of the validation text, by the scores that the objective has, and the tokenizer."""
     input:
         settings=settings("evaluate"),
         export="results/exports/{model}",

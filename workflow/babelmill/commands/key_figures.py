@@ -11,6 +11,7 @@ from typing import Any
 from babelmill.commands.status import tail
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.stages import STAGES
 
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # results of an earlier version, or damaged ones
@@ -30,20 +31,18 @@ def span(values: Iterable[float]) -> str:
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
-def bits_per_byte(evaluation: dict[str, Any], exported: Path) -> str:
-    """Give the bits per byte of the default variant, the one in `model.safetensors` of the exported folder.
+def scores(evaluation: dict[str, Any], exported: Path) -> str:
+    """Give the scores of the default variant, the one in `model.safetensors` of the exported folder.
 
     With standard errors and the sample of the validation documents, where the evaluation has them.
     """
+    metrics = metrics_of(evaluation)
     variants = evaluation["variants"]
     default = next(name for name in variants if not (exported / f"model.{name}.safetensors").exists())
-    scores = []
-    for kind, score in variants[default].items():
-        error = score.get("standard_error")
-        scores.append(f"{score['bits_per_byte']:.3f}{'' if error is None else f' ± {error:.3f}'} {kind}")
+    found = [f"{shown(score, metrics[name])} {name}" for name, score in variants[default].items()]
     documents = evaluation.get("documents", {"scored": 0, "of": 0})
     sample = documents["scored"] != documents["of"]
-    return ", ".join(scores) + (f" ({documents['scored']:,} of {documents['of']:,} documents)" if sample else "")
+    return ", ".join(found) + (f" ({documents['scored']:,} of {documents['of']:,} documents)" if sample else "")
 
 
 def of_download(folder: Path) -> str:
@@ -87,9 +86,9 @@ def of_export(folder: Path) -> str:
 
 
 def of_evaluate(folder: Path) -> str:
-    """Give bits per byte."""
-    exported = STAGES["export"].path(folder.name, "")
-    return f"bits per byte {bits_per_byte(read_json(folder / 'evaluation.json'), exported)}"
+    """Give the scores and their unit."""
+    exported, evaluation = STAGES["export"].path(folder.name, ""), read_json(folder / "evaluation.json")
+    return f"{units(evaluation)} {scores(evaluation, exported)}"
 
 
 def of_convert(folder: Path) -> str:
@@ -124,11 +123,11 @@ def key_figures(stage: str, folder: Path) -> str:
 
 
 def of_converted(model: str) -> tuple[str, str, str]:
-    """Return parameters and bits per byte of a converted model, and where it is."""
+    """Return parameters and scores of a converted model, and where it is."""
     folder = STAGES["convert"].path(model, "")
     try:
         parameters = f"{amount(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
-        figures = bits_per_byte(manifest.read(folder)["figures"]["evaluation"], folder)
+        figures = scores(manifest.read(folder)["figures"]["evaluation"], folder)
     except UNREADABLE:
         parameters = figures = ""
     return parameters, figures, folder.as_posix()

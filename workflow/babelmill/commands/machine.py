@@ -12,7 +12,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from babelmill.core.files import UserError, read_json
 from babelmill.runtime.cost import flops
 from babelmill.settings import recorded
 from babelmill.stages import STAGES, TrainSettings
-from babelmill.training.amounts import masked_share
+from babelmill.training.objectives import objective_of
 
 Shape = tuple[Any, ...]  # see `shape`
 SHARE_OF_PRODUCT = 0.4  # of the speed of a product of matrices, which training reaches on a CPU, before it is measured
@@ -108,7 +108,7 @@ def vocab_size_here(folder: Path) -> int:
 
 def floating_point_speed(line: dict[str, Any], settings: TrainSettings, vocab_size: int) -> float:
     """Return the FLOP/s that a line of the record tells of."""
-    targets = target_share(settings.train, line["mask_rate"])
+    targets = objective_of(settings.train).target_share(line["mask_rate"])
     return line["tokens_per_second"] * flops(settings.model, vocab_size, line["sequence_length"], 1.0, targets)
 
 
@@ -130,16 +130,6 @@ def product_speed(size: int, inner: int) -> float:
         np.matmul(left, right)
         best = min(best, time.perf_counter() - began)
     return 2 * rows * size * inner / best
-
-
-@overload
-def target_share(train: schema.Train, rate: float) -> float: ...
-@overload
-def target_share(train: schema.Train, rate: np.ndarray) -> np.ndarray: ...
-def target_share(train: schema.Train, rate: float | np.ndarray) -> float | np.ndarray:
-    """Return the number of targets per position, at a mask rate (or at several)."""
-    share = float(masked_share(train))
-    return share * rate + 1 - share
 
 
 def shape(model: schema.Model, train: schema.Train) -> Shape:

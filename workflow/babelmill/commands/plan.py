@@ -25,7 +25,6 @@ from babelmill.commands.machine import (
     profile_resources,
     shape,
     speed_of,
-    target_share,
 )
 from babelmill.config import loading, schema
 from babelmill.config.model_size import parameters
@@ -36,7 +35,8 @@ from babelmill.core.globs import expand_glob
 from babelmill.core.words import plural
 from babelmill.corpus.sampling import WORD, Budget
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.amounts import CHUNK, CPU_TOKENS, mask_rate, whole_tokens
+from babelmill.training.amounts import CHUNK, CPU_TOKENS, whole_tokens
+from babelmill.training.objectives import objective_of
 from babelmill.training.schedule import rows_by_step, steps_for
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
@@ -161,7 +161,8 @@ def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, co
     layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
     kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
     body = positions * model.num_hidden_layers * kept
-    scores = vocab_size * positions * target_share(train, train.mask_rate_start)
+    objective = objective_of(train)
+    scores = vocab_size * positions * objective.target_share(objective.mask_rate(0, 1))
     logits = 12 * min(CHUNK[0], scores) + 4 * vocab_size * size  # and the gradient of the output layer
     return 22 * count + (body + logits) * (1 if train.precision == "bf16" else 2)
 
@@ -174,7 +175,8 @@ def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, token
     steps = steps_for(train, tokens)
     lengths, rows = rows_by_step(train, steps)
     positions = lengths * rows
-    targets = positions * target_share(train, mask_rate(train, np.arange(steps), steps))
+    objective = objective_of(train)
+    targets = positions * objective.target_share(objective.mask_rate(np.arange(steps), steps))
     distinct, which = np.unique(lengths, return_inverse=True)
     of_position = np.array([flops(model, vocab_size, int(length), 1.0, 0.0) for length in distinct])
     of_targets = flops(model, vocab_size, 0, 0.0, targets)

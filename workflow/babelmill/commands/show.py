@@ -10,31 +10,38 @@ from pathlib import Path
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.tokens.vocabulary import Roles
 
 
 def figures(folder: Path) -> str:
-    """Bits per byte for each variant, with standard errors, beside a unigram model."""
-    from babelmill.release.card import scored_text, with_error
+    """Return the scores of each variant, with standard errors, beside a unigram model's."""
+    from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
+    from babelmill.release.card import scored_text
 
     evaluation = manifest.read(folder)["figures"]["evaluation"]
-    unigram = evaluation["unigram"]
-    lines = [f"  bits per byte of {scored_text(evaluation)} (a unigram model needs {with_error(unigram)})"]
+    metrics, unigram = metrics_of(evaluation), evaluation["unigram"]
+    lines = [f"  {units(evaluation)} of {scored_text(evaluation)} (a unigram model needs {shown(unigram)})"]
     for variant, scores in evaluation["variants"].items():
-        below = 1 - scores["causal"]["bits_per_byte"] / unigram["bits_per_byte"]
-        side = "below" if below >= 0 else "above"
-        causal, masked = with_error(scores["causal"]), with_error(scores["masked"])
-        lines.append(f"    {variant:<6} causal {causal} ({abs(below):.0%} {side} that), masked {masked}")
+        found = []
+        for name, score in scores.items():
+            below = 1 - value_of(score) / value_of(unigram)
+            beside = f" ({abs(below):.0%} {'below' if below >= 0 else 'above'} that)"
+            found.append(f"{name} {shown(score, metrics[name])}{beside if metrics[name].perplexity else ''}")
+        lines.append(f"    {variant:<6} {', '.join(found)}")
     return "\n".join(lines)
 
 
 def fill_mask(folder: Path, text: str) -> str:
-    """The five likeliest words for `<mask>`."""
+    """Return the five likeliest words for the mask."""
     from transformers import pipeline
 
-    if "<mask>" not in text:
-        raise UserError(f"--masked {text!r}: write <mask> in place of a word")
-    alignment = {"logits_alignment": "mlm"}  # whatever the folder says: it is how this pipeline reads the scores
-    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, model_kwargs=alignment)
+    from babelmill.release.loading import aligned
+
+    mask = Roles.of(folder / "tokenizer.json").mask
+    if mask not in text:
+        raise UserError(f"--masked {text!r}: write {mask} in place of a word")
+    # Whatever the folder says, this is how the pipeline reads the scores.
+    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, model_kwargs=aligned(folder))
     answers = ", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in fill(text))
     return f"  {text}\n    {answers}"
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot
@@ -118,6 +119,6 @@ def repository(configuration: Configuration, model: str) -> str:
     return publish.repo_template.format(
         username=publish.username or "{username}",
         model=model,
-        causal_suffix="-causal" if resolved.train.objective == "causal" else "",
+        causal_suffix=OBJECTIVES[resolved.train.objective].suffix,
         variant_suffix="-ema" if variants == ["ema"] else "",
     )

@@ -21,9 +21,9 @@ from babelmill.tokens.vocabulary import Vocabulary
 
 
 class Score(TypedDict):
-    """An entry of evaluation.json, see `entry`."""
+    """A score in evaluation.json, see `entry`; `metrics.py` says what its value is."""
 
-    bits_per_byte: float
+    value: float
     standard_error: float | None
     nats_per_token: float
     tokens: int
@@ -121,7 +121,7 @@ def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
         residuals = nats - total / whole * size
         error = math.sqrt(documents / (documents - 1) * float((residuals**2).sum())) / whole / math.log(2)
     return {
-        "bits_per_byte": total / math.log(2) / whole,
+        "value": total / math.log(2) / whole,
         "standard_error": error,
         "nats_per_token": total / tokens,
         "tokens": tokens,
@@ -147,7 +147,7 @@ def pooled(entries: list[Score], whole: list[int]) -> Score:
     known = [(score["standard_error"], part) for score, part in zip(entries, whole, strict=True)]
     errors = [error * part for error, part in known if error is not None]
     return {
-        "bits_per_byte": nats / math.log(2) / size,
+        "value": nats / math.log(2) / size,
         "standard_error": math.hypot(*errors) / size if len(errors) == len(entries) else None,
         "nats_per_token": nats / tokens,
         "tokens": sum(score["tokens"] for score in entries),

@@ -13,8 +13,10 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from babelmill import __version__
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.core.files import atomic_write
-from babelmill.release.card_usage import notes, pipelines, use
+from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
+from babelmill.release.card_usage import SNIPPETS, notes, pipelines, use
 from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -65,6 +67,11 @@ class Facts:
         return self.settings.get("train", {}).get("objective", "hybrid")
 
     @property
+    def scores(self) -> tuple[str, ...]:
+        """Return the metrics that a model of this objective has."""
+        return OBJECTIVES[self.objective].scores
+
+    @property
     def gated(self) -> bool:
         """Return whether attention has gates."""
         return self.settings.get("model", {}).get("gate", True)
@@ -72,8 +79,8 @@ class Facts:
     @property
     def tasks(self) -> list[str]:
         """Return what the folder does as it stands, in the Hub's words: `fill-mask` and `text-generation` or less."""
-        fills = self.objective != "causal" and self.logits_alignment == "mlm"
-        return ["fill-mask"] * fills + ["text-generation"] * (self.objective != "masked")
+        tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.logits_alignment == "mntp" else ""}
+        return [task for task in SNIPPETS if task in tasks]
 
 
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -105,19 +112,21 @@ def front_matter(facts: Facts) -> str:
     """Return the card's YAML: languages, licence, tags, data, carbon and the model-index."""
     results = []
     if facts.evaluation:
+        metrics = metrics_of(facts.evaluation)
         for code, language in facts.languages.items():
             scores = facts.evaluation["languages"][code]["variants"][facts.default_variant]
-            for kind, task in (("causal", "text-generation"), ("masked", "fill-mask")):
+            for name, score in scores.items():
+                metric = metrics[name]
                 results.append(
                     EvalResult(
-                        task_type=task,
+                        task_type=metric.task,
                         dataset_type="babelmill-validation",
                         dataset_name=f"{scored_text(facts.evaluation['languages'][code])}, {language['name']}",
                         dataset_config=code,
                         dataset_split="validation",
-                        metric_type="bits_per_byte",
-                        metric_name=f"bits per byte, {kind}",
-                        metric_value=round(scores[kind]["bits_per_byte"], 4),
+                        metric_type=metric.unit.replace(" ", "_"),
+                        metric_name=f"{metric.unit}{' at most' if metric.bound else ''}, {name}",
+                        metric_value=round(value_of(score), 4),
                     )
                 )
     datasets = [hub["repository"] for hub in map(hub_of, (facts.corpora or {}).values()) if hub]
@@ -144,20 +153,14 @@ def introduction(facts: Facts) -> str:
 
 
 def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
-    """Return bits per byte by language and variant, beside the unigram model."""
-    header = ["language", "weights", "causal", "masked", "unigram model"]
-    rows = []
+    """Return the scores by language and variant, beside the unigram model's."""
+    metrics, rows, names = metrics_of(evaluation), [], []
     for code, entry in evaluation["languages"].items():
         for variant, scores in entry["variants"].items():
-            cells = [with_error(score) for score in (scores["causal"], scores["masked"], entry["unigram"])]
-            rows.append([languages[code]["name"], variant, *cells])
-    return table(header, rows)
-
-
-def with_error(score: dict[str, Any]) -> str:
-    """Return bits per byte and their standard error, of an entry of evaluation.json; earlier ones have no error."""
-    error = score.get("standard_error")
-    return f"{score['bits_per_byte']:.3f}" + (f" ± {error:.3f}" if error is not None else "")
+            names = list(scores)
+            cells = [shown(score, metrics[name]) for name, score in scores.items()]
+            rows.append([languages[code]["name"], variant, *cells, shown(entry["unigram"])])
+    return table(["language", "weights", *names, "unigram model"], rows)
 
 
 def scored_text(evaluation: dict[str, Any]) -> str:
@@ -233,15 +236,21 @@ def training(facts: Facts, hours: float | None) -> list[str]:
 
 def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     """Return the scores, and what they mean."""
-    perplexity = math.exp(evaluation["variants"][facts.default_variant]["causal"]["nats_per_token"])
+    metrics, scores = metrics_of(evaluation), evaluation["variants"][facts.default_variant]
+    meanings = "; ".join(f"{name}: {metrics[name].meaning}" for name in scores)
+    perplexities = "".join(
+        f" The default weights' {name} perplexity is {'at most ' if metrics[name].bound else ''}"
+        f"{math.exp(score['nats_per_token']):.1f} a token, with a vocabulary of {evaluation['vocab_size']:,}."
+        for name, score in scores.items()
+        if metrics[name].perplexity
+    )
+    unit = units(evaluation)
     return [
         "## Results",
-        f"Bits per byte of {scored_text(evaluation)}, on which it was not trained, with"
+        f"{unit[0].upper()}{unit[1:]} of {scored_text(evaluation)}, on which it was not trained, with"
         f" {evaluation['sequence_length']} tokens of context (lower is better), ± the standard error over documents."
-        " Causal: each token from those before it; masked: each token hidden once, from both sides."
-        f" The default weights' causal perplexity is {perplexity:.1f} a token, with a vocabulary"
-        f" of {evaluation['vocab_size']:,}. The unigram model knows how frequent each token is and nothing of its"
-        " context: a model that is no better than it has learned little.",
+        f" {meanings[0].upper()}{meanings[1:]}.{perplexities} The unigram model knows how frequent each token is and"
+        " nothing of its context: a model that is no better than it has learned little.",
         results(evaluation, facts.languages),
     ]
 
@@ -278,7 +287,7 @@ def render(facts: Facts, hours: float | None) -> str:
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
         *use(facts.name, facts.tasks, facts.gated),
         notes(facts.variants, facts.default_variant, facts.logits_alignment),
-        pipelines(facts.name, facts.objective, facts.logits_alignment),
+        pipelines(facts.name, facts.scores, facts.logits_alignment),
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)

@@ -19,6 +19,7 @@ model = AutoModelForCausalLM.from_pretrained("{path}", trust_remote_code=True)
 inputs = tokenizer("The beginning of a text", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_special_tokens=True))
 ```"""
+SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # by task; the first that a folder does is its main one
 CLASSIFICATION = """\
 ```python
 # Which class has a text? The head is new and learns from labelled texts, or pairs: tokenizer(first, second).
@@ -89,11 +90,10 @@ def weights(variants: list[str], default: str) -> str:
 
 def use(path: str, tasks: list[str], gated: bool) -> list[str]:
     """Return how the model is used, as code. `tasks` are those that the folder does as it stands."""
-    snippets = {"fill-mask": MASKED, "text-generation": CAUSAL}
     return [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub.",
-        *(snippets[task].format(path=path) for task in tasks),
+        *(SNIPPETS[task].format(path=path) for task in tasks),
         CLASSIFICATION.format(path=path),
         ADAPTERS.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
     ]
@@ -104,12 +104,14 @@ def notes(variants: list[str], default: str, alignment: str) -> str:
     return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
 
 
-def pipelines(path: str, objective: str, alignment: str) -> str:
-    """Return what to type for each evaluation pipeline that fits the objective."""
+def pipelines(path: str, scores: tuple[str, ...], alignment: str) -> str:
+    """Return what to type for each evaluation pipeline that fits the scores of the objective."""
     rows: list[tuple[tuple[str, str], dict[str, str]]] = []
-    if objective != "causal":
+    if "masked" in scores:
         rows += [(BABYLM_MASKED, {}), *([(MINICONS, SCORERS["masked"])] if alignment == "mlm" else [])]
-    if objective != "masked":
+    if "causal" in scores:
         rows += [(BABYLM_CAUSAL, {}), (LM_EVAL, {}), (MINICONS, SCORERS["causal"])]
     lines = [f"| {name} | {what} |".format(path=path, alignment=alignment, **more) for (name, what), more in rows]
+    if not rows:
+        return ""
     return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

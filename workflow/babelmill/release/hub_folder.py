@@ -1,80 +1,33 @@
 """Build the Hugging Face folder of a trained model, and prove it equal to the training model.
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
-`model.main.safetensors` the other one), the tokenizer, the configuration, and the code: the training model's own files
-and the transformers classes around them. An index lets the default variant load under its name, too.
+`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture brings any.
+An index lets the default variant load under its name, too.
 """
 
 import logging
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import load_file, save
 
 from babelmill.config.schema import Export
-from babelmill.core.files import UserError, atomic_write, copy_file, read_json, write_json
-from babelmill.model import __file__ as model_package
-from babelmill.model.transformers import __file__ as transformers_package
-from babelmill.release.loading import WEIGHTS
+from babelmill.core.files import UserError, copy_file, read_json, write_json
+from babelmill.release.architecture import Architecture, ExportInputs
+from babelmill.release.gpt_bert_folder import GPTBertFolder
 from babelmill.tokens.tokenizer_file import load_tokenizer
-from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK
+from babelmill.tokens.vocabulary import Roles
 
 log = logging.getLogger(__name__)
 
-CODE = [
-    *(Path(model_package).parent / name for name in ("attention.py", "gpt_bert.py", "mixing.py")),
-    *(Path(transformers_package).parent / name for name in ("configuration_gpt_bert.py", "modeling_gpt_bert.py")),
-]
-CLASSES = {
-    "AutoModel": "GPTBertModel",
-    "AutoModelForMaskedLM": "GPTBertForMaskedLM",
-    "AutoModelForCausalLM": "GPTBertForCausalLM",
-    "AutoModelForSequenceClassification": "GPTBertForSequenceClassification",
-    "AutoModelForTokenClassification": "GPTBertForTokenClassification",
-}
-SPECIAL = {
-    "bos_token": BOS,
-    "eos_token": EOS,
-    "unk_token": UNK,
-    "pad_token": PAD,
-    "mask_token": MASK,
-    "cls_token": BOS,  # what scorers of masked models ask for
-}
+ARCHITECTURES: dict[str, Architecture] = {"gpt_bert": GPTBertFolder()}
 
 
-@dataclass(frozen=True)
-class ExportInputs:
-    """The folders that an export is made from.
-
-    Attributes:
-        model: weights and config.json, as the stage `train` leaves them.
-        tokenizer: holds tokenizer.json.
-        shards: folders with validation text for the proof; random tokens are used where there is none.
-    """
-
-    model: Path
-    tokenizer: Path
-    shards: list[Path]
-
-
-def write_code(folder: Path) -> list[str]:
-    """Ship the code as flat files, in which imports from the package become imports from beside; their names."""
-    for path in CODE:
-        with atomic_write(folder / path.name, "w") as file:
-            file.write(path.read_text(encoding="utf-8").replace("from ..", "from ."))
-    return [path.name for path in CODE]
-
-
-def write_weights(source: Path, target: Path) -> None:
-    """Weights under the names that the transformers classes give them: `model.` before all but the head."""
-    weights = load_file(source)
-    named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
-    with atomic_write(target) as file:
-        file.write(save(named, metadata={"format": "pt"}))
+def architecture_of(model: Path) -> Architecture:
+    """Return the architecture of what the stage `train` left."""
+    return ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
 
 
 def write_index(weights: Path, variant: str) -> str:
@@ -88,25 +41,19 @@ def write_index(weights: Path, variant: str) -> str:
     return name
 
 
-def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]:
-    """Make config.json from the training model's."""
-    return shape | {
-        "architectures": ["GPTBertForMaskedLM"],
-        "model_type": "babelmill_gpt_bert",
-        "auto_map": {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
-        | {auto: f"modeling_gpt_bert.{name}" for auto, name in CLASSES.items()},
-        "attention_mode": None,
-        "logits_alignment": logits_alignment,
-        "classifier_dropout": shape["hidden_dropout_prob"],
-        "tie_word_embeddings": True,
-        "torch_dtype": "float32",
-    }
-
-
 def special_tokens(tokenizer: Path) -> dict[str, str]:
     """The special tokens that a tokenizer has: transformers would add the others, beyond the embedding."""
-    vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
-    return {name: token for name, token in SPECIAL.items() if token in vocabulary}
+    path = tokenizer / "tokenizer.json"
+    roles, vocabulary = Roles.of(path), load_tokenizer(path).get_vocab(with_added_tokens=True)
+    tokens = {
+        "bos_token": roles.begin,
+        "eos_token": roles.end,
+        "unk_token": roles.unknown,
+        "pad_token": roles.pad,
+        "mask_token": roles.mask,
+        "cls_token": roles.begin,  # what scorers of masked models ask for
+    }
+    return {name: token for name, token in tokens.items() if token in vocabulary}
 
 
 def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
@@ -123,16 +70,11 @@ def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
 def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     """Write all files but the manifest, and return their names."""
     shape = read_json(inputs.model / "config.json")
-    files = write_code(folder)
-    for variant in export.variants:
-        name = "model.safetensors" if variant == export.default_variant else f"model.{variant}.safetensors"
-        write_weights(inputs.model / WEIGHTS[variant], folder / name)
-        files.append(name)
+    files = architecture_of(inputs.model).write(folder, inputs, export)
     files.append(write_index(folder / "model.safetensors", export.default_variant))
     copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
     tokens = special_tokens(inputs.tokenizer)
     written = {
-        "config.json": model_config(shape, export.logits_alignment),
         "tokenizer_config.json": tokenizer_config(tokens, shape["max_position_embeddings"]),
         "special_tokens_map.json": tokens,
         "generation_config.json": {key: shape[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},

@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 
 if TYPE_CHECKING:  # importing transformers takes seconds
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 WEIGHTS = {"main": "model.safetensors", "ema": "ema.safetensors"}  # as the train stage names them
+
+
+def weights_name(variant: str, default: str) -> str:
+    """Return the name of a variant's file in an exported folder."""
+    return "model.safetensors" if variant == default else f"model.{variant}.safetensors"
 
 
 def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **settings: Any) -> torch.nn.Module:
@@ -30,3 +35,8 @@ def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **
     if wrong:
         raise UserError(f"{folder}, variant {variant or 'default'}: the weights do not fit the classes: {wrong}")
     return model.eval()
+
+
+def aligned(folder: Path) -> dict[str, Any]:
+    """Return what `load` lays over config.json so that the scores of a masked model stand where their tokens do."""
+    return {"logits_alignment": "mlm"} if "logits_alignment" in read_json(folder / "config.json") else {}

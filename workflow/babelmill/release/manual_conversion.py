@@ -27,7 +27,8 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.release import card, published_checkpoint
-from babelmill.release.hub_folder import ExportInputs, build, prove
+from babelmill.release.architecture import ExportInputs
+from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
 from babelmill.settings import recorded
 from babelmill.stages import TrainSettings

@@ -3,12 +3,12 @@
     python -m babelmill.release.prove --folder results/exports/eng --model results/models/eng \\
         --shards results/shards/eng/eng --variants main ema --default-variant ema
 
-For every variant and both attention modes, transformers must find every weight and no other, and the logits of real
-validation documents (of random tokens where `--shards` names none) must be the training model's: in float64 within
-1e-9, which no wrong weight, mask or alignment meets; in float32 within a few times the training model's own rounding
-error. (Equal bits would be too much: the two take different code paths, and the last bit of a sum depends on the
-processor.) This runs in a process of its own, since a process that has loaded one folder's code may be given it again
-for another one.
+For every variant, and in every case that the architecture names (`architecture.py`), transformers must find every
+weight and no other, and the logits of real validation documents (of random tokens where `--shards` names none) must be
+the training model's: in float64 within 1e-9, which no wrong weight, mask or alignment meets; in float32 within a few
+times the training model's own rounding error. (Equal bits would be too much: the two take different code paths, and the
+last bit of a sum depends on the processor.) This runs in a process of its own, since a process that has loaded one
+folder's code may be given it again for another one.
 """
 
 import argparse
@@ -26,11 +26,11 @@ if __name__ == "__main__":  # before transformers is imported, which reads these
     os.environ["HF_MODULES_CACHE"] = _MODULES.name
 
 import torch
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+import transformers
 
 from babelmill.core.files import UserError, read_json
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.release.architecture import Architecture, Case
+from babelmill.release.hub_folder import architecture_of
 from babelmill.release.loading import WEIGHTS, load
 from babelmill.tokens.shard_file import ShardFile
 
@@ -56,18 +56,9 @@ def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
     return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
 
 
-def training_model(folder: Path, variant: str) -> GPTBert:
-    """The model of the training engine, with trained weights."""
-    shape = read_json(folder / "config.json")
-    config = GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})
-    model = GPTBert(config).eval()
-    model.load_state_dict(load_file(folder / WEIGHTS[variant]))
-    return model
-
-
 def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int) -> None:
     """The tokenizer as users load it has no entry beyond the embedding, and gives back the tokens of its own texts."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if len(tokenizer) > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
     for row in texts:
@@ -81,30 +72,24 @@ def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int) ->
 class Comparison:
     """The logits of a training model and of what was exported from it, in both precisions."""
 
-    def __init__(self, trained: GPTBert, exported: torch.nn.Module):
+    def __init__(self, architecture: Architecture, trained: torch.nn.Module, exported: torch.nn.Module):
+        self._architecture = architecture
         self._models = {torch.float32: (trained, exported)}
         self._models[torch.float64] = copy.deepcopy(trained).double(), copy.deepcopy(exported).double()
 
     @torch.inference_mode()
-    def differences(self, rows: list[torch.Tensor], mode: str, here: slice, there: slice) -> dict[str, float]:
-        """Compare the exported model's logits at positions `there` with the training model's at positions `here`.
-
-        Args:
-            rows: token ids, each [1, T] int64.
-            mode: "causal" or "bidirectional", the attention mask that the training model is given.
-            here, there: positions that score the same token in the training and in the exported model.
+    def differences(self, rows: list[torch.Tensor], case: Case) -> dict[str, float]:
+        """Compare the logits of documents, token ids, each [1, T] int64.
 
         Returns:
             the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
         """
         largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
         for row in rows:
-            allowed = torch.ones(1, 1, row.size(1), row.size(1), dtype=torch.bool)
-            allowed = allowed.tril() if mode == "causal" else allowed
             wanted, found = {}, {}
             for dtype, (trained, exported) in self._models.items():
-                wanted[dtype] = trained(row, allowed)[:, here].double()
-                found[dtype] = exported(row, attention_mask=torch.ones_like(row)).logits[:, there].double()
+                wanted[dtype] = self._architecture.logits(trained, row, case.mode)[:, case.trained].double()
+                found[dtype] = exported(row, attention_mask=torch.ones_like(row)).logits[:, case.exported].double()
             pairs = {
                 "float64": (found[torch.float64], wanted[torch.float64]),
                 "float32": (found[torch.float32], wanted[torch.float32]),
@@ -134,23 +119,15 @@ def compare(args: argparse.Namespace) -> str:
     rows = documents(args.shards, length)
     check_tokenizer(args.folder, rows, vocab_size)
     rows = rows or random_rows(vocab_size, length)
-    every, early, late = slice(None), slice(None, -1), slice(1, None)
-    same = shape.get("masked_target") == "same"
-    # (class, mode, logits_alignment, positions of the training model, positions of the exported one)
-    cases = [
-        (AutoModelForCausalLM, "causal", None, every, every),
-        (AutoModelForMaskedLM, "bidirectional", "mlm" if same else "mntp", every, every),
-        (AutoModelForMaskedLM, "bidirectional", *(("mntp", late, early) if same else ("mlm", early, late))),
-    ]
+    architecture = architecture_of(args.model)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     for variant in args.variants:
-        trained = training_model(args.model, variant)
+        trained = architecture.trained(args.model, variant)
         named = None if variant == args.default_variant else variant
-        for cls, mode, alignment, here, there in cases:
-            settings = {} if alignment is None else {"logits_alignment": alignment}
-            comparison = Comparison(trained, load(cls, args.folder, named, **settings))
-            differences = comparison.differences(rows, mode, here, there)
-            check_differences(f"variant {variant}, {mode}, logits_alignment {alignment or 'default'}", differences)
+        for case in architecture.cases(args.model):
+            exported = load(getattr(transformers, case.auto_class), args.folder, named, **case.settings)
+            differences = Comparison(architecture, trained, exported).differences(rows, case)
+            check_differences(f"variant {variant}, {case}", differences)
             largest = {key: max(value, differences[key]) for key, value in largest.items()}
             done += len(rows)
     return (

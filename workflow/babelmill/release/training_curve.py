@@ -30,9 +30,10 @@ def draw_curve(metrics: pd.DataFrame, file: IO[bytes]) -> None:
 
     train, validation = (metrics.loc[metrics["kind"] == kind] for kind in ("train", "validation"))
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for column, label in (("loss_masked", "masked"), ("loss_causal", "causal")):
+    for column in (name for name in train.columns if name.startswith("loss_")):
         if train[column].notna().any():
-            axes.plot(train["step"], train[column].astype(float), linewidth=1, label=f"training, {label}")
+            label = f"training, {column.removeprefix('loss_')}"
+            axes.plot(train["step"], train[column].astype(float), linewidth=1, label=label)
     if len(validation):
         axes.plot(validation["step"], validation["loss"], "o-", markersize=3, label="validation, last weights")
         axes.plot(validation["step"], validation["ema_loss"], "o-", markersize=3, label="validation, averaged weights")

@@ -4,7 +4,8 @@ The file lies in the checkpoint folder while training goes on, so that it outliv
 stage at the end. A resumed run first drops the lines after its checkpoint, so each logged step is there once.
 
 Fields of a line: `step` (steps done) and `kind`. Training lines are means since the line before:
-    loss, loss_masked, loss_causal  cross-entropy in nats per target; `loss` weighs the two as the objective does
+    loss, loss_masked, loss_causal  cross-entropy in nats per target; `loss` weighs the kinds of rows as the objective
+                                    does, which has a name of its own for each (these are those of hybrid models)
     perplexity, accuracy            exp(loss); share of targets predicted right
     z_loss                          mean of logsumexp^2
     grad_norm                       before clipping

@@ -1,11 +1,13 @@
 """From row numbers to tensors: the token stream of all languages on the training device, and micro-batches cut from it.
 
-Row r of length T is the input `<s>` plus the T - 1 tokens from r T, and the T targets from r T. So rows of any length
-are strides over one stream, each token is a target exactly once, and nothing of the data depends on the sequence
-length. Tokens, segments, masks and targets are made on the device; the host sends a few numbers per row.
+A row's targets are up to T tokens of the stream (`layouts.py` says which), and its input is `<s>` plus all of them but
+the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are strides over one stream,
+each token is a target exactly once, and nothing of the data depends on the sequence length. Tokens, segments, masks and
+targets are made on the device; the host sends a few numbers per row.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,35 +15,10 @@ import torch
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import masking, randomness
+from babelmill.training.objectives import Objective
 from babelmill.training.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
 
-PUBLISHED = masking.Shares()
 SIGNED = {np.dtype("<u2"): np.int16, np.dtype("<u4"): np.int32}  # torch indexes signed integers only
-
-
-class TokenCounts:
-    """Numbers of targets in each row of a shard, from its document starts alone: the tokens need not be read."""
-
-    def __init__(self, offsets: np.ndarray):
-        """`offsets`: [documents + 1], as in the shard."""
-        self.tokens = int(offsets[-1])
-        self._begins = np.asarray(offsets[:-1])
-        self._ends = np.asarray(offsets[1:]) - 1
-        self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    def rows(self, length: int) -> int:
-        """Return the number of rows of this length; the last one may be padded."""
-        return -(-self.tokens // length)
-
-    def targets(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each row how many targets may be masked (no special tokens), and all causal ones (`</s>` too)."""
-        if length not in self._rows:
-            rows = self.rows(length)
-            valid = np.full(rows, length)
-            valid[-1:] = self.tokens - (rows - 1) * length
-            causal = valid - np.bincount(self._begins // length, minlength=rows)
-            self._rows[length] = causal - np.bincount(self._ends // length, minlength=rows), causal
-        return self._rows[length]
 
 
 @dataclass(frozen=True)
@@ -51,24 +28,33 @@ class Rows:
     Attributes:
         language: index of the language.
         row: number of the row in its language's stream.
-        masked: bool; causal otherwise.
-        masked_targets: how many targets to mask; 0 in causal rows.
-        causal_targets: how many targets there are; 0 in masked rows.
+        begin, end: where its targets begin in its language's stream, and before what they end.
+        kind: index among the objective's kinds.
+        targets: how many targets there are; in rows that hide, how many tokens to hide.
         number: what masks are drawn from: the number of the row in the whole run.
+        importance: how many targets one target stands for, float64; None where each stands for itself.
     """
 
     language: np.ndarray
     row: np.ndarray
-    masked: np.ndarray
-    masked_targets: np.ndarray
-    causal_targets: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    kind: np.ndarray
+    targets: np.ndarray
     number: np.ndarray
+    importance: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.row)
 
     def __getitem__(self, part: slice | np.ndarray) -> "Rows":
-        return Rows(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
+        columns: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Rows(**{name: column if column is None else column[part] for name, column in columns.items()})
+
+    @property
+    def stands_for(self) -> np.ndarray:
+        """Return how many targets those of each row stand for, [B] int64."""
+        return self.targets if self.importance is None else np.rint(self.targets * self.importance).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -79,11 +65,12 @@ class MicroBatch:
         input_ids: [B, T] int64.
         segments: [B, T] int64, documents counted within the row, -1 at padding.
         causal: [B] bool.
-        positions: [n] int64, index of each target's position in the flattened [B T].
+        positions: [n] int64, index in the flattened [B T] of the position that predicts each target.
         targets: [n] int64.
-        weights: [n] float32, see `objectives`.
-        groups: [n] int64, 2 language + (0 masked, 1 causal).
+        weights: [n] float32, times the importance, see `objectives`.
+        groups: [n] int64, see `Objective`.
         dropout: [B] int64, the rows' keys, see `dropout.py`.
+        importance: [n] float64, how many targets each stands for; None where each stands for itself.
     """
 
     input_ids: torch.Tensor
@@ -94,10 +81,21 @@ class MicroBatch:
     weights: torch.Tensor
     groups: torch.Tensor
     dropout: torch.Tensor
+    importance: torch.Tensor | None = None
 
 
 class TokenStream:
-    """The tokens of all languages, one after another, on the device."""
+    """The tokens of all languages, one after another, on the device.
+
+    Args:
+        shards: of the languages.
+        vocabulary: the roles of tokens.
+        seed: of all that is random.
+        device: where micro-batches are made.
+        objective: says what kinds of rows there are, and how tokens are hidden.
+        in_place: hidden tokens are predicted where they stand, not one position before; then a row's input is its T
+            tokens themselves. For models that predict so, and objectives whose rows all hide.
+    """
 
     def __init__(
         self,
@@ -105,9 +103,9 @@ class TokenStream:
         vocabulary: Vocabulary,
         seed: int,
         device: torch.device,
-        shares: masking.Shares = PUBLISHED,
+        objective: Objective,
+        in_place: bool = False,
     ):
-        """`shares`: what becomes of the tokens that a masked row hides."""
         tokens = np.concatenate([shard.tokens for shard in shards])
         self._mask = 2 ** (8 * tokens.itemsize) - 1
         self._tokens = torch.from_numpy(tokens.view(SIGNED[tokens.dtype])).to(device)
@@ -117,68 +115,85 @@ class TokenStream:
         special = set(vocabulary.special)
         self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in special], device=device)
         self._seed = seed
-        self._shares = shares
+        self._hides = np.array([kind.hides for kind in objective.kinds])
+        self._hiding = objective.hiding
+        self._in_place = in_place
         self._device = device
 
     def micro_batch(
-        self, rows: Rows, length: int, weights: tuple[float, float], stream: int = 0, pad_rows_to: int = 1
+        self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
     ) -> MicroBatch:
         """Build rows of `length` tokens.
 
         Args:
             rows: which.
             length: T.
-            weights: of a target in masked and in causal rows.
+            weights: of a target of each kind, if it stands for itself alone.
             stream: sets apart the random numbers of different uses (training 0, validation).
             pad_rows_to: add empty rows up to a multiple of this, so that few shapes occur (for `torch.compile`).
         """
-        count = len(rows)
+        count, kinds = len(rows), len(self._hides)
         padded = -(-count // pad_rows_to) * pad_rows_to
-        host = torch.zeros(9, padded, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        columns = 10 if rows.importance is None else 11
+        host = torch.zeros(columns, padded, dtype=torch.int64, pin_memory=self._device.type == "cuda")
         sent = host.numpy()
-        sent[0, :count] = self._begins[rows.language] + rows.row * length
-        sent[1, :count] = self._ends[rows.language]
-        sent[2, :count] = np.where(rows.masked, rows.masked_targets, -1)
-        sent[3, :count] = rows.language
+        sent[0, :count] = self._begins[rows.language] + rows.begin
+        sent[1, :count] = self._begins[rows.language] + rows.end
+        sent[2, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
+        sent[3, :count] = kinds * rows.language + rows.kind
         for i, use in enumerate((SPAN, PRIORITY, ACTION, REPLACEMENT)):
             sent[4 + i, :count] = randomness.key(self._seed, stream, use, rows.number)
         sent[8, :count] = randomness.key(self._seed, DROPOUT, rows.number)
-        targets = int(rows.masked_targets.sum() + rows.causal_targets.sum())
-        return self._build(host.to(self._device, non_blocking=True), length, targets, weights)
+        weight = np.array(weights)[rows.kind]
+        if rows.importance is not None:
+            weight = weight * rows.importance
+            sent[10, :count] = rows.importance.view(np.int64)
+        sent[9, :count] = weight.view(np.int64)
+        return self._build(host.to(self._device, non_blocking=True), length, int(rows.targets.sum()))
 
-    def _build(self, sent: torch.Tensor, length: int, targets: int, weights: tuple[float, float]) -> MicroBatch:
+    def _build(self, sent: torch.Tensor, length: int, targets: int) -> MicroBatch:
         """Build all on the device. The number of targets is known from the plan, so nothing has to wait for it."""
-        start, end, to_mask, language, *keys, dropout = sent
+        start, end, to_hide, group = sent[:4]
+        dropout, weight, *importance = sent[8:]
         words = self._vocabulary
         index = start[:, None] + torch.arange(length, device=self._device)
         valid = index < end[:, None]
         tokens = self._tokens[index.clamp(max=len(self._tokens) - 1)].long() & self._mask
         tokens = torch.where(valid, tokens, words.pad)
-        causal = to_mask < 0
+        causal = to_hide < 0
 
         in_document = valid & (tokens != words.bos)
-        maskable = in_document & (tokens != words.eos)
-        keys = masking.MaskKeys(*keys)
-        span = masking.spans(keys.span, length)
-        chosen = masking.choose(maskable, to_mask, span, keys.priority)
-        visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary, self._shares)
-
-        input_ids = torch.cat([torch.full_like(start, words.bos)[:, None], visible[:, :-1]], 1)
-        segments = (input_ids == words.bos).cumsum(1) - 1
-        filled = torch.cat([(start < end)[:, None], valid[:, :-1]], 1)
-        segments = torch.where(filled, segments, -1)
+        hideable = in_document
+        if not self._hiding.ends:
+            hideable = in_document & (tokens != words.eos)
+        keys = masking.MaskKeys(*sent[4:8])
+        span = masking.spans(keys.span, length, self._hiding.longest_span)
+        chosen = masking.choose(hideable, to_hide, span, keys.priority)
+        visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary, self._hiding)
 
         wanted = torch.where(causal[:, None], in_document, chosen)
         positions = wanted.flatten().nonzero_static(size=targets)[:, 0]
         row = positions // length
-        is_causal = causal[row]
+        input_ids, segments = self._input(visible, valid, start < end)
         return MicroBatch(
             input_ids=input_ids,
             segments=segments,
             causal=causal,
             positions=positions,
             targets=tokens.flatten()[positions],
-            weights=torch.where(is_causal, weights[1], weights[0]),
-            groups=2 * language[row] + is_causal,
+            weights=weight.view(torch.float64)[row].to(torch.get_default_dtype()),
+            groups=group[row],
             dropout=dropout,
+            importance=importance[0].view(torch.float64)[row] if importance else None,
         )
+
+    def _input(
+        self, visible: torch.Tensor, valid: torch.Tensor, filled: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return input ids and segments, [B, T], of the tokens to show; `filled`: [B], whether a row has any."""
+        bos = self._vocabulary.bos
+        if self._in_place:
+            return visible, torch.where(valid, (visible == bos).cumsum(1), -1)
+        input_ids = torch.cat([torch.full_like(visible[:, :1], bos), visible[:, :-1]], 1)
+        segments = (input_ids == bos).cumsum(1) - 1
+        return input_ids, torch.where(torch.cat([filled[:, None], valid[:, :-1]], 1), segments, -1)

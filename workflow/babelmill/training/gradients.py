@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from babelmill.runtime.processes import Processes, lost_process
+from babelmill.training.optim import clip
 
 BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small enough to overlap
 
@@ -33,11 +34,10 @@ def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for _, parameter in sorted(named, key=lambda pair: key(pair[0]))]
 
 
-class Gradients:
+class FlatGradients:
     """All gradients of a model as one flat fp32 buffer, reduced in buckets while the backward pass still runs.
 
-    Use: `zero()`; backward passes, the last one after `last_backward()`; `reduce()`. A process without a micro-batch
-    takes part with zeros.
+    See `network.Gradients`. A process without a micro-batch takes part with zeros.
     """
 
     def __init__(self, model: nn.Module, processes: Processes):
@@ -100,3 +100,7 @@ class Gradients:
                 for handle in self._handles:
                     handle.wait()
         self._waiting, self._handles = None, []
+
+    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `optim.clip`."""
+        return clip(self.flat, limit)

@@ -15,15 +15,14 @@ import numpy as np
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
-from babelmill.runtime.cost import flops
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
+from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
-from babelmill.training.objectives import STATISTICS
 from babelmill.training.pending import Pending
 from babelmill.training.plan import Step
-from babelmill.training.trainer import Trainer, group_counts
+from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
@@ -80,8 +79,7 @@ class Loop:
         self._stop = stop
         tokens = trainer.plan.tokens_until
         self._progress = Progress(tokens(done.steps), self._steps, tokens(self._steps))
-        self._groups = 2 * len(trainer.settings.languages)
-        self._window = Window(self._groups)
+        self._window = Window(trainer.groups)
         if state is not None:
             self._window.restore(state)
         self._norms: deque[float] = deque(maxlen=5)
@@ -153,7 +151,7 @@ class Loop:
         self._leaving, self._saving = self._leaving or decided.leave, decided.save
         if decided.smaller:
             trainer.agree_on_size()
-        counts = group_counts(step.rows, self._groups)
+        counts = trainer.group_counts(step.rows)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
             window.counts += counts
@@ -163,12 +161,12 @@ class Loop:
         self._norms.append(norm)
         positions = len(step.rows) * step.length
         window.tokens += positions
-        window.flops += flops(trainer.config, trainer.config.vocab_size, step.length, positions, int(counts.sum()))
+        window.flops += trainer.network.flops(step.length, positions, int(step.rows.targets.sum()))
         window.data_seconds += pending.data_seconds()
         done = step.step + 1
         if done % self._run.log_every == 0 or done == self._steps:
             self._write(self._line(step, norm))
-            self._window = Window(self._groups)
+            self._window = Window(trainer.groups)
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
         window, trainer = self._window, self._trainer

@@ -7,21 +7,13 @@ no usage is counted, so that a row's mask depends on nothing but its number.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
+from babelmill.training.objectives import Hiding
 from babelmill.training.randomness import below, draw
 
-LONGEST_SPAN = 3
 NEVER = torch.iinfo(torch.int64).max
-
-
-class Shares(NamedTuple):
-    """Shares of the chosen spans that become random tokens and that stay; the others become `<mask>`."""
-
-    random: float = 0.1
-    keep: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -34,13 +26,13 @@ class MaskKeys:
     replacement: torch.Tensor
 
 
-def spans(keys: torch.Tensor, length: int) -> torch.Tensor:
+def spans(keys: torch.Tensor, length: int, longest: int) -> torch.Tensor:
     """Return the number of the span that each position belongs to, [B, length] int64.
 
-    Spans are 1 to 3 long, equally often.
+    Spans are 1 to `longest` long, equally often.
     """
     counter = torch.arange(length, device=keys.device)
-    lengths = 1 + below(draw(keys[:, None], counter), LONGEST_SPAN)
+    lengths = 1 + below(draw(keys[:, None], counter), longest)
     starts = (lengths.cumsum(1) - lengths).clamp(max=length)
     first = torch.zeros(len(keys), length + 1, dtype=torch.int64, device=keys.device)
     return first.scatter_(1, starts, 1)[:, :length].cumsum(1) - 1
@@ -72,7 +64,7 @@ def corrupt(
     keys: MaskKeys,
     mask_id: int,
     ordinary: torch.Tensor,
-    shares: Shares,
+    hiding: Hiding,
 ) -> torch.Tensor:
     """Put `<mask>`, a random token or the token itself in the place of the chosen tokens, one action per span.
 
@@ -82,11 +74,11 @@ def corrupt(
         keys: of the rows.
         mask_id: the id of `<mask>`.
         ordinary: [n] int64, ids that may stand as random tokens (no special ones).
-        shares: of the spans.
+        hiding: says how often each.
     """
     action = draw(keys.action[:, None], span)
     position = torch.arange(tokens.size(1), device=tokens.device)
     random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]
-    masked, replaced = int((1 - shares.random - shares.keep) * 2**32), int((1 - shares.keep) * 2**32)
+    masked, replaced = int((1 - hiding.random - hiding.keep) * 2**32), int((1 - hiding.keep) * 2**32)
     corrupted = torch.where(action < masked, mask_id, torch.where(action < replaced, random, tokens))
     return torch.where(chosen, corrupted, tokens)

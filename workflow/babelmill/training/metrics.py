@@ -5,41 +5,42 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.training.objectives import STATISTICS, Objective
+from babelmill.training.loss import STATISTICS
+from babelmill.training.objectives import Objective
 
 
 def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:
-    """Return means from sums by group (2 language + (0 masked, 1 causal)).
+    """Return means from sums by group, see `Objective`.
 
     Args:
-        sums: [groups, 3], see `objectives.STATISTICS`.
+        sums: [groups, 3], see `loss.STATISTICS`.
         counts: [groups] numbers of targets.
         languages: their names.
-        objective: how the two kinds weigh.
+        objective: the kinds of rows, and how they weigh.
     """
+    losses = [f"loss_{kind.name}" for kind in objective.kinds]
 
     def means(sums: np.ndarray, counts: np.ndarray) -> dict[str, float | None]:
-        """Return the means from [2, 3] sums and [2] counts of masked and causal targets."""
-        values = {}
+        """Return the means from [kinds, 3] sums and [kinds] counts of targets."""
+        values, combined = {}, {}
         for i, name in enumerate(STATISTICS):
-            masked, causal = (float(s / c) if c else None for s, c in zip(sums[:, i], counts, strict=True))
-            values[name] = masked, causal, objective.combine(masked, causal)
-        masked, causal, both = values["cross_entropy"]
+            values[name] = [float(s / c) if c else None for s, c in zip(sums[:, i], counts, strict=True)]
+            combined[name] = objective.combine(values[name])
+        loss = combined["cross_entropy"]
         return {
-            "loss": both,
-            "loss_masked": masked,
-            "loss_causal": causal,
-            "perplexity": None if both is None else math.exp(min(both, 700.0)),
-            "accuracy": values["correct"][2],
-            "z_loss": values["z"][2],
+            "loss": loss,
+            **dict(zip(losses, values["cross_entropy"], strict=True)),
+            "perplexity": None if loss is None else math.exp(min(loss, 700.0)),
+            "accuracy": combined["correct"],
+            "z_loss": combined["z"],
         }
 
-    sums, counts = sums.reshape(-1, 2, len(STATISTICS)), counts.reshape(-1, 2)
+    kinds = len(objective.kinds)
+    sums, counts = sums.reshape(-1, kinds, len(STATISTICS)), counts.reshape(-1, kinds)
     result: dict[str, Any] = means(sums.sum(0), counts.sum(0))
     if len(languages) > 1:
-        keys = ("loss", "loss_masked", "loss_causal")
         result["languages"] = {
-            name: {key: value for key, value in means(sums[i], counts[i]).items() if key in keys}
+            name: {key: value for key, value in means(sums[i], counts[i]).items() if key in ("loss", *losses)}
             for i, name in enumerate(languages)
         }
     return result

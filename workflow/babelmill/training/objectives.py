@@ -1,54 +1,164 @@
-"""What is learnt from a row: hybrid, masked or causal prediction, behind one small interface.
+"""What is learnt from a row, behind one small interface: `Objective`, with an entry in `OBJECTIVES` for each.
 
-Both kinds of rows predict token t + 1 at position t; they differ in what is hidden and who may attend to whom. An
-objective says which rows are masked and how much each target weighs. The loss itself knows nothing of objectives: it
-is a weighted sum over targets, so that micro-batches and processes simply add up to the loss of the global batch:
+An objective says which kinds of rows there are, how many targets each row has, how many targets one of them stands for
+(its importance), what a target weighs, and how the means of the kinds combine. The loss itself (`loss.py`) knows
+nothing of objectives: it is a weighted sum over targets, so that micro-batches and processes simply add up to the loss
+of the global batch:
 
-    loss = sum over targets of w (cross-entropy + z logsumexp^2)
+    loss = sum over targets of w r (cross-entropy + z logsumexp^2)
 
-with w = (n/d) / masked targets of the global batch in masked rows and (1 - n/d) / causal targets in causal rows: the
-means of the two objectives, weighted n/d to 1 - n/d. With `token_weighted` each target weighs the same.
+with importance r (1 but where an objective says otherwise) and w = share of the kind / sum of r over the targets of
+this kind in the global batch: the means of the kinds, weighted by their shares. With `token_weighted` each target
+weighs the same.
+
+Without torch, so that a login node can plan with it.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch.autograd.function import once_differentiable
 
 from babelmill.config import schema
-from babelmill.model.attention import compute_dtype
-from babelmill.training.amounts import CHUNK, masked_share
-from babelmill.training.batches import MicroBatch
+from babelmill.training import randomness
+from babelmill.training.randomness import ROUNDING
 
-STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each group of targets
+Amount = TypeVar("Amount", float, np.ndarray)
+
+
+class Kind(NamedTuple):
+    """A kind of rows.
+
+    Attributes:
+        name: as in the record (`loss_{name}`).
+        hides: its targets are hidden from the model, whose positions attend to both sides; in rows of another kind
+            nothing is hidden, all tokens are targets, and positions attend to earlier ones alone.
+    """
+
+    name: str
+    hides: bool
+
+
+class Hiding(NamedTuple):
+    """How tokens are hidden, in rows of the kind that hides.
+
+    Attributes:
+        random, keep: shares of the chosen spans that become random tokens and that stay; the others become `<mask>`.
+        longest_span: spans are 1 to this long, equally often.
+        ends: whether the end of a document may be hidden, too.
+    """
+
+    random: float = 0.1
+    keep: float = 0.1
+    longest_span: int = 3
+    ends: bool = False
 
 
 @dataclass(frozen=True)
-class Objective:
-    """Masked and causal rows in a fixed proportion.
+class Aims:
+    """What rows are to learn, arrays of [rows].
 
     Attributes:
-        masked_share: share of masked rows, n/d: 1 for `masked`, 0 for `causal`.
-        token_weighted: weigh by targets instead of by the share.
+        kind: int64, index among the objective's kinds.
+        targets: int64, the number of targets; of a kind that hides, these are hidden.
+        importance: float64, how many targets one target stands for; None where each stands for itself.
     """
 
-    masked_share: Fraction
-    token_weighted: bool = False
+    kind: np.ndarray
+    targets: np.ndarray
+    importance: np.ndarray | None = None
 
-    @classmethod
-    def of(cls, train: schema.Train) -> "Objective":
-        """Return the objective of these settings."""
-        return cls(masked_share(train), train.token_weighted)
+
+class Objective(ABC):
+    """What is learnt from rows.
+
+    Args:
+        train: the shape of the run.
+
+    Attributes:
+        kinds: the kinds of rows; in the last one, all tokens of a row may be targets. A target's group is
+            (number of kinds) language + kind.
+        shares: of the kinds in the loss; they add up to 1. A kind of share 0 does not occur.
+        token_weighted: weigh by targets instead of by the shares.
+        hiding: how the rows hide tokens.
+        smallest_batch: the fewest rows of a global batch.
+    """
+
+    kinds: ClassVar[tuple[Kind, ...]]
+    shares: tuple[float, ...] = (1.0,)
+    token_weighted: bool = False
+    smallest_batch: int = 1
+    hiding: Hiding = Hiding()
+
+    def __init__(self, train: schema.Train):
+        self.train = train
+
+    @abstractmethod
+    def aims(
+        self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
+    ) -> Aims:
+        """Return what the rows of a global batch are to learn; a pure function.
+
+        Args:
+            step: counted from 0.
+            steps: of the run.
+            index: [rows] number of each among its language's rows, counted over the whole run.
+            number: [rows] number of each in the whole run.
+            hideable: [rows] targets of each without special tokens.
+            every: [rows] targets of each, ends of documents included.
+        """
+
+    @abstractmethod
+    def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
+        """Return what validation rows measure, all of this kind, at any step of a run the same."""
+
+    @abstractmethod
+    def mask_rate(self, step: Amount, steps: int) -> Amount:
+        """Return the share of hideable targets that rows hide on average, at a step (or at several) of `steps`."""
+
+    @abstractmethod
+    def target_share(self, mask_rate: Amount) -> Amount:
+        """Return the number of targets per position, at a mask rate (or at several)."""
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of rows that occur."""
-        return tuple(k for k, share in (("masked", self.masked_share), ("causal", 1 - self.masked_share)) if share)
+    def occurring(self) -> list[int]:
+        """Return the kinds that occur, as indices."""
+        return [kind for kind, share in enumerate(self.shares) if share]
 
-    def masked(self, index: np.ndarray) -> np.ndarray:
+    def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
+        """Return what a target of each kind weighs, from the targets that the global batch stands for, by kind."""
+        if self.token_weighted:
+            return (1 / max(1, sum(targets)),) * len(targets)
+        return tuple(share / max(1, count) for share, count in zip(self.shares, targets, strict=True))
+
+    def combine(self, means: Sequence[float | None]) -> float | None:
+        """Return one mean of the kinds' (losses, accuracies) as the loss weighs them; None without any target."""
+        pairs = zip(means, self.shares, strict=True)
+        parts = [(value, share) for value, share in pairs if value is not None and share]
+        return sum(value * share for value, share in parts) / sum(share for _, share in parts) if parts else None
+
+
+class Hybrid(Objective):
+    """Masked and causal rows in a fixed proportion. Both predict token t + 1 at position t."""
+
+    kinds = (Kind("masked", hides=True), Kind("causal", hides=False))
+
+    def __init__(self, train: schema.Train):
+        super().__init__(train)
+        self.masked_share = self._masked_share(train)
+        self.shares = float(self.masked_share), 1 - float(self.masked_share)
+        self.token_weighted = train.token_weighted
+        self.smallest_batch = self.masked_share.denominator
+        self.hiding = Hiding(train.mask_random, train.mask_keep)
+
+    @staticmethod
+    def _masked_share(train: schema.Train) -> Fraction:
+        return Fraction(train.hybrid_ratio)
+
+    def _masked(self, index: np.ndarray) -> np.ndarray:
         """Return whether the `index`-th row of a language, counted over the whole run, is masked; [n] bool.
 
         floor((i + 1) n/d) > floor(i n/d): the share holds within one row at every prefix. Rows are counted by
@@ -58,104 +168,55 @@ class Objective:
         n, d = self.masked_share.numerator, self.masked_share.denominator
         return (index + 1) * n // d > index * n // d
 
-    def weights(self, masked_targets: int, causal_targets: int) -> tuple[float, float]:
-        """Return what a target in masked and in causal rows weighs, from the numbers of both in the global batch."""
-        if self.token_weighted:
-            weight = 1 / max(1, masked_targets + causal_targets)
-            return weight, weight
-        share = float(self.masked_share)
-        return share / max(1, masked_targets), (1 - share) / max(1, causal_targets)
+    def aims(
+        self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
+    ) -> Aims:
+        """See `Objective.aims`."""
+        masked = self._masked(index)
+        rounding = randomness.uniform(randomness.key(self.train.seed, ROUNDING, number))
+        hidden = masked_targets(hideable, self.mask_rate(step, steps), rounding)
+        return Aims(np.where(masked, 0, 1), np.where(masked, hidden, every))
 
-    def combine(self, masked: float | None, causal: float | None) -> float | None:
-        """Return the hybrid of two means (losses, accuracies) as the loss weighs them; None without any target."""
-        parts = [(masked, float(self.masked_share)), (causal, 1 - float(self.masked_share))]
-        parts = [(value, share) for value, share in parts if value is not None and share]
-        return sum(value * share for value, share in parts) / sum(share for _, share in parts) if parts else None
+    def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
+        """See `Objective.validation_aims`: the mask rate is that of the last step."""
+        hidden = masked_targets(hideable, self.train.mask_rate_end, 0.5)
+        return Aims(np.full(len(number), kind), every if kind else hidden)
+
+    def mask_rate(self, step: Amount, steps: int) -> Amount:
+        """Return the share of hideable targets that masked rows hide; it changes linearly."""
+        train = self.train
+        return train.mask_rate_start + (train.mask_rate_end - train.mask_rate_start) * step / steps
+
+    def target_share(self, mask_rate: Amount) -> Amount:
+        """See `Objective.target_share`."""
+        share, _ = self.shares
+        return share * mask_rate + 1 - share
 
 
-class _CrossEntropy(torch.autograd.Function):
-    """The loss of a linear output layer, a few targets at a time: the scores of all never exist at once.
-
-    The gradient is made along with the loss, while the scores are at hand; the backward pass only hands it out. For
-    scores s with normalizer z = logsumexp(s), the gradient of w (z - s_t + c z^2) is w (1 + 2 c z) softmax(s) - w 1_t.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: torch.Tensor,
-        matrix: torch.Tensor,
-        bias: torch.Tensor,
-        targets: torch.Tensor,
-        weights: torch.Tensor,
-        z_loss_weight: float,
-        dtype: torch.dtype,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        count, (vocabulary, width) = len(targets), matrix.shape
-        ctx.dtypes = [tensor.dtype for tensor in (features, matrix, bias)]
-        features, matrix, bias = (tensor.to(dtype) for tensor in (features, matrix, bias))
-        wide = torch.promote_types(dtype, torch.float32)  # of sums and exponentials
-        learning = ctx.needs_input_grad[0]  # under no_grad, too, weights say that they need one
-        statistics = torch.empty(count, 3, dtype=wide, device=features.device)
-        total = statistics.new_zeros(())
-        shapes = (vocabulary, width), (vocabulary,)
-        gradients = [torch.empty_like(features), *map(statistics.new_zeros, shapes)] if learning else []
-        size = max(1, CHUNK[features.device.type == "cpu"] // vocabulary)
-        for begin in range(0, count, size):
-            part = slice(begin, begin + size)
-            x, target, weight = features[part], targets[part, None], weights[part, None].to(wide)
-            scores = torch.addmm(bias, x, matrix.T).to(wide)
-            best, picked = scores.argmax(1, keepdim=True), scores.gather(1, target)
-            log_probabilities = torch.log_softmax(scores, 1)
-            cross_entropy = -log_probabilities.gather(1, target)
-            normalizer = picked + cross_entropy
-            statistics[part] = torch.cat([cross_entropy, normalizer.square(), (best == target).to(wide)], 1)
-            total += (weight * (cross_entropy + z_loss_weight * normalizer.square())).sum()
-            if learning:
-                gradient = log_probabilities.exp_().mul_(weight * (1 + 2 * z_loss_weight * normalizer))
-                gradient = gradient.scatter_add_(1, target, -weight).to(dtype)
-                torch.mm(gradient, matrix, out=gradients[0][part])
-                gradients[1].add_(gradient.T @ x)
-                gradients[2].add_(gradient.sum(0, dtype=wide))
-        if learning:
-            ctx.save_for_backward(*gradients)
-        ctx.mark_non_differentiable(statistics)
-        return total, statistics
+class Masked(Hybrid):
+    """Masked rows alone."""
 
     @staticmethod
-    @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, *gradients: torch.Tensor
-    ) -> tuple[torch.Tensor | None, ...]:
-        gradient, _ = gradients
-        found = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return *((tensor * gradient).to(dtype) for tensor, dtype in found), None, None, None, None
+    def _masked_share(train: schema.Train) -> Fraction:
+        return Fraction(1)
 
 
-def loss(
-    features: torch.Tensor,
-    matrix: torch.Tensor,
-    bias: torch.Tensor,
-    batch: MicroBatch,
-    z_loss_weight: float,
-    groups: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weighted loss of a micro-batch's targets, and sums to report.
+class Causal(Hybrid):
+    """Causal rows alone."""
 
-    Args:
-        features: [n, H], the output layer's input at the positions that have a target.
-        matrix, bias: [V, H] and [V], the output layer; scores are made in autocast's type where that is on.
-        batch: has targets [n], weights [n] and groups [n].
-        z_loss_weight: of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022).
-        groups: number of groups of targets.
+    @staticmethod
+    def _masked_share(train: schema.Train) -> Fraction:
+        return Fraction(0)
 
-    Returns:
-        the loss, a scalar; [groups, 3] float64 sums of cross-entropy, logsumexp^2 and right predictions.
-    """
-    dtype = compute_dtype(features)
-    with torch.autocast(features.device.type, enabled=False):
-        total, statistics = _CrossEntropy.apply(
-            features, matrix, bias, batch.targets, batch.weights, z_loss_weight, dtype
-        )
-        sums = torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=features.device)
-        return total, sums.index_add_(0, batch.groups, statistics.double())
+
+OBJECTIVES: dict[str, type[Objective]] = {"hybrid": Hybrid, "masked": Masked, "causal": Causal}
+
+
+def objective_of(train: schema.Train) -> Objective:
+    """Return the objective of these settings."""
+    return OBJECTIVES[train.objective](train)
+
+
+def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:
+    """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""
+    return np.minimum(maskable, np.maximum(1, np.floor(mask_rate * maskable + rounding).astype(np.int64)))

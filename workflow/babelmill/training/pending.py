@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
     """The numbers of a step, over all processes.
 
     Attributes:
-        sums: [groups, 3] float64, see `objectives.STATISTICS`.
+        sums: [groups, 3] float64, see `loss.STATISTICS`.
         decided: what at least one process votes for.
         norm: of the gradient, before clipping.
     """

@@ -10,6 +10,7 @@ epoch.
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +18,10 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training import randomness
-from babelmill.training.amounts import mask_rate
-from babelmill.training.batches import Rows, TokenCounts
-from babelmill.training.objectives import Objective
-from babelmill.training.randomness import ORDER, ROUNDING
+from babelmill.training.batches import Rows
+from babelmill.training.layouts import Layout
+from babelmill.training.objectives import Objective, objective_of
+from babelmill.training.randomness import ORDER
 from babelmill.training.schedule import learning_rate_factor, phase_starts, rows_by_step, steps_for
 
 PERIOD = 2**16  # language proportions are multiples of 1 / PERIOD, so that their schedule repeats
@@ -35,9 +36,9 @@ class Step:
         phase: index of the phase.
         length: tokens per row.
         rows: the global batch.
-        mask_rate: share of maskable targets masked in masked rows.
+        mask_rate: share of hideable targets hidden in rows that hide.
         learning_rate: of this step.
-        weights: of a target in masked and in causal rows.
+        weights: of a target of each kind of rows, if it stands for itself alone.
         tokens: of all steps up to the end of this one.
     """
 
@@ -47,7 +48,7 @@ class Step:
     rows: Rows
     mask_rate: float
     learning_rate: float
-    weights: tuple[float, float]
+    weights: tuple[float, ...]
     tokens: int
 
 
@@ -122,29 +123,29 @@ class Plan:
     Args:
         train: the shape of the run.
         weights: the mixture's, see `proportions`.
-        counts: token counts of each language's training shard.
+        layouts: the rows of each language's training shard.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
     """
 
-    def __init__(self, train: schema.Train, weights: float, counts: list[TokenCounts]):
+    def __init__(self, train: schema.Train, weights: float, layouts: Sequence[Layout]):
         self.train = train
-        self.objective = Objective.of(train)
-        self.counts = counts
-        self.tokens = sum(count.tokens for count in counts)
+        self.objective = objective_of(train)
+        self.layouts = layouts
+        self.tokens = sum(layout.tokens for layout in layouts)
         self.steps = steps_for(train, self.tokens)
-        self.mixture = LanguageSchedule(proportions([count.tokens for count in counts], weights))
+        self.mixture = LanguageSchedule(proportions([layout.tokens for layout in layouts], weights))
         self._lengths, rows = rows_by_step(train, self.steps)
         self._first_rows = np.concatenate([[0], rows.cumsum()])
         self._tokens = np.concatenate([[0], (self._lengths * rows).cumsum()])
         self._starts = phase_starts(train, self.steps)
-        if rows.min() < self.objective.masked_share.denominator:
+        if rows.min() < self.objective.smallest_batch:
             smallest = int(rows.argmin())
             raise UserError(
                 f"train.global_batch_tokens = {train.global_batch_tokens} with train.batch_reduction ="
                 f" {train.batch_reduction:g} gives {rows.min()} rows of {self._lengths[smallest]} tokens at step"
-                f" {smallest}, fewer than the {self.objective.masked_share.denominator} that train.hybrid_ratio ="
+                f" {smallest}, fewer than the {self.objective.smallest_batch} that train.hybrid_ratio ="
                 f" {train.hybrid_ratio} needs; raise global_batch_tokens, lower batch_reduction or simplify the ratio"
             )
 
@@ -159,52 +160,40 @@ class Plan:
     def step(self, step: int) -> Step:
         """Return everything about step `step`, counted from 0."""
         train = self.train
-        rate = mask_rate(train, step, self.steps)
         phase = int(np.searchsorted(self._starts, step, side="right")) - 1
-        rows = self._rows(step, phase, rate)
+        rows = self._rows(step, phase)
+        stand_for = np.bincount(rows.kind, rows.stands_for, len(self.objective.kinds))
         factor = learning_rate_factor(step, self.steps, train.warmup, train.cooldown, train.learning_rate_floor)
         return Step(
             step=step,
             phase=phase,
             length=int(self._lengths[step]),
             rows=rows,
-            mask_rate=rate,
+            mask_rate=self.objective.mask_rate(step, self.steps),
             learning_rate=train.learning_rate * factor,
-            weights=self.objective.weights(int(rows.masked_targets.sum()), int(rows.causal_targets.sum())),
+            weights=self.objective.weights([int(count) for count in stand_for]),
             tokens=self.tokens_until(step + 1),
         )
 
-    def _rows(self, step: int, phase: int, mask_rate: float) -> Rows:
+    def _rows(self, step: int, phase: int) -> Rows:
         length = int(self._lengths[step])
-        first, end = int(self._first_rows[step]), int(self._first_rows[step + 1])
-        language, index = self.mixture.languages(first, end - first)
+        first, last = int(self._first_rows[step]), int(self._first_rows[step + 1])
+        language, index = self.mixture.languages(first, last - first)
         before = self.mixture.counts(int(self._first_rows[self._starts[phase]]))
-        row, maskable, causal = (np.empty(len(index), dtype=np.int64) for _ in range(3))
+        row, begin, end, hideable, every = (np.empty(len(index), dtype=np.int64) for _ in range(5))
         for i in np.unique(language):
-            count, mine = self.counts[i], language == i
-            epoch, position = np.divmod(index[mine] - before[i], count.rows(length))
+            layout, mine = self.layouts[i], language == i
+            epoch, position = np.divmod(index[mine] - before[i], layout.rows(length))
             for e in np.unique(epoch):
                 order = randomness.key(self.train.seed, ORDER, phase, int(e), int(i))
                 row[np.flatnonzero(mine)[epoch == e]] = randomness.permute(
-                    position[epoch == e], count.rows(length), order
+                    position[epoch == e], layout.rows(length), order
                 )
-            maskable[mine], causal[mine] = (targets[row[mine]] for targets in count.targets(length))
-        masked = self.objective.masked(index)
-        number = np.arange(first, end)
-        rounding = randomness.uniform(randomness.key(self.train.seed, ROUNDING, number))
-        return Rows(
-            language=language,
-            row=row,
-            masked=masked,
-            masked_targets=np.where(masked, masked_targets(maskable, mask_rate, rounding), 0),
-            causal_targets=np.where(masked, 0, causal),
-            number=number,
-        )
-
-
-def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:
-    """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""
-    return np.minimum(maskable, np.maximum(1, np.floor(mask_rate * maskable + rounding).astype(np.int64)))
+            begin[mine], end[mine] = layout.bounds(row[mine], length)
+            hideable[mine], every[mine] = (targets[row[mine]] for targets in layout.targets(length))
+        number = np.arange(first, last)
+        aims = self.objective.aims(step, self.steps, index, number, hideable, every)
+        return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance)
 
 
 def split(rows: Rows, size: int) -> list[Rows]:
@@ -212,16 +201,15 @@ def split(rows: Rows, size: int) -> list[Rows]:
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def every_row(counts: list[TokenCounts], length: int, mask_rate: float, masked: bool) -> Rows:
-    """Return all rows of all languages once, all masked or all causal: what validation goes through."""
-    rows = [count.rows(length) for count in counts]
-    maskable, causal = (np.concatenate(t) for t in zip(*(count.targets(length) for count in counts), strict=True))
+def every_row(layouts: Sequence[Layout], length: int, objective: Objective, kind: int) -> Rows:
+    """Return all rows of all languages once, all of one kind: what validation goes through."""
+    rows = [layout.rows(length) for layout in layouts]
+    row = [np.arange(count) for count in rows]
+    bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
+    begin, end = (np.concatenate(part) for part in zip(*bounds, strict=True))
+    targets = [layout.targets(length) for layout in layouts]
+    hideable, every = (np.concatenate(part) for part in zip(*targets, strict=True))
     number = np.arange(sum(rows))
-    return Rows(
-        language=np.repeat(np.arange(len(counts)), rows),
-        row=np.concatenate([np.arange(n) for n in rows]),
-        masked=np.full(len(number), masked),
-        masked_targets=masked_targets(maskable, mask_rate, 0.5) if masked else np.zeros_like(number),
-        causal_targets=np.zeros_like(number) if masked else causal,
-        number=number,
-    )
+    aims = objective.validation_aims(kind, number, hideable, every)
+    language = np.repeat(np.arange(len(rows)), rows)
+    return Rows(language, np.concatenate(row), begin, end, aims.kind, aims.targets, number, aims.importance)

@@ -5,29 +5,29 @@ changes nothing but the order in which floating-point numbers are added, since d
 in a step waits for the device: the numbers of a step are read while the next one is running.
 """
 
-import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.runtime.cost import flops
 from babelmill.runtime.processes import Processes
 from babelmill.runtime.progress import device_name
 from babelmill.stages import TrainSettings
-from babelmill.training import cpu_kernels, dropout, mixing_kernel, objectives, randomness, work
+from babelmill.training import randomness, work
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
-from babelmill.training.batches import MicroBatch, Rows, TokenCounts, TokenStream
-from babelmill.training.gradients import Gradients
+from babelmill.training.batches import MicroBatch, Rows, TokenStream
+from babelmill.training.layouts import Layout
+from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
-from babelmill.training.optim import MovingAverage, Optimizers, clip
+from babelmill.training.network import Network
+from babelmill.training.optim import MovingAverage, Optimizers
 from babelmill.training.pending import Pending, Span, to_host
 from babelmill.training.plan import Plan, Step, every_row, split
-from babelmill.training.randomness import DROPOUT, INITIALIZATION, VALIDATION
+from babelmill.training.randomness import DROPOUT, VALIDATION
 from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
@@ -38,76 +38,47 @@ COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one,
 
 
 class Trainer:
-    """A run in progress: model, moving average, optimizer and data of one process.
+    """A run in progress: network, moving average, optimizer and data of one process.
 
     Args:
         settings: the stage's settings.
-        config: shape of the model.
+        network: the model, and how it computes.
         plan: of the training rows.
         stream: the training tokens.
-        validation: token counts of the validation shards, and their tokens.
+        validation: the rows of the validation shards, and their tokens.
         processes: this process among the others.
         micro_batch_tokens: of one forward pass at most; None: what fits into the device, see `find_size`.
-        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; without them all is what is shipped, and slower.
     """
 
     def __init__(
         self,
         settings: TrainSettings,
-        config: GPTBertShape,
+        network: Network,
         plan: Plan,
         stream: TokenStream,
-        validation: tuple[list[TokenCounts], TokenStream],
+        validation: tuple[Sequence[Layout], TokenStream],
         processes: Processes,
         micro_batch_tokens: int | None = None,
-        by_hand: bool = True,
     ):
         train = settings.train
-        self.settings, self.train, self.config, self.plan = settings, train, config, plan
+        self.settings, self.train, self.network, self.plan = settings, train, network, plan
         self.processes, self.device = processes, processes.device
         self._stream = stream
-        self._validation_counts, self._validation_stream = validation
-        self._groups = 2 * len(settings.languages)
-        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        self.model = GPTBert(config, train.activation_checkpointing).to(self.device)
-        self._keys = dropout.Keys(train.seed, self.device)
-        self._install(by_hand)
+        self._validation_layouts, self._validation_stream = validation
+        self.groups = len(plan.objective.kinds) * len(settings.languages)
+        self.model, self.average, self._gradients = network.model, network.average, network.gradients
         self._auto = self._finds_size = micro_batch_tokens is None
         self.micro_batch_tokens = micro_batch_tokens or CPU_TOKENS
-        if self.whole_micro_batches:
+        if network.whole_micro_batches:
             self._auto = self._finds_size = False
             self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
         self._fitted: dict[int, int] = {}  # by length, rows of the largest forward pass so far
-        self.average = GPTBert(config).to(self.device).requires_grad_(False).eval()
-        self.average.load_state_dict(self.model.state_dict())
-        self._buckets = functools.cache(self.model.buckets)  # a hundred small kernels
-        self._gradients = Gradients(self.model, processes)
         self._optimizers = Optimizers(self.model, train)
         self._moving_average = MovingAverage(self.model, self.average, train.ema_decay)
         self._compiled = self.device.type == "cuda"
         if self._compiled:
-            self._compile()
-
-    def _install(self, by_hand: bool) -> None:
-        """Put into the model what training needs: dropout keyed by row and, `by_hand`, faster functions.
-
-        PyTorch's attention for CUDA has no dropout with keys: there it is seeded by micro-batch.
-        """
-        attention_type = dropout.KeyedAttention if self.device.type == "cpu" else None
-        if by_hand and self.device.type == "cpu":
-            cpu_kernels.install(self.model)
-            attention_type = cpu_kernels.CPUAttention
-        elif by_hand:
-            mixing_kernel.install(self.model)
-        dropout.install(self.model, self._keys, attention_type)
-        self.whole_micro_batches = attention_type is None and self.config.attention_probs_dropout_prob > 0
-
-    def _compile(self) -> None:
-        """Compile block by block: the blocks are alike, so it costs one block's time a shape."""
-        torch._dynamo.config.recompile_limit = 64
-        for block in (*self.model.transformer.attention_layers, *self.model.transformer.mlp_layers):
-            block.compile(dynamic=False)
+            network.compile()
 
     # One step.
 
@@ -117,12 +88,12 @@ class Trainer:
         step = self.plan.step(number)
         data = [planning.end()]
         self.model.train()
-        self._keys.begin_step(number)
+        self.network.begin_step(number)
         sums = self._learn_share(step, data)
         self._gradients.reduce()
         self.processes.sum_(sums)
         decided = votes().of_all(self.processes)
-        norm, finite = clip(self._gradients.flat, self.train.clip_norm)
+        norm, finite = self._gradients.clip(self.train.clip_norm)
         self._optimizers.step(step.learning_rate, finite)
         self._moving_average.update(number)
         sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
@@ -163,7 +134,7 @@ class Trainer:
                 gradient already.
         """
         advice = "train.activation_checkpointing: true saves memory"
-        if self.whole_micro_batches:
+        if self.network.whole_micro_batches:
             size = self.micro_batch_tokens
             raise UserError(
                 f"train.micro_batch_tokens = {size} does not fit into memory; lower it; {advice}: {refused}"
@@ -193,74 +164,75 @@ class Trainer:
         The generator is used where dropout is not keyed by row; then whole micro-batches are dealt.
         """
         rank, size, most = self.processes.rank, self.processes.size, max(1, self.micro_batch_tokens // step.length)
-        if self.whole_micro_batches:
-            parts = list(enumerate(split(step.rows, most)))[rank::size]
+        if self.network.whole_micro_batches:
+            parts = list(enumerate(self._dealt(split(step.rows, most))))[rank::size]
         else:
-            targets = step.rows.masked_targets + step.rows.causal_targets
-            costs = flops(self.config, self.config.vocab_size, step.length, step.length, targets)
+            costs = self.network.flops(step.length, step.length, step.rows.targets)
             mine = np.flatnonzero(work.deal(costs, size) == rank)
             parts = enumerate(work.passes(step.rows[mine], most))
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
-    def _no_sums(self) -> torch.Tensor:
-        return torch.zeros(self._groups, len(objectives.STATISTICS), dtype=torch.float64, device=self.device)
+    def group_counts(self, rows: Rows) -> np.ndarray:
+        """Return the numbers of targets that rows stand for, by group, [groups] int64."""
+        counts = np.zeros(self.groups, dtype=np.int64)
+        np.add.at(counts, len(self.plan.objective.kinds) * rows.language + rows.kind, rows.stands_for)
+        return counts
 
-    def _learn(self, rows: Rows, length: int, weights: tuple[float, float]) -> tuple[torch.Tensor, Span]:
+    def _dealt(self, whole: list[Rows]) -> list[Rows]:
+        """Return whole micro-batches as they are dealt in turn: with empty ones where all must make as many passes."""
+        missing = -len(whole) % self.processes.size if self.network.sharded else 0
+        return whole + [work.without_targets(whole[0][:1])] * missing
+
+    def _no_sums(self) -> torch.Tensor:
+        return torch.zeros(self.groups, len(STATISTICS), dtype=torch.float64, device=self.device)
+
+    def _learn(self, rows: Rows, length: int, weights: tuple[float, ...]) -> tuple[torch.Tensor, Span]:
         """Add a micro-batch's gradient; return its sums by group of targets, and the time that building it took."""
         building = Span(self.device)
         batch = self._build(self._stream, rows, length, weights)
         building.end()
-        loss, sums = self._loss(self.model, batch)
+        loss, sums = self.network.forward(batch, self.groups)
         loss.backward()
         return sums, building
 
     def _build(
-        self, stream: TokenStream, rows: Rows, length: int, weights: tuple[float, float], use: int = 0
+        self, stream: TokenStream, rows: Rows, length: int, weights: tuple[float, ...], use: int = 0
     ) -> MicroBatch:
         full = max(1, self.micro_batch_tokens // length)
         return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
-
-    def _loss(self, model: GPTBert, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.precision == "bf16"):
-            seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
-            self._keys.begin_pass(batch.dropout, batch.positions, length)
-            hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self.device))
-            features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
-            matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
-            return objectives.loss(features, matrix, bias, batch, self.train.z_loss_weight, self._groups)
 
     # Validation.
 
     @torch.no_grad()
     def validate(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """Measure the whole validation split, each token masked or causal once in each kind of rows of the training.
+        """Measure the whole validation split, all of it once in each kind of rows of the training.
 
-        The length is that of the first phase and the mask rate that of the last step, so that numbers compare along
-        the run.
+        The length is that of the first phase, so that numbers compare along the run.
 
         Returns:
             the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
         """
         result: dict[str, Any] = {}
-        for prefix, model in (("", self.model), ("ema_", self.average)):
-            model.eval()
-            sums, counts = self._no_sums(), np.zeros(self._groups, dtype=np.int64)
-            for kind in self.plan.objective.kinds:
-                length = self.train.sequence_lengths[0]
-                rows = every_row(self._validation_counts, length, self.train.mask_rate_end, kind == "masked")
-                if not self._measure(model, rows, length, sums, leave):
+        length, objective = self.train.sequence_lengths[0], self.plan.objective
+        for prefix, average in (("", False), ("ema_", True)):
+            (self.average if average else self.model).eval()
+            sums, counts = self._no_sums(), np.zeros(self.groups, dtype=np.int64)
+            for kind in objective.occurring:
+                rows = every_row(self._validation_layouts, length, objective, kind)
+                if not self._measure(average, rows, length, sums, leave):
                     return None
-                counts += group_counts(rows, self._groups)
+                counts += self.group_counts(rows)
             self.processes.sum_(sums)
-            summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, self.plan.objective)
+            summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, objective)
             del summary["z_loss"]
             result |= {prefix + key: value for key, value in summary.items()}
         return result
 
-    def _measure(self, model: GPTBert, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
+    def _measure(self, average: bool, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
         """Add this process's share of the statistics of validation rows to `sums`; False if a process has to leave."""
         size = self.processes.size
-        micro_batches = split(rows, max(1, self.micro_batch_tokens // length))
+        micro_batches = self._dealt(split(rows, max(1, self.micro_batch_tokens // length)))
+        weights = (0.0,) * len(self.plan.objective.kinds)
         for first in range(0, len(micro_batches), size):
             if first % (LEAVE_EVERY * size) == 0:
                 votes = Votes(leave=leave()).of_all(self.processes)
@@ -268,16 +240,15 @@ class Trainer:
                     return False
             if first + self.processes.rank < len(micro_batches):
                 mine = micro_batches[first + self.processes.rank]
-                batch = self._build(self._validation_stream, mine, length, (0.0, 0.0), VALIDATION)
-                sums += self._loss(model, batch)[1]
+                batch = self._build(self._validation_stream, mine, length, weights, VALIDATION)
+                sums += self.network.forward(batch, self.groups, average)[1]
         return True
 
     # State.
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return weights, moving average and optimizer state, by name."""
-        named = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        named |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
+        named = self.network.tensors()
         for i, state in enumerate(self._optimizers.state_dict()):
             for j, values in state["state"].items():
                 named |= {f"optimizer.{i}.{j}.{name}": value for name, value in values.items()}
@@ -290,8 +261,7 @@ class Trainer:
 
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Go on from what `tensors` and `state` returned."""
-        for prefix, model in (("model.", self.model), ("average.", self.average)):
-            model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        self.network.load(tensors)
         states = [{"state": {}, "param_groups": groups} for groups in state["optimizers"]]
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
@@ -304,8 +274,9 @@ class Trainer:
 
     def begin_alike(self) -> None:
         """Give all processes the main one's weights, moving average and optimizer state, and passes of one size."""
-        for tensor in self.tensors().values():
-            self.processes.from_main_(tensor)
+        if not self.network.sharded:
+            for tensor in self.tensors().values():
+                self.processes.from_main_(tensor)
         if self._finds_size and self.device.type == "cuda":
             self.find_size()
         self.agree_on_size()
@@ -313,12 +284,14 @@ class Trainer:
     def find_size(self) -> None:
         """Find the largest forward passes that fit: two of different size tell what a row takes."""
         length = max(self.train.sequence_lengths)
-        rows = every_row(self.plan.counts, length, 0.0, masked=False)  # causal rows have the most targets
-        state = torch.zeros(2 * len(self._gradients.flat), device=self.device)  # an optimizer's, made later
+        layouts, objective = self.plan.layouts, self.plan.objective
+        rows = every_row(layouts, length, objective, len(objective.kinds) - 1)
+        rows = replace(rows, targets=np.concatenate([layout.targets(length)[1] for layout in layouts]))
+        state = torch.zeros(2 * self.network.parameters, device=self.device)  # an optimizer's, made later
         sizes, peaks = (max(1, 4096 // length), 2 * max(1, 4096 // length)), []
         for size in sizes:
             torch.cuda.reset_peak_memory_stats(self.device)
-            self._learn(rows[np.arange(size) % len(rows)], length, (0.0, 0.0))
+            self._learn(rows[np.arange(size) % len(rows)], length, (0.0,) * len(objective.kinds))
             peaks.append(torch.cuda.max_memory_allocated(self.device))
         del state
         per_row = max(1.0, (peaks[1] - peaks[0]) / (sizes[1] - sizes[0]))
@@ -329,11 +302,13 @@ class Trainer:
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
 
     def compare_replicas(self) -> None:
-        """Compare the state of all processes, which should be the same to the last bit.
+        """Compare the state of all processes, which should be the same to the last bit where each has all weights.
 
         Raises:
             UserError: a process has another state than the main one.
         """
+        if self.network.sharded:
+            return
         checksums = torch.zeros(self.processes.size, dtype=torch.int64, device=self.device)
         for tensor in self.tensors().values():
             checksums[self.processes.rank] += tensor.detach().contiguous().view(torch.int32).sum()
@@ -348,11 +323,3 @@ class Trainer:
                     " memory may be faulty, or its machine is of another kind; leave it out and run the workflow again,"
                     " which goes on from the last checkpoint"
                 )
-
-
-def group_counts(rows: Rows, groups: int) -> np.ndarray:
-    """Return the numbers of targets of each group, [groups] int64."""
-    counts = np.zeros(groups, dtype=np.int64)
-    np.add.at(counts, 2 * rows.language, rows.masked_targets)
-    np.add.at(counts, 2 * rows.language + 1, rows.causal_targets)
-    return counts

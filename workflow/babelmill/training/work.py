@@ -4,6 +4,7 @@ Which process makes a row changes nothing but the order in which floating-point 
 """
 
 import heapq
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,3 +34,8 @@ def passes(rows: Rows, most: int) -> list[Rows]:
     """Cut rows into as few forward passes as fit, of equal size within one; `most`: rows of one pass."""
     count = -(-len(rows) // most)
     return [rows[part] for part in np.array_split(np.arange(len(rows)), count)] if count else []
+
+
+def without_targets(rows: Rows) -> Rows:
+    """Return rows that have nothing to learn: a forward pass of them changes no sum."""
+    return replace(rows, targets=np.zeros_like(rows.targets))

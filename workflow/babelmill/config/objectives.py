@@ -1,0 +1,22 @@
+"""What the other stages have to know of `train.objective`: one entry for each; the training has its own table."""
+
+from typing import NamedTuple
+
+
+class About(NamedTuple):
+    """What is said of a model of an objective.
+
+    Attributes:
+        scores: the metrics that its evaluation measures (`evaluation/metrics.py`).
+        suffix: what `{causal_suffix}` is in the name of its repository.
+    """
+
+    scores: tuple[str, ...]
+    suffix: str = ""
+
+
+OBJECTIVES = {
+    "hybrid": About(scores=("causal", "masked")),
+    "masked": About(scores=("masked",)),
+    "causal": About(scores=("causal",), suffix="-causal"),
+}

@@ -1,0 +1,70 @@
+"""How a trained network becomes a Hugging Face folder, and how that folder is proven equal to it: one interface.
+
+`ARCHITECTURES` in `hub_folder.py` has an entry for each; config.json beside the trained weights names it.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from babelmill.config.schema import Export
+
+
+@dataclass(frozen=True)
+class ExportInputs:
+    """The folders that an export is made from.
+
+    Attributes:
+        model: weights and config.json, as the stage `train` leaves them.
+        tokenizer: holds tokenizer.json.
+        shards: folders with validation text for the proof; random tokens are used where there is none.
+    """
+
+    model: Path
+    tokenizer: Path
+    shards: list[Path]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A comparison of a proof.
+
+    Attributes:
+        auto_class: of transformers, which loads the folder.
+        mode: "causal" or "bidirectional", the attention of the trained network.
+        settings: what is laid over config.json.
+        trained, exported: positions that score the same token in the trained and in the exported model.
+    """
+
+    auto_class: str
+    mode: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    trained: slice = slice(None)
+    exported: slice = slice(None)
+
+    def __str__(self) -> str:
+        return ", ".join([self.mode, *(f"{name} {value}" for name, value in self.settings.items())])
+
+
+class Architecture(ABC):
+    """An architecture's side of the export."""
+
+    @abstractmethod
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """Write code, weights of all variants and config.json; return the names of the files."""
+
+    @abstractmethod
+    def trained(self, model: Path, variant: str) -> nn.Module:
+        """Return the network as it was trained, in evaluation mode, from the folder of the stage `train`."""
+
+    @abstractmethod
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the scores [1, T, V] of a trained network for a document [1, T]."""
+
+    @abstractmethod
+    def cases(self, model: Path) -> list[Case]:
+        """Return what a proof has to compare."""

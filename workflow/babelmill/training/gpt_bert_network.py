@@ -1,0 +1,76 @@
+"""GPT-BERT in training: keyed dropout, faster functions by hand, flat gradients, compiled blocks on CUDA."""
+
+import functools
+from dataclasses import asdict
+
+import torch
+
+from babelmill.config import schema
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.runtime import cost
+from babelmill.runtime.cost import Amount
+from babelmill.runtime.processes import Processes
+from babelmill.training import cpu_kernels, dropout, mixing_kernel, randomness
+from babelmill.training.batches import MicroBatch
+from babelmill.training.gradients import FlatGradients
+from babelmill.training.loss import loss
+from babelmill.training.network import Network
+from babelmill.training.randomness import INITIALIZATION
+
+
+class GPTBertNetwork(Network):
+    """A GPT-BERT and its moving average.
+
+    Args:
+        shape: of the model.
+        train: seed, precision and so on.
+        processes: this process among the others.
+        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; without them all is what is shipped, and slower.
+    """
+
+    def __init__(self, shape: GPTBertShape, train: schema.Train, processes: Processes, by_hand: bool = True):
+        self._shape, self._train, self._device = shape, train, processes.device
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
+        model = GPTBert(shape, train.activation_checkpointing).to(self._device)
+        self.keys = dropout.Keys(train.seed, self._device)
+        self._install(model, by_hand)
+        average = GPTBert(shape).to(self._device).requires_grad_(False).eval()
+        average.load_state_dict(model.state_dict())
+        self.model, self.average, self._both = model, average, (model, average)
+        self._buckets = functools.cache(model.buckets)  # a hundred small kernels
+        self.gradients = FlatGradients(model, processes)
+        self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
+        self.config = asdict(shape)
+
+    def _install(self, model: GPTBert, by_hand: bool) -> None:
+        """Put into a model what training needs: dropout keyed by row and, `by_hand`, faster functions.
+
+        PyTorch's attention for CUDA has no dropout with keys: there it is seeded by micro-batch.
+        """
+        attention_type = dropout.KeyedAttention if self._device.type == "cpu" else None
+        if by_hand and self._device.type == "cpu":
+            cpu_kernels.install(model)
+            attention_type = cpu_kernels.CPUAttention
+        elif by_hand:
+            mixing_kernel.install(model)
+        dropout.install(model, self.keys, attention_type)
+        self.whole_micro_batches = attention_type is None and self._shape.attention_probs_dropout_prob > 0
+
+    def begin_step(self, number: int) -> None:
+        """Take the dropout key that all rows of step `number` share."""
+        self.keys.begin_step(number)
+
+    def forward(self, batch: MicroBatch, groups: int, average: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        model = self._both[average]
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
+            seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
+            self.keys.begin_pass(batch.dropout, batch.positions, length)
+            hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
+            features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
+            matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
+            return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups)
+
+    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
+        """See `Network.flops`."""
+        return cost.flops(self._shape, self._shape.vocab_size, length, positions, targets)

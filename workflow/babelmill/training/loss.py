@@ -1,0 +1,104 @@
+"""The loss of a micro-batch: the weighted sum over its targets that `objectives.py` describes, and sums to report."""
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from babelmill.model.attention import compute_dtype
+from babelmill.training.amounts import CHUNK
+from babelmill.training.batches import MicroBatch
+
+STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each group of targets
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The loss of a linear output layer, a few targets at a time: the scores of all never exist at once.
+
+    The gradient is made along with the loss, while the scores are at hand; the backward pass only hands it out. For
+    scores s with normalizer z = logsumexp(s), the gradient of w (z - s_t + c z^2) is w (1 + 2 c z) softmax(s) - w 1_t.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: torch.Tensor,
+        matrix: torch.Tensor,
+        bias: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        z_loss_weight: float,
+        dtype: torch.dtype,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        count, (vocabulary, width) = len(targets), matrix.shape
+        ctx.dtypes = [tensor.dtype for tensor in (features, matrix, bias)]
+        features, matrix, bias = (tensor.to(dtype) for tensor in (features, matrix, bias))
+        wide = torch.promote_types(dtype, torch.float32)  # of sums and exponentials
+        learning = ctx.needs_input_grad[0]  # under no_grad, too, weights say that they need one
+        statistics = torch.empty(count, 3, dtype=wide, device=features.device)
+        total = statistics.new_zeros(())
+        shapes = (vocabulary, width), (vocabulary,)
+        gradients = [torch.empty_like(features), *map(statistics.new_zeros, shapes)] if learning else []
+        size = max(1, CHUNK[features.device.type == "cpu"] // vocabulary)
+        for begin in range(0, count, size):
+            part = slice(begin, begin + size)
+            x, target, weight = features[part], targets[part, None], weights[part, None].to(wide)
+            scores = torch.addmm(bias, x, matrix.T).to(wide)
+            best, picked = scores.argmax(1, keepdim=True), scores.gather(1, target)
+            log_probabilities = torch.log_softmax(scores, 1)
+            cross_entropy = -log_probabilities.gather(1, target)
+            normalizer = picked + cross_entropy
+            statistics[part] = torch.cat([cross_entropy, normalizer.square(), (best == target).to(wide)], 1)
+            total += (weight * (cross_entropy + z_loss_weight * normalizer.square())).sum()
+            if learning:
+                gradient = log_probabilities.exp_().mul_(weight * (1 + 2 * z_loss_weight * normalizer))
+                gradient = gradient.scatter_add_(1, target, -weight).to(dtype)
+                torch.mm(gradient, matrix, out=gradients[0][part])
+                gradients[1].add_(gradient.T @ x)
+                gradients[2].add_(gradient.sum(0, dtype=wide))
+        if learning:
+            ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(statistics)
+        return total, statistics
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *gradients: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        gradient, _ = gradients
+        found = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        return *((tensor * gradient).to(dtype) for tensor, dtype in found), None, None, None, None
+
+
+def loss(
+    features: torch.Tensor,
+    matrix: torch.Tensor,
+    bias: torch.Tensor,
+    batch: MicroBatch,
+    z_loss_weight: float,
+    groups: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weighted loss of a micro-batch's targets, and sums to report.
+
+    Args:
+        features: [n, H], the output layer's input at the positions that have a target.
+        matrix, bias: [V, H] and [V], the output layer; scores are made in autocast's type where that is on.
+        batch: has targets [n], weights [n] (times their importance), groups [n] and importance [n] or None.
+        z_loss_weight: of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022).
+        groups: number of groups of targets.
+
+    Returns:
+        the loss, a scalar; [groups, 3] float64 sums of cross-entropy, logsumexp^2 and right predictions, each counted
+        by its importance.
+    """
+    dtype = compute_dtype(features)
+    with torch.autocast(features.device.type, enabled=False):
+        total, statistics = _CrossEntropy.apply(
+            features, matrix, bias, batch.targets, batch.weights, z_loss_weight, dtype
+        )
+        sums = torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=features.device)
+        values = statistics.double()
+        if batch.importance is not None:
+            values *= batch.importance[:, None]
+        return total, sums.index_add_(0, batch.groups, values)

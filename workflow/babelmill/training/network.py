@@ -1,0 +1,106 @@
+"""A model in training, behind one interface: what the trainer asks of any architecture.
+
+The trainer plans steps, deals rows, and looks after memory, validation and checkpoints. A network knows how a
+micro-batch becomes a loss, how gradients of several processes become one, and what its forward passes may be like.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from babelmill.runtime.cost import Amount
+from babelmill.training.batches import MicroBatch
+
+
+class Gradients(Protocol):
+    """The gradients of a step, summed over all micro-batches and processes.
+
+    Use: `zero()`; backward passes, the last one after `last_backward()`; `reduce()`; `clip()`.
+    """
+
+    def zero(self) -> None:
+        """Forget the gradients."""
+        ...
+
+    def last_backward(self) -> None:
+        """Call before a step's last backward pass: from now on, other processes may get a part of the gradient."""
+        ...
+
+    @property
+    def sending(self) -> bool:
+        """Whether other processes have got a part of this step's gradient."""
+        ...
+
+    def abandon(self) -> None:
+        """Give the step up: gradients that still arrive are not sent."""
+        ...
+
+    def reduce(self) -> None:
+        """Wait for the sums over all processes (on CUDA: let the stream wait)."""
+        ...
+
+    def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale the gradient down to this norm; see `optim.clip`."""
+        ...
+
+
+class Network(ABC):
+    """A model in training, on one process.
+
+    Attributes:
+        model: whose weights are trained.
+        average: a model of the same shape, for their moving average.
+        blocks: parts of `model` that are alike: compiled one by one.
+        config: what `config.json` beside the trained weights says: enough to make the model again.
+        gradients: of `model`.
+        in_place: hidden tokens are predicted where they stand, not one position before (`TokenStream`).
+        whole_micro_batches: what is dropped depends on the micro-batch, so that these are dealt whole and their size is
+            part of the result.
+        sharded: each process holds a part of the weights. Then all make as many forward passes, and there are no
+            replicas to compare.
+    """
+
+    model: nn.Module
+    average: nn.Module
+    blocks: Sequence[nn.Module]
+    config: dict[str, Any]
+    gradients: Gradients
+    in_place: bool = False
+    whole_micro_batches: bool = False
+    sharded: bool = False
+
+    @abstractmethod
+    def begin_step(self, number: int) -> None:
+        """Get ready for the forward passes of step `number`, counted from 0."""
+
+    @abstractmethod
+    def forward(self, batch: MicroBatch, groups: int, average: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of a micro-batch under the model or its average, and sums by group of targets: `loss.py`."""
+
+    @abstractmethod
+    def flops(self, length: int, positions: float, targets: Amount) -> Amount:
+        """Return the floating-point operations of forward and backward passes, see `cost.flops`."""
+
+    def compile(self) -> None:
+        """Compile block by block: the blocks are alike, so it costs one block's time a shape."""
+        torch._dynamo.config.recompile_limit = 64
+        for block in self.blocks:
+            block.compile(dynamic=False)
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return weights and moving average, by name, as a checkpoint has them."""
+        named = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        return named | {f"average.{name}": value for name, value in self.average.state_dict().items()}
+
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what `tensors` returned; what else is among them does not count."""
+        for prefix, model in (("model.", self.model), ("average.", self.average)):
+            model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
