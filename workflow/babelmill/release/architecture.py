@@ -4,9 +4,10 @@
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,8 +30,7 @@ class ExportInputs:
     shards: list[Path]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A comparison of a proof.
 
     Attributes:
@@ -42,7 +42,7 @@ class Case:
 
     auto_class: str
     mode: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = {}
     trained: slice = slice(None)
     exported: slice = slice(None)
 

@@ -67,7 +67,8 @@ class Vocabulary:
         if not added.keys() >= set(needed):
             names = f"{', '.join(needed[:-1])} and {needed[-1]}"
             raise UserError(f"{path}: {names} must be special tokens; one of them is missing")
-        return cls(size, *(added[token] for token in needed), tuple(sorted(added.values())))
+        begin, end, pad, mask = (added[token] for token in needed)
+        return cls(size, begin, end, pad, mask, tuple(sorted(added.values())))
 
     @functools.cached_property
     def is_special(self) -> np.ndarray:

@@ -48,8 +48,8 @@ class Rows:
         return len(self.row)
 
     def __getitem__(self, part: slice | np.ndarray) -> "Rows":
-        columns: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Rows(**{name: column if column is None else column[part] for name, column in columns.items()})
+        columns: dict[str, Any] = {name: None if c is None else c[part] for name, c in vars(self).items()}
+        return Rows(**columns)
 
     @property
     def stands_for(self) -> np.ndarray:
