@@ -1,5 +1,7 @@
 """Rows of the evaluation: every token of the text is scored once, and sees its own document only."""
 
+import itertools
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from babelmill.evaluation.scoring import arrays, batches, causal_rows, masked_rows, nats, parts
+from babelmill.evaluation.scoring import arrays, batches, causal_rows, diffusion_rows, masked_rows, nats, parts
 from babelmill.evaluation.validation_text import choose, entry, pooled, unigram_nats
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
@@ -27,7 +29,8 @@ def items(rows):
     """(row, position, target, document) of all that is scored, as the model gets it, one part at a time."""
     found = []
     for part in parts(rows, VOCABULARY):
-        inputs, targets, scored, documents = (array[0] for array in arrays(rows, [part], VOCABULARY))
+        inputs, targets, scored, documents, weights = (array[0] for array in arrays(rows, [part], VOCABULARY))
+        assert (weights == 1).all()
         assert inputs[0] == BOS and BOS not in inputs[1:] and PAD not in inputs
         if rows.hides:
             assert (inputs[scored] == MASK).all(), "what is scored is hidden"
@@ -82,8 +85,55 @@ class Uniform(torch.nn.Module):
 
 def test_nats_are_summed_by_document():
     lengths = np.array([len(document) for document in DOCUMENTS])
-    for rows in (causal_rows(STREAM, 12, VOCABULARY), masked_rows(STREAM, 12, 3, VOCABULARY)):
+    every = causal_rows(STREAM, 12, VOCABULARY), masked_rows(STREAM, 12, 3, VOCABULARY)
+    for rows in (*every, diffusion_rows(STREAM, 12, 5, VOCABULARY)):
         assert nats(Uniform(), rows, VOCABULARY, lambda _: None) == pytest.approx(lengths * np.log(VOCABULARY.size))
+
+
+def test_samples_of_diffusion_hide_every_share_once():
+    """With as many samples as there are tokens of text, each number from one to all is hidden once."""
+    stream = np.array([BOS, *range(16, 31), EOS], np.uint16)
+    rows = diffusion_rows(stream, 20, 15, VOCABULARY)
+    found = parts(rows, VOCABULARY)
+    inputs, targets, scored, _, weights = arrays(rows, found, VOCABULARY)
+    assert sorted(scored.sum(1)) == list(range(1, 16))
+    assert ((inputs == MASK) == scored).all() and (inputs == targets)[~scored].all()
+    assert weights[:, 0] == pytest.approx(1 / scored.sum(1)), "15 tokens / 15 samples / those hidden"
+    assert len({tuple(row) for row in scored}) == 15 and scored[:, 1:16].any(0).all() and not scored[:, [0, 16]].any()
+
+
+class Neighbours(torch.nn.Module):
+    """Gives a token a probability that depends on how many tokens beside it are hidden, and on where it stands."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, input_ids, attention_mask):
+        hidden = (input_ids == MASK).double()
+        beside = torch.nn.functional.conv1d(hidden[:, None], torch.ones(1, 1, 3).double(), padding=1)[:, 0]
+        logits = torch.zeros(*input_ids.shape, VOCABULARY.size, dtype=torch.float64)
+        logits[..., 16:20] = (5 - beside * (1 + torch.arange(input_ids.size(1)) % 2))[..., None]
+        return SimpleNamespace(logits=logits)
+
+
+def test_the_bound_of_diffusion_is_its_expectation():
+    """Over all subsets of a text of four tokens: the mean over k of 4 / k times the mean cross-entropy sum of subsets of k."""
+    text, copies = [16, 17, 18, 19], 2000
+    exact = 0.0
+    for count in range(1, 5):
+        for subset in itertools.combinations(range(1, 5), count):
+            shown = torch.tensor([[BOS, *text, EOS]])
+            shown[0, list(subset)] = MASK
+            losses = -torch.log_softmax(Neighbours()(shown, None).logits[0], -1)[
+                list(subset), [text[i - 1] for i in subset]
+            ]
+            exact += losses.sum().item() / count / math.comb(4, count)
+    stream = np.array(copies * [BOS, *text, EOS], np.uint16)
+    estimates = nats(Neighbours(), diffusion_rows(stream, 7, 2, VOCABULARY), VOCABULARY, lambda _: None)
+    spread = estimates.std() / math.sqrt(copies)
+    assert 0 < spread < 0.02 * exact
+    assert abs(estimates.mean() - exact) < 4 * spread
 
 
 def test_unigram_by_hand():

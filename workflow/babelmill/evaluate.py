@@ -14,6 +14,8 @@ The objective decides which scores there are (`config/objectives.py`), and `eval
 * `causal`: each token given those before it.
 * `masked`: each token given all others but those hidden with it. Every n-th token is hidden, n times over
   (`evaluation.disjoint_masks`). A pseudo-likelihood: it sees both sides, and is no code length.
+* `diffusion`: the evidence lower bound of masked diffusion, from `evaluation.diffusion_samples` hidden shares of each
+  text: an *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
 
 The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training.
@@ -38,7 +40,7 @@ from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.evaluation.metrics import described
-from babelmill.evaluation.scoring import causal_rows, masked_rows, nats
+from babelmill.evaluation.scoring import causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Score, Text, pooled
 from babelmill.release.loading import aligned, load
 from babelmill.runtime import gpu_claims
@@ -64,7 +66,7 @@ class ScoringProgress:
         self.name, self.tokens, self.done = name, tokens, 0
         self.began = self.reported = time.monotonic()
 
-    def __call__(self, tokens: int) -> None:
+    def __call__(self, tokens: float) -> None:
         self.done += tokens
         now = time.monotonic()
         if now - self.reported > PROGRESS_SECONDS:
@@ -80,7 +82,7 @@ class Asked(NamedTuple):
     tokens: np.ndarray
     vocabulary: Vocabulary
     evaluation: schema.Evaluation
-    progress: Callable[[int], None]
+    progress: Callable[[float], None]
 
 
 def causal_nats(asked: Asked) -> np.ndarray:
@@ -96,10 +98,20 @@ def masked_nats(asked: Asked) -> np.ndarray:
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
+def diffusion_nats(asked: Asked) -> np.ndarray:
+    """Return an estimate of each document's evidence lower bound, negated: at least its -ln p."""
+    evaluation = asked.evaluation
+    samples = evaluation.diffusion_samples
+    rows = diffusion_rows(asked.tokens, evaluation.sequence_length, samples, asked.vocabulary)
+    # A sample scores half of the tokens on average.
+    return nats(asked.model, rows, asked.vocabulary, lambda scored: asked.progress(2 * scored / samples))
+
+
 # By metric: the class that loads the model, and the function that returns the nats of each document.
 SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarray]]]" = {
     "causal": (AutoModelForCausalLM, causal_nats),
     "masked": (AutoModelForMaskedLM, masked_nats),
+    "diffusion": (AutoModelForMaskedLM, diffusion_nats),
 }
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from babelmill.config import schema
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
@@ -180,7 +181,8 @@ def write_results(
     for name, model in (("model", trainer.model), ("ema", trainer.average)):
         checkpoint.write_tensors(out / f"{name}.safetensors", model.state_dict(), {"format": "pt"})
     ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
-    write_json(out / "config.json", trainer.network.config | ids)
+    unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
+    write_json(out / "config.json", trainer.network.config | ids | unmasks)
     with atomic_write(out / "metrics.jsonl") as file:
         file.write(folder.record.path.read_bytes())
     figures = {

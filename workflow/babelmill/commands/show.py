@@ -9,8 +9,10 @@ import os
 from pathlib import Path
 
 from babelmill.core import manifest
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, read_json
 from babelmill.tokens.vocabulary import Roles
+
+GENERATED = 64  # tokens, by masked diffusion
 
 
 def figures(folder: Path) -> str:
@@ -46,8 +48,14 @@ def fill_mask(folder: Path, text: str) -> str:
     return f"  {text}\n    {answers}"
 
 
-def complete(folder: Path, prompt: str) -> str:
-    """The prompt and the model's greedy continuation."""
+def complete(folder: Path, prompt: str, steps: int | None) -> str:
+    """Return the prompt and the model's greedy continuation; one of masked diffusion fills `GENERATED` masks."""
+    if "objective" in read_json(folder / "config.json"):
+        if steps is not None and steps < 1:
+            raise UserError(f"--steps {steps}: one or more steps are needed")
+        return f"  {prompt} ...\n    {unmask(folder, prompt, steps or GENERATED)!r}"
+    if steps is not None:
+        raise UserError("--steps: only a model that was trained by masked diffusion generates in steps; leave it out")
     from transformers import pipeline
 
     generate = pipeline("text-generation", model=str(folder), trust_remote_code=True)
@@ -55,11 +63,30 @@ def complete(folder: Path, prompt: str) -> str:
     return f"  {prompt} ...\n    {text!r}"
 
 
+def unmask(folder: Path, prompt: str, steps: int) -> str:
+    """Return the prompt and what a model of masked diffusion puts into the masks behind it."""
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    from babelmill.model.transformers.diffusion_generation import generate
+    from babelmill.release.loading import aligned, load
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    given = torch.tensor([tokenizer(prompt).input_ids])
+    model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
+    tokens = generate(model, given, tokenizer.mask_token_id, gen_length=GENERATED, steps=steps)[0].tolist()
+    end = tokens.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in tokens else len(tokens)
+    return tokenizer.decode(tokens[:end], skip_special_tokens=True)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("folder", type=Path, help="converted/{model}")
     parser.add_argument("--masked", help="a text with <mask> in it")
     parser.add_argument("--prompt", help="the beginning of a text")
+    parser.add_argument(
+        "--steps", type=int, help=f"masked diffusion: forward passes for the {GENERATED} tokens; fewer are faster"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -79,4 +106,4 @@ def run(args: argparse.Namespace) -> None:
     if args.masked:
         print(fill_mask(args.folder, args.masked))
     if args.prompt:
-        print(complete(args.folder, args.prompt))
+        print(complete(args.folder, args.prompt, args.steps))

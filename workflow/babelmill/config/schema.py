@@ -144,7 +144,7 @@ class Train(Section):
     micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | None, Neutral(None)]
     sequence_lengths: Annotated[list[Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]], Field(min_length=1)]
     phase_starts: Annotated[list[BelowOne], Field(min_length=1)]
-    objective: Literal["hybrid", "masked", "causal"]
+    objective: Literal["hybrid", "masked", "causal", "diffusion"]
     hybrid_ratio: Annotated[str, BeforeValidator(ratio), OnlyIf("objective", ("hybrid",), "1/2")]
     token_weighted: Annotated[bool, OnlyIf("objective", ("hybrid",), False)]
     mask_rate_start: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
@@ -235,6 +235,7 @@ class Evaluation(Section):
 
     sequence_length: Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]
     disjoint_masks: Annotated[Integer, Field(ge=2)]
+    diffusion_samples: Annotated[Integer, Field(ge=1, le=1024), Neutral(16)]
     documents: Annotated[Annotated[Integer, Field(ge=2)] | None, Neutral(None)]
 
     @model_validator(mode="after")

@@ -56,6 +56,15 @@ METRICS = {
             task="fill-mask",
         ),
         Metric(
+            name="diffusion",
+            unit="bits per byte",
+            bound=True,
+            measured_on=TEXT,
+            meaning="any share of the tokens hidden, from both sides: an upper bound of what each text needs",
+            perplexity=True,
+            task="fill-mask",
+        ),
+        Metric(
             name="unigram",
             unit="bits per byte",
             bound=False,

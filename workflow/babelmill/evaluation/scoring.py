@@ -6,7 +6,7 @@ passes, of all passes. Special tokens are no text: they are context only.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training import randomness
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
@@ -28,6 +29,7 @@ class ScoringRows:
         turns: the pass in which a position is scored, -1 if never.
         documents: the number of the document that a position's target is from.
         hides: whether what is scored is hidden from the model in its pass.
+        samples: 0, or the passes of `diffusion_rows`, each of which hides other positions with a turn.
     """
 
     inputs: np.ndarray
@@ -35,6 +37,7 @@ class ScoringRows:
     turns: np.ndarray
     documents: np.ndarray
     hides: bool
+    samples: int = 0
 
 
 class Part(NamedTuple):
@@ -88,6 +91,32 @@ def masked_rows(tokens: np.ndarray, length: int, masks: int, vocabulary: Vocabul
     return ScoringRows(targets, targets, turns, documents, hides=True)
 
 
+def diffusion_rows(tokens: np.ndarray, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
+    """Rows as `masked_rows` has them, whose text is hidden in part in each of `samples` passes; see `hidden_at_once`."""
+    rows = masked_rows(tokens, length, 1, vocabulary)
+    return replace(rows, samples=samples)
+
+
+def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
+    """Return which positions of a part are hidden and scored in its pass, [length] bool, and what each stands for.
+
+    Of a part with e tokens of text, sample j of n hides k = 1 + floor(t e) random ones, t = (j + u) / n with one u
+    for all samples (stratified), and the cross-entropy of each counts e / (k n) times. The sum over samples is then an
+    unbiased estimate of the negative evidence lower bound (LLaDA, arXiv:2502.09992, equations 5 and 6).
+    """
+    turns = rows.turns[part.row, part.start : part.end]
+    if not rows.samples:
+        return turns == part.turn, 1.0
+    text = np.flatnonzero(turns == 0)
+    here = randomness.key(randomness.SAMPLES, part.row, part.start)
+    time = (part.turn + randomness.uniform(here)) / rows.samples
+    count = min(len(text), 1 + int(time * len(text)))
+    order = randomness.permute(np.arange(len(text)), len(text), randomness.key(here, part.turn))
+    chosen = np.zeros(part.length, bool)
+    chosen[text[order < count]] = True
+    return chosen, len(text) / count / rows.samples
+
+
 def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
     """The documents' parts in the rows, once for each pass that scores something there, the shortest first."""
     found = []
@@ -95,6 +124,8 @@ def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
         starts = np.flatnonzero(inputs == vocabulary.bos)
         for start, end in zip(starts, [*starts[1:], np.count_nonzero(inputs != vocabulary.pad)], strict=True):
             passes = np.unique(turns[start:end]).tolist()
+            if rows.samples and passes[-1] == 0:
+                passes = range(rows.samples)
             found += [Part(row, int(start), int(end), turn) for turn in passes if turn >= 0]
     return sorted(found, key=lambda part: part.length)
 
@@ -112,38 +143,39 @@ def batches(found: list[Part], size: int) -> Iterator[list[Part]]:
 
 
 def arrays(rows: ScoringRows, batch: list[Part], vocabulary: Vocabulary) -> tuple[np.ndarray, ...]:
-    """Return inputs, targets, which targets are scored, and the targets' documents, each [parts, longest part]."""
+    """Return inputs, targets, which targets are scored, their documents and weights, each [parts, longest part]."""
     shape = len(batch), max(part.length for part in batch)
     inputs, targets = np.full(shape, vocabulary.pad), np.full(shape, vocabulary.pad)
-    scored, documents = np.zeros(shape, bool), np.zeros(shape, np.int64)
-    for i, (row, start, end, turn) in enumerate(batch):
+    scored, documents, weights = np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape)
+    for i, part in enumerate(batch):
+        row, start, end, _ = part
         here = slice(0, end - start)
         inputs[i, here] = rows.inputs[row, start:end]
         targets[i, here] = rows.targets[row, start:end]
-        scored[i, here] = rows.turns[row, start:end] == turn
+        scored[i, here], weights[i] = hidden_at_once(rows, part)
         documents[i, here] = rows.documents[row, start:end]
     if rows.hides:
         inputs[scored] = vocabulary.mask
-    return inputs, targets, scored, documents
+    return inputs, targets, scored, documents, weights
 
 
 @torch.inference_mode()
 def nats(
-    model: torch.nn.Module, rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[int], None]
+    model: torch.nn.Module, rows: ScoringRows, vocabulary: Vocabulary, progress: Callable[[float], None]
 ) -> np.ndarray:
-    """Return the sum of -ln p over the scored targets of each document: [documents] float64.
+    """Return the weighted sum of -ln p over the scored targets of each document: [documents] float64.
 
     `progress` is told how many targets each batch held.
     """
     device = next(model.parameters()).device
     total = torch.zeros(int(rows.documents.max()) + 1, dtype=torch.float64, device=device)
     for batch in batches(parts(rows, vocabulary), BATCH_TOKENS[device.type]):
-        inputs, targets, scored, documents = (
+        inputs, targets, scored, documents, weights = (
             torch.from_numpy(array).to(device) for array in arrays(rows, batch, vocabulary)
         )
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(input_ids=inputs, attention_mask=inputs != vocabulary.pad).logits
         losses = F.cross_entropy(logits[scored].float(), targets[scored], reduction="none")
-        total.index_add_(0, documents[scored], losses.double())
+        total.index_add_(0, documents[scored], losses.double() * weights[scored])
         progress(int(scored.sum()))
     return total.cpu().numpy()

@@ -93,6 +93,7 @@ TRAINED = {
     "hybrid": "trained on masked and causal prediction at once: one set of weights fills masks and generates text",
     "masked": "trained on masked prediction, to fill masks",
     "causal": "trained on causal prediction, to generate text",
+    "diffusion": "trained by masked diffusion, to generate text in any order and to fill masks",
 }
 
 
@@ -285,7 +286,7 @@ def render(facts: Facts, hours: float | None) -> str:
         facts.origin,
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts.name, facts.tasks, facts.gated),
+        *use(facts.name, facts.tasks, facts.gated, OBJECTIVES[facts.objective].unmasks),
         notes(facts.variants, facts.default_variant, facts.logits_alignment),
         pipelines(facts.name, facts.scores, facts.logits_alignment),
     ]

@@ -19,6 +19,19 @@ model = AutoModelForCausalLM.from_pretrained("{path}", trust_remote_code=True)
 inputs = tokenizer("The beginning of a text", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_special_tokens=True))
 ```"""
+UNMASKING = """\
+```python
+# A text from masks, which are filled in the order of how sure the model is (LLaDA's sampler; see the arguments there).
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+generate = get_class_from_dynamic_module("diffusion_generation.generate", "{path}")
+tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
+model = AutoModelForMaskedLM.from_pretrained("{path}", trust_remote_code=True)
+prompt = tokenizer("The beginning of a text", return_tensors="pt").input_ids
+tokens = generate(model, prompt, tokenizer.mask_token_id, gen_length=64, steps=64, temperature=0.5)
+print(tokenizer.decode(tokens[0], skip_special_tokens=True))
+```"""
 SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # by task; the first that a folder does is its main one
 CLASSIFICATION = """\
 ```python
@@ -88,11 +101,19 @@ def weights(variants: list[str], default: str) -> str:
     return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
 
 
-def use(path: str, tasks: list[str], gated: bool) -> list[str]:
-    """Return how the model is used, as code. `tasks` are those that the folder does as it stands."""
+def use(path: str, tasks: list[str], gated: bool, unmasks: bool) -> list[str]:
+    """Return how the model is used, as code.
+
+    Args:
+        path: of the folder.
+        tasks: those that the folder does as it stands.
+        gated: attention has gates.
+        unmasks: it generates by filling masks.
+    """
     return [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub.",
+        *([UNMASKING.format(path=path)] if unmasks else []),
         *(SNIPPETS[task].format(path=path) for task in tasks),
         CLASSIFICATION.format(path=path),
         ADAPTERS.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),

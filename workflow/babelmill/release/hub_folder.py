@@ -1,7 +1,7 @@
 """Build the Hugging Face folder of a trained model, and prove it equal to the training model.
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
-`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture brings any.
+`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture brings any; that of masked diffusion has its sampler, too.
 An index lets the default variant load under its name, too.
 """
 
@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from babelmill.config.schema import Export
 from babelmill.core.files import UserError, copy_file, read_json, write_json
+from babelmill.model.transformers import diffusion_generation
 from babelmill.release.architecture import Architecture, ExportInputs
 from babelmill.release.gpt_bert_folder import GPTBertFolder
 from babelmill.tokens.tokenizer_file import load_tokenizer
@@ -71,6 +72,9 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     """Write all files but the manifest, and return their names."""
     shape = read_json(inputs.model / "config.json")
     files = architecture_of(inputs.model).write(folder, inputs, export)
+    if "objective" in shape:  # one that generates with code of its own
+        copy_file(Path(diffusion_generation.__file__), folder / "diffusion_generation.py")
+        files.append("diffusion_generation.py")
     files.append(write_index(folder / "model.safetensors", export.default_variant))
     copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
     tokens = special_tokens(inputs.tokenizer)

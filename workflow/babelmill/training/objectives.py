@@ -24,7 +24,9 @@ import numpy as np
 
 from babelmill.config import schema
 from babelmill.training import randomness
-from babelmill.training.randomness import ROUNDING
+from babelmill.training.randomness import RATES, ROUNDING
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples, modulo 1, fill [0, 1) more evenly than any other number's
 
 Amount = TypeVar("Amount", float, np.ndarray)
 
@@ -209,7 +211,49 @@ class Causal(Hybrid):
         return Fraction(0)
 
 
-OBJECTIVES: dict[str, type[Objective]] = {"hybrid": Hybrid, "masked": Masked, "causal": Causal}
+class Diffusion(Objective):
+    """Masked diffusion (LLaDA, Nie et al., 2025, arXiv:2502.09992): any share of a row is hidden, from one token to all.
+
+    LLaDA hides each token with probability t and divides its cross-entropy by t. Here a row with e targets hides
+    exactly k = 1 + floor(t e) of them, and each stands for e / k: the same expectation, with counts that the plan
+    knows, and t spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
+    """
+
+    kinds = (Kind("diffusion", hides=True),)
+    hiding = Hiding(random=0.0, keep=0.0, longest_span=1, ends=True)
+
+    @staticmethod
+    def _at(time: np.ndarray, every: np.ndarray) -> Aims:
+        """Return what rows with `every` targets are to learn at times in [0, 1), both [rows]."""
+        hidden = np.minimum(every, 1 + np.floor(time * every).astype(np.int64))
+        return Aims(np.zeros_like(every), hidden, every / np.maximum(hidden, 1))
+
+    def aims(
+        self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
+    ) -> Aims:
+        """See `Objective.aims`."""
+        first = randomness.uniform(randomness.key(self.train.seed, RATES, step))
+        return self._at((first + GOLDEN_RATIO * np.arange(len(every))) % 1, every)
+
+    def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
+        """See `Objective.validation_aims`."""
+        return self._at(GOLDEN_RATIO * number % 1, every)
+
+    def mask_rate(self, step: Amount, steps: int) -> Amount:
+        """Return the mean share, at all steps a half."""
+        return 0.5 + 0 * step
+
+    def target_share(self, mask_rate: Amount) -> Amount:
+        """See `Objective.target_share`."""
+        return mask_rate
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "hybrid": Hybrid,
+    "masked": Masked,
+    "causal": Causal,
+    "diffusion": Diffusion,
+}
 
 
 def objective_of(train: schema.Train) -> Objective:

@@ -1,0 +1,111 @@
+"""Masked diffusion from text to the converted folder: its bound, its card, and the text that it generates."""
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from babelmill.model.transformers.diffusion_generation import generate
+from conftest import ROOT, SMALL, Workspace
+
+MODEL = "unmasking"
+
+
+@pytest.fixture(scope="module")
+def diffused(built, tmp_path_factory) -> Workspace:
+    """The small workflow with a model of masked diffusion."""
+    workspace = Workspace(shutil.copytree(built, tmp_path_factory.mktemp("diffusion") / "work", symlinks=True))
+    values = copy.deepcopy(SMALL)
+    values["models"] = {MODEL: {"languages": ["eng"], "train": {"objective": "diffusion", "max_steps": 60}}}
+    workspace.configure(values)
+    workspace.snakemake(f"converted/{MODEL}", "--profile", ROOT / "profiles/local")
+    return workspace
+
+
+def test_evaluation_and_card_speak_of_a_bound(diffused):
+    evaluation = json.loads((diffused.path / f"results/evaluations/{MODEL}/evaluation.json").read_text())
+    assert list(evaluation["metrics"]) == ["diffusion", "unigram"] and evaluation["metrics"]["diffusion"]["bound"]
+    score = evaluation["variants"]["ema"]["diffusion"]
+    assert 0 < score["value"] < 12 and score["standard_error"] > 0
+    card = (diffused.path / f"converted/{MODEL}/README.md").read_text()
+    assert f"at most {score['value']:.3f}" in card and "trained by masked diffusion" in card
+    assert "text-generation" not in card.split("---")[1], "no pipeline of transformers generates with it"
+
+
+def test_the_record_has_the_loss_of_diffusion(diffused):
+    lines = (diffused.path / f"results/models/{MODEL}/metrics.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert all(entry["loss"] == entry["loss_diffusion"] for entry in entries)
+    first, last = (entries[i]["loss"] for i in (0, -1))
+    assert last < first
+
+
+def test_the_card_s_code_generates(diffused):
+    """As a user pastes it, in a process that knows nothing of this project."""
+    folder = diffused.path / f"converted/{MODEL}"
+    card = (folder / "README.md").read_text()
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
+    code = code.replace(f'"{MODEL}"', f'"{folder}"')
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The beginning of a text")
+
+
+def test_show_generates_in_as_many_steps_as_asked_for(diffused):
+    show = ("-m", "babelmill", "show", f"converted/{MODEL}", "--prompt", "the quick")
+    said = diffused.python(*show, "--steps", "4")
+    assert said.returncode == 0 and "diffusion at most" in said.stdout and "'the quick" in said.stdout
+    assert diffused.python(*show, "--steps", "4").stdout == said.stdout, "no randomness at temperature 0"
+    refused = diffused.python(*show, "--steps", "0")
+    assert refused.returncode == 1 and refused.stderr == "error: --steps 0: one or more steps are needed\n"
+    other = diffused.python("-m", "babelmill", "show", "converted/eng", "--prompt", "the", "--steps", "4")
+    assert other.returncode == 1 and "only a model that was trained by masked diffusion" in other.stderr
+
+
+@pytest.mark.parametrize("remasking", ["low_confidence", "random"])
+def test_generation_fills_blocks_from_left_to_right(diffused, remasking):
+    folder = diffused.path / f"converted/{MODEL}"
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+    prompt, mask = torch.tensor([[1, 40], [1, 50]]), model.config.mask_token_id
+    seen = []
+    model.register_forward_pre_hook(lambda _, __, given: seen.append(given["input_ids"].clone()), with_kwargs=True)
+    options = {"gen_length": 12, "block_length": 4, "steps": 6, "remasking": remasking, "temperature": 1.0}
+    made = [
+        generate(model, prompt, mask, generator=torch.Generator().manual_seed(seed), **options) for seed in (0, 0, 1)
+    ]
+    assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
+    assert torch.equal(made[0][:, :2], prompt) and not (made[0] == mask).any()
+    masks = [(given[0, 2:] == mask).view(3, 4).sum(1).tolist() for given in seen[:6]]
+    assert masks == [[4, 4, 4], [2, 4, 4], [0, 4, 4], [0, 2, 4], [0, 0, 4], [0, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"gen_length": 10, "block_length": 4}, "gen_length 10 is no multiple of block_length 4"),
+        ({"gen_length": 8, "block_length": 4, "steps": 3}, "steps 3 is no multiple of the 2 blocks"),
+        ({"remasking": "high_confidence"}, "choose one of low_confidence, random"),
+    ],
+)
+def test_numbers_of_generation_that_do_not_fit(options, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        generate(torch.nn.Identity(), torch.zeros(1, 1, dtype=torch.long), 4, **options)
+
+
+def test_guidance_moves_the_scores_away_from_those_without_a_prompt(diffused):
+    folder = diffused.path / f"converted/{MODEL}"
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+    prompt, mask = torch.tensor([[1, 40, 50]]), model.config.mask_token_id
+    rows = torch.tensor([[1, 40, 50, mask], [mask, mask, mask, mask]])
+    with torch.no_grad():
+        given, without = model(input_ids=rows).logits[:, 3]
+    for scale in (0.0, 1.5):
+        scores = without + (1 + scale) * (given - without)
+        scores[mask] = -torch.inf
+        assert generate(model, prompt, mask, gen_length=1, cfg_scale=scale)[0, 3] == scores.argmax()
