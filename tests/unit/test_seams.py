@@ -17,11 +17,10 @@ from babelmill.model.gpt_bert import GPTBertShape, training_mask
 from babelmill.release import card
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import objectives, randomness
+from babelmill.training import objectives
 from babelmill.training.batches import TokenStream
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.layouts import Packed
-from babelmill.training.objectives import Aims, Hiding, Kind, Objective
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, train_settings, write_documents
@@ -31,44 +30,18 @@ ALONE = Processes(0, 1, 1, CPU)
 STEP = 35
 
 
-class Unmasking(Objective):
-    """Masked diffusion in a few lines: k = 1 + floor(t e) of e targets are hidden, and each stands for e / k."""
-
-    kinds = (Kind("unmasking", hides=True),)
-    hiding = Hiding(random=0.0, keep=0.0, longest_span=1, ends=True)
-
-    @staticmethod
-    def at(t: np.ndarray, every: np.ndarray) -> Aims:
-        hidden = np.minimum(every, 1 + np.floor(t * every).astype(np.int64))
-        return Aims(np.zeros_like(every), hidden, every / np.maximum(hidden, 1))
-
-    def aims(self, step, steps, index, number, hideable, every):
-        phase = randomness.uniform(randomness.key(self.train.seed, step))
-        return self.at((phase + 0.6180339887 * np.arange(len(every))) % 1, every)
-
-    def validation_aims(self, kind, number, hideable, every):
-        return self.at(0.6180339887 * number % 1, every)
-
-    def mask_rate(self, step, steps):
-        return 0.5 + 0 * step
-
-    def target_share(self, mask_rate):
-        return mask_rate
-
-
 @pytest.fixture
 def shards(tmp_path):
     return [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
 
 
 @pytest.fixture
-def make(shards, monkeypatch):
-    """A function that makes a trainer, perhaps one of several processes, that learns by `Unmasking`."""
-    monkeypatch.setitem(objectives.OBJECTIVES, "masked", Unmasking)
+def make(shards):
+    """A function that makes a trainer, perhaps one of several processes, that learns by masked diffusion."""
 
     def make(processes: Processes = ALONE, **attributes) -> Trainer:
         train = section(
-            "train", objective="masked", max_steps=40, clip_norm=1e9, z_loss_weight=0, global_batch_tokens=320
+            "train", objective="diffusion", max_steps=40, clip_norm=1e9, z_loss_weight=0, global_batch_tokens=320
         )
         model = section("model", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
         plan = Plan(train, 1.0, [Packed(shard.offsets) for shard in shards])
@@ -105,7 +78,7 @@ def test_an_objective_whose_targets_stand_for_several(make):
         torch.testing.assert_close(parameter.grad, gradient.float(), atol=1e-6, rtol=1e-4)
     assert outcome.sums[:, 0].sum() / every.sum() == pytest.approx(expected.item(), rel=1e-5)
     result = trainer.validate()
-    assert result["loss"] == result["loss_unmasking"] > 0 and set(result["languages"]) == {"eng", "deu"}
+    assert result["loss"] == result["loss_diffusion"] > 0 and set(result["languages"]) == {"eng", "deu"}
 
 
 def test_all_processes_of_a_sharded_network_make_as_many_passes(make):

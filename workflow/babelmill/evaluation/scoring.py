@@ -92,7 +92,7 @@ def masked_rows(tokens: np.ndarray, length: int, masks: int, vocabulary: Vocabul
 
 
 def diffusion_rows(tokens: np.ndarray, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
-    """Rows as `masked_rows` has them, whose text is hidden in part in each of `samples` passes; see `hidden_at_once`."""
+    """Rows as `masked_rows` has them; each of `samples` passes hides a part of the text, see `hidden_at_once`."""
     rows = masked_rows(tokens, length, 1, vocabulary)
     return replace(rows, samples=samples)
 

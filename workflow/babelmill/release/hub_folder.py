@@ -1,8 +1,8 @@
 """Build the Hugging Face folder of a trained model, and prove it equal to the training model.
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
-`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture brings any; that of masked diffusion has its sampler, too.
-An index lets the default variant load under its name, too.
+`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture brings any;
+that of masked diffusion has its sampler, too. An index lets the default variant load under its name.
 """
 
 import logging

@@ -212,7 +212,7 @@ class Causal(Hybrid):
 
 
 class Diffusion(Objective):
-    """Masked diffusion (LLaDA, Nie et al., 2025, arXiv:2502.09992): any share of a row is hidden, from one token to all.
+    """Masked diffusion (LLaDA, Nie et al., 2025, arXiv:2502.09992): rows hide any share, from one token to all.
 
     LLaDA hides each token with probability t and divides its cross-entropy by t. Here a row with e targets hides
     exactly k = 1 + floor(t e) of them, and each stands for e / k: the same expectation, with counts that the plan
