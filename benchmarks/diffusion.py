@@ -4,8 +4,8 @@
 
 trains two models of the preset `tiny` in FOLDER by the workflow, `diffusion` and `masked`, on the same tokens of
 English (the documentation of Python); what is there already is kept. It prints their scores and what the first one
-generates. Then, with that model, it makes the loss of many batches of 32 rows of 128 tokens in three ways, and prints mean and
-standard deviation, and how far the gradient of a batch is from the mean of all (relative norm):
+generates. Then, with that model, it makes the loss of many batches of 32 rows of 128 tokens in three ways, and prints
+mean and standard deviation, and how far the gradient of a batch is from the mean of all (relative norm):
 
 * LLaDA's: each row draws its own t, each token is hidden with p = (1 - 0.001) t + 0.001 and counts 1 / p times;
 * exact counts: of e tokens, 1 + floor(t e) are hidden and count e / k times; each row draws its own t;
