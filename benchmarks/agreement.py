@@ -2,9 +2,10 @@
 
     python benchmarks/agreement.py [--processes 2 3 4] [--save FILE.json]
 
-trains nothing: it makes the gradients of one step of 17 rows of a small hybrid model with dropout on 1, 2, 3 and 4
-processes (gloo), one thread each, for three ratios, two precisions, and forward passes of at most 1, 3 and 16 rows, or
-1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows at once.
+trains nothing: it makes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4 processes
+(gloo), one thread each, for three ratios of hybrid and for diffusion, two precisions, and forward passes of at most 1, 3
+and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows at
+once.
 """
 
 import argparse
@@ -18,36 +19,42 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
-RATIOS, PRECISIONS, ROWS = ("1/2", "2/5", "15/16"), ("fp32", "bf16"), (1, 3, 16, "mixed")
+HYBRID = ("1/2", "2/5", "15/16")
+OBJECTIVES, PRECISIONS, ROWS = (*HYBRID, "diffusion"), ("fp32", "bf16"), (1, 3, 16, "mixed")
 
 
 def gradients() -> dict:
     """Return the gradients of each case, on the processes that torchrun started."""
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.runtime.processes import Processes
+    from babelmill.training.batches import TokenStream
     from babelmill.training.gpt_bert_network import GPTBertNetwork
+    from babelmill.training.layouts import Packed
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
-    from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+    from training_data import VOCABULARY, documents, section, train_settings, write_documents
 
     processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
     with tempfile.TemporaryDirectory() as folder:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
-        tokens, counts = stream(shards)
+    counts = [Packed(shard.offsets) for shard in shards]
     model = section("model")
     shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
-    for ratio in RATIOS:
+    for name in OBJECTIVES:
         for precision in PRECISIONS:
             for rows in ROWS:
                 most = (1, 3, 16, 1)[processes.rank] if rows == "mixed" else rows
-                values = {"hybrid_ratio": ratio, "precision": precision}
-                train = section("train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, **values)
+                objective = {"hybrid_ratio": name} if name in HYBRID else {"objective": name}
+                train = section(
+                    "train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, precision=precision, **objective
+                )
                 settings = train_settings(["eng", "deu"], model, train)
                 plan = Plan(train, 1.0, counts)
+                tokens = TokenStream(shards, VOCABULARY, 7, processes.device, plan.objective)
                 network = GPTBertNetwork(shape, train, processes)
                 trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
                 trainer.run_step(35)
-                found[ratio, precision, rows] = trainer._gradients.flat.clone()
+                found[name, precision, rows] = trainer._gradients.flat.clone()
     main = processes.main
     processes.stop()
     return found if main else {}
@@ -79,11 +86,15 @@ def main() -> None:
                 difference = (gradient - reference).norm() / reference.norm()
                 differences[f"{size} processes, {case}"] = difference.item()
                 assert gradient.norm() > 0
-    print("| processes | precision | " + " | ".join(f"ratio {ratio}" for ratio in RATIOS) + " |")
-    print("|" + "---|" * (2 + len(RATIOS)))
+    print(
+        "| processes | precision | "
+        + " | ".join(f"ratio {name}" if name in HYBRID else name for name in OBJECTIVES)
+        + " |"
+    )
+    print("|" + "---|" * (2 + len(OBJECTIVES)))
     for size in files:
         for precision in PRECISIONS:
-            cells = (max(differences[f"{size} processes, {(ratio, precision, n)}"] for n in ROWS) for ratio in RATIOS)
+            cells = (max(differences[f"{size} processes, {(name, precision, n)}"] for n in ROWS) for name in OBJECTIVES)
             print(f"| {size} | {precision} | " + " | ".join(f"{value:.1e}" for value in cells) + " |")
     if args.save:
         args.save.write_text(json.dumps(differences, indent=1))
