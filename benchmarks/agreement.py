@@ -3,9 +3,9 @@
     python benchmarks/agreement.py [--processes 2 3 4] [--save FILE.json]
 
 trains nothing: it makes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4 processes
-(gloo), one thread each, for three ratios of hybrid and for diffusion, two precisions, and forward passes of at most 1, 3
-and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows at
-once.
+(gloo), one thread each, for three ratios of hybrid and for diffusion, two precisions, and forward passes of at most 1,
+3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows
+at once.
 """
 
 import argparse
