@@ -74,17 +74,17 @@ def trainers(workspace) -> list[int]:
     return here
 
 
-@pytest.mark.parametrize("way", ["Ctrl-C", "kill -9 of the trainer"])
+@pytest.mark.parametrize("way", ["Ctrl-C", "SIGTERM to the trainer", "kill -9 of the trainer"])
 def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, way):
     process = start(workspace)
     if way == "Ctrl-C":  # the terminal sends it to the whole group
         os.killpg(process.pid, signal.SIGINT)
     else:
         for pid in trainers(workspace):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGTERM if "SIGTERM" in way else signal.SIGKILL)
     assert process.wait(120) != 0
     said = (workspace.path / "out.txt").read_text()
-    if way == "Ctrl-C":
+    if way != "kill -9 of the trainer":
         assert "0 of 1 model converted, interrupted: 1 model goes on from here with the same command\n" in said
     else:
         assert "0 of 1 model converted, 1 job failed:\n  train eng:" in said

@@ -71,7 +71,7 @@ def preempted_and_then_without_node(training, cluster):
     training.signal(signal.SIGSTOP)
     node = training.job.node
     cluster.kill_node(node)
-    while not training.job or training.job.node == node:
+    while not (job := training.job) or job.node == node:
         yield
     cluster.up()
 
