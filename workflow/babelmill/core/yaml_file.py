@@ -38,8 +38,7 @@ def parse(text: str, where: str | Path) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
         problem = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
         mark = getattr(error, "problem_mark", None)
-        tab = mark and text.split("\n")[mark.line][mark.column :].startswith("\t")
-        hint = "; this is a tab: indent by spaces" if tab else ""
+        hint = "; this is a tab: indent by spaces" if mark and text[mark.index :].startswith("\t") else ""
         raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
 
 
