@@ -112,7 +112,7 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
             ["--config", "preset=tiny", "converted/eng"],
             "--config converted/eng: not KEY=VALUE; --config takes all words",
         ),
-        (["converted/eng", "--configfile", "no.yaml"], "--configfile no.yaml: no such file; --configfile takes all"),
+        (["converted/eng", "--configfile", "no.yaml"], "--configfile no.yaml: cannot be read; --configfile takes"),
         (["converted/eng", "--configfile", "tab.yaml"], "--configfile: not valid YAML; `babelmill config"),
         (["converted/eng"], "config/config.yaml: no such file; go to the folder of the workflow"),
     ],

@@ -154,7 +154,7 @@ def test_a_language_that_is_in_no_list_says_how_it_is_added():
         ):
             ask("gsw")
         with pytest.raises(UserError, match=r"did you mean eng( or \w+)*\?$"):
-            ask("English_eng")
+            ask("Eng")
 
 
 def test_what_looks_like_a_repetition_and_is_none():

@@ -18,7 +18,7 @@ AFTER = "takes all words up to the next option: name targets before it, or after
 # What Snakemake refuses before it reads the Snakefile, and what to say of it. {} is what it names.
 REFUSED = {
     r"\(Unparsable value: '(.*)'\)": f"--config {{}}: not KEY=VALUE; --config {AFTER}",
-    r"Config file (.*) not found|Is a directory: '(.*)'": f"--configfile {{}}: no such file; --configfile {AFTER}",
+    r"(?s:load_configfile.*Errno \d+\] [\w ]+): '(.*)'": f"--configfile {{}}: cannot be read; --configfile {AFTER}",
     r"Config file (?:is not|must be)": "--configfile: not valid YAML; `babelmill config --configfile FILE` says where",
 }
 
