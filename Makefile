@@ -12,7 +12,7 @@ help:  ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
 demo: $(SETUP)  ## train a tiny English model in front of you, from text that comes with Python
-	@$(BIN)/babelmill unlock --profile profiles/demo
+	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock --profile profiles/demo
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
 

@@ -7,9 +7,6 @@
 include: "workflow/rules/common.smk"
 
 
-configfile: "config/config.yaml"
-
-
 for stage in STAGES:
 
     include: f"workflow/rules/{stage}.smk"

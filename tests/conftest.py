@@ -82,8 +82,13 @@ WORDS = {
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
-    """One process more than cores: the one with the SLURM tests mostly waits for time limits."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two processes more than cores: those with the SLURM tests mostly wait for time limits."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Begin with the tests on SLURM, which take longest."""
+    items.sort(key=lambda item: "slurm" not in item.path.parts)
 
 
 def write_texts(folder: Path, language: str, documents: int = 60) -> None:

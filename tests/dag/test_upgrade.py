@@ -80,7 +80,11 @@ def test_an_edited_loss_or_mask_trains_again(checkout, edit, module):
     said = checkout.babelmill("why", "eng")
     assert re.search(rf"^  train +source code of babelmill\.train changed in .*\b{module}\b", said, re.MULTILINE)
     assert "export           runs because train does" in said
-    assert re.search(r"train +edited, in no version", checkout.babelmill("accept"))
+    listed = checkout.babelmill("accept")
+    assert re.search(r"train +edited, in no version: the next run makes its results again\n", listed)
+    assert (
+        "\nIf your edits change no result: babelmill accept train\nIf they do: babelmill accept --new train " in listed
+    )
 
 
 def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
@@ -127,9 +131,10 @@ def test_a_key_that_moved_repeats_nothing(checkout):
 
 def test_an_accepted_edit_repeats_nothing(checkout):
     checkout.package(*LOSS)
-    assert "same results" in checkout.babelmill("accept", "train")
+    assert f"train: this code counts as {NOW} (" in checkout.babelmill("accept", "train")
     assert checkout.would_run("converted/eng") == []
-    assert re.search(rf"train +{NOW} \(\w{{8}}\)\n", checkout.babelmill("accept"))
+    said = checkout.babelmill("accept")
+    assert re.search(rf"train +{NOW} \(\w{{8}}\)\n", said) and said.endswith("there is nothing to accept.\n")
 
 
 def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):

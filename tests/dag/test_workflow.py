@@ -105,6 +105,29 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
     assert not (fresh.path / "results/corpora").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["--config", "preset=tiny", "converted/eng"],
+            "--config converted/eng: not KEY=VALUE; --config takes all words",
+        ),
+        (["converted/eng", "--configfile", "no.yaml"], "--configfile no.yaml: cannot be read; --configfile takes"),
+        (["converted/eng", "--configfile", "tab.yaml"], "--configfile: not valid YAML; `babelmill config"),
+        (["converted/eng"], "config/config.yaml: no such file; go to the folder of the workflow"),
+    ],
+    ids=["target after --config", "no such file", "no YAML", "no configuration"],
+)
+def test_what_snakemake_would_refuse_by_itself_is_one_line(fresh, monkeypatch, arguments, error):
+    fresh.config_file.unlink()
+    (fresh.path / "tab.yaml").write_text("train:\n\tseed: 1\n")
+    monkeypatch.chdir(fresh.path)
+    done = fresh.snakemake("--profile", ROOT / "profiles/local", *arguments, check=False)
+    assert done.returncode == 1
+    first, said = done.stderr.splitlines()
+    assert first.startswith("Using profile ") and said.startswith(f"error: {error}")
+
+
 def test_the_way_to_a_first_model(fresh, monkeypatch):
     """The cluster guide's lines do what it says of them: downloads alone first, then all of the batch; and without a
     home that can be written, too.
@@ -178,7 +201,7 @@ def test_what_the_rules_import_is_light(fresh):
     code = "; ".join(
         [
             *imports,
-            "write_settings(Configuration([]), 'eng')",
+            "write_settings(loading.load(), 'eng')",
             "import sys; print({'torch', 'tokenizers', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules))",
         ]
     )

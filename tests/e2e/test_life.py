@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from babelmill.commands.unlock import who_holds_the_lock
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
 
@@ -74,17 +75,17 @@ def trainers(workspace) -> list[int]:
     return here
 
 
-@pytest.mark.parametrize("way", ["Ctrl-C", "kill -9 of the trainer"])
+@pytest.mark.parametrize("way", ["Ctrl-C", "SIGTERM to the trainer", "kill -9 of the trainer"])
 def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, way):
     process = start(workspace)
     if way == "Ctrl-C":  # the terminal sends it to the whole group
         os.killpg(process.pid, signal.SIGINT)
     else:
         for pid in trainers(workspace):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGTERM if "SIGTERM" in way else signal.SIGKILL)
     assert process.wait(120) != 0
     said = (workspace.path / "out.txt").read_text()
-    if way == "Ctrl-C":
+    if way != "kill -9 of the trainer":
         assert "0 of 1 model converted, interrupted: 1 model goes on from here with the same command\n" in said
     else:
         assert "0 of 1 model converted, 1 job failed:\n  train eng:" in said
@@ -97,8 +98,12 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
     assert metrics_steps(workspace) == undisturbed[1]
 
 
-def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace):
+def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monkeypatch):
     process = start(workspace)
+    monkeypatch.chdir(workspace.path)
+    assert f"another Snakemake, process {process.pid}, works on the same files" in who_holds_the_lock()
+    unlock = ("-m", "babelmill", "unlock", "--profile", "profile")
+    assert workspace.python(*unlock).stdout == f"Snakemake runs here, process {process.pid}: its lock stays.\n"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     orphans = trainers(workspace)
@@ -108,13 +113,23 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace):
         os.kill(pid, signal.SIGSTOP)  # or it might be done before anybody looks
     (workspace.path / "profile").mkdir()
     (workspace.path / "profile/profile.yaml").write_text(f"snakefile: {ROOT / 'Snakefile'}\ncores: 1\n")
-    unlocked = workspace.python("-m", "babelmill", "unlock", "--profile", "profile")
+    goal = ("results/models/eng/manifest.json", "--rerun-incomplete")
+    local = (*goal, "--profile", ROOT / "profiles/local")
+    assert "note: this folder is locked" in workspace.snakemake(*local, "--dry-run").stdout
+    locked = workspace.snakemake(*local, check=False)
+    assert locked.returncode == 1
+    assert [line[:28] for line in locked.stderr.splitlines()[1:]] == ["error: this folder is locked"], locked.stderr
+    unlocked = workspace.python(*unlock)
     assert unlocked.returncode == 0, unlocked.stdout + unlocked.stderr
-    assert unlocked.stdout.splitlines()[1:2] == [f"  train eng: process {launcher}"]
+    lines = unlocked.stdout.splitlines()
+    assert lines[1] == f"  train eng: process {launcher}" and lines[-1].startswith("Removed the lock")
     assert not list((workspace.path / ".snakemake").glob("locks/*"))
-    second = workspace.snakemake("results/models/eng/manifest.json", "--rerun-incomplete", check=False)
+    assert workspace.python(*unlock).stdout.endswith("There is no lock here.\n")
+    log = (workspace.path / "logs/train/eng.log").read_text()
+    second = workspace.snakemake(*goal, check=False)
     assert second.returncode != 0
-    assert "another training run is writing here" in second.stdout + second.stderr
+    assert f"error: train eng: an earlier run's job still does this, process {launcher}" in second.stderr
+    assert (workspace.path / "logs/train/eng.log").read_text() == log and "M parameters" in log
     for pid in orphans:
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGCONT)

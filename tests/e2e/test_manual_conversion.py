@@ -41,6 +41,9 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     done = convert(tmp_path, "convert-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
     assert done.returncode == 0, done.stderr
     assert "comparisons with the training model: difference at most" in done.stderr
+    parts = [line.split(maxsplit=1)[1] for line in done.stderr.splitlines()]
+    begins = ["loading PyTorch", "reading trained", "building out/mine", "comparing ", "writing the card"]
+    assert [begin for part in parts for begin in begins if part.startswith(begin)] == begins
     exported = manifest.verify(built / "results/exports/eng")["files"]
     made = manifest.verify(tmp_path / "out/mine")["files"]
     assert exported.items() <= made.items()

@@ -16,13 +16,13 @@ if alive slurmctld; then
   done
 fi
 # Killed, not asked: their state is thrown away, so there is nothing for them to put in order.
-for daemon in slurmd.n1 slurmd.n2 slurmctld slurmdbd mariadbd munged; do
+for daemon in slurmd.n{1..4} slurmctld slurmdbd mariadbd munged; do
   alive "$daemon" && kill -9 "$(cat "$FOLDER/run/$daemon.pid")"
 done
-rm -rf "$FOLDER"/{state,mysql,spool.n1,spool.n2,run,dev}
+rm -rf "$FOLDER"/{state,mysql,spool.n{1..4},run,dev}
 for name in slurm gres cgroup slurmdbd; do
   [ "$(readlink "/etc/slurm/$name.conf")" = "$FOLDER/etc/$name.conf" ] && rm -f "/etc/slurm/$name.conf"
 done
-sed -i '/^127\.0\.1\.1[12] n[12]$/d' /etc/hosts 2>/dev/null || # a container's /etc/hosts cannot be replaced
-  { kept=$(grep -v '^127\.0\.1\.1[12] n[12]$' /etc/hosts); printf '%s\n' "$kept" >/etc/hosts; }
+sed -i '/^127\.0\.1\.1[1-4] n[1-4]$/d' /etc/hosts 2>/dev/null || # a container's /etc/hosts cannot be replaced
+  { kept=$(grep -v '^127\.0\.1\.1[1-4] n[1-4]$' /etc/hosts); printf '%s\n' "$kept" >/etc/hosts; }
 echo "SLURM is down"

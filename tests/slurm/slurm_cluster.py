@@ -1,9 +1,10 @@
 """A real SLURM for the tests (see up.sh), and the workflow started on it.
 
-There is one cluster a machine, so the tests of this folder run one after another, in one process.
+There is one cluster per machine, which test processes share: each test looks at the jobs of its own folder alone.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -40,6 +41,7 @@ class Job:
     state: str
     node: str
     partition: str
+    folder: str
     comment: str
 
 
@@ -64,13 +66,11 @@ class Cluster:
     def training(self, workspace: Workspace, model: str) -> "Training":
         return Training(workspace, model, self)
 
-    def queue(self, name: str = "") -> list[Job]:
-        """Jobs that are not over, of one stage and model (`train_wildcards_eng`) or all."""
-        lines = self.ask("squeue", "--noheader", "--format", "%i|%T|%N|%P|%k").splitlines()
-        return [job for job in (Job(*line.split("|", 4)) for line in lines) if name in job.comment]
-
-    def running(self, name: str) -> Job | None:
-        return next((job for job in self.queue(name) if job.state == "RUNNING"), None)
+    def queue(self, folder: Path, name: str = "") -> list[Job]:
+        """Jobs from a folder that are not over, of one stage and model (`train_wildcards_eng`) or all."""
+        lines = self.ask("squeue", "--noheader", "--format", "%i|%T|%N|%P|%Z|%k").splitlines()
+        jobs = [Job(*line.split("|", 5)) for line in lines]
+        return [job for job in jobs if job.folder == str(folder) and name in job.comment]
 
     def limit(self, number: str, minutes: int) -> None:
         self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
@@ -81,8 +81,8 @@ class Cluster:
         minutes, _, seconds = left.rpartition(":")
         return 60 * int(minutes.rpartition(":")[2] or 0) + int(seconds) if seconds.isdigit() else 0
 
-    def history(self, name: str = "") -> list[dict]:
-        """All jobs with all their runs, oldest first."""
+    def history(self, folder: Path, name: str = "") -> list[dict]:
+        """All jobs from a folder with all their runs, oldest first."""
         fields = [
             "JobIDRaw",
             "State",
@@ -96,11 +96,11 @@ class Cluster:
             "Account",
             "QOS",
             "Constraints",
+            "WorkDir",
         ]
         lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "today", "-o", ",".join(fields)).splitlines()
-        return [
-            row for row in (dict(zip(fields, line.split("|"), strict=True)) for line in lines) if name in row["Comment"]
-        ]
+        rows = [dict(zip(fields, line.split("|"), strict=True)) for line in lines]
+        return [row for row in rows if row["WorkDir"] == str(folder) and name in row["Comment"]]
 
     def urgent(self, node: str) -> None:
         """A short job of the preempting partition that wants all of a node."""
@@ -128,16 +128,31 @@ class Cluster:
         subprocess.run([HERE / "down.sh"], capture_output=True, check=True)
 
 
+@contextlib.contextmanager
+def last_one(file):
+    """Whether this process is the only one that uses the cluster now; others neither begin nor end in the meantime."""
+    with FileLock(f"{file.name}.lock"):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
 @pytest.fixture(scope="session")
 def cluster():
-    with FileLock(Path(tempfile.gettempdir(), "babelmill-slurm.lock")):
-        cluster = Cluster()
-        cluster.down()  # of tests that were killed
-        try:
-            cluster.up()
-            yield cluster
-        finally:
-            cluster.down()
+    """The cluster: the first process that uses it starts it, the last one stops it."""
+    cluster = Cluster()
+    with open(Path(tempfile.gettempdir(), "babelmill-slurm.users"), "w") as users:
+        with last_one(users) as alone:
+            if alone:
+                cluster.down()  # of tests that were killed
+                cluster.up()
+        yield cluster
+        with last_one(users) as alone:
+            if alone:
+                cluster.down()
 
 
 class Run:
@@ -147,6 +162,7 @@ class Run:
         profile = profile if isinstance(profile, Path) else ROOT / "profiles" / profile
         command = [sys.executable, "-c", SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--profile", profile]
         command += ["--slurm-init-seconds-before-status-checks", "1", *arguments]
+        self.folder = workspace.path
         self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
         with open(self.output, "w") as file:
             self.process = subprocess.Popen(
@@ -180,9 +196,10 @@ def start(cluster):
     yield start
     for run in runs:
         run.kill()
-    for job in cluster.queue():
-        subprocess.run(["scancel", "--full", job.number])
-    cluster.wait("an empty queue", lambda: not cluster.queue())
+    for folder in {run.folder for run in runs}:
+        for job in cluster.queue(folder):
+            subprocess.run(["scancel", "--full", job.number])
+        cluster.wait("an empty queue", lambda folder=folder: not cluster.queue(folder))
 
 
 class Training:
@@ -192,13 +209,21 @@ class Training:
         self.path, self.model, self.name, self.cluster = workspace.path, model, f"rule_train_wildcards_{model}", cluster
 
     @property
+    def queue(self) -> list[Job]:
+        return self.cluster.queue(self.path, self.name)
+
+    @property
+    def history(self) -> list[dict]:
+        return self.cluster.history(self.path, self.name)
+
+    @property
     def job(self) -> Job | None:
-        return self.cluster.running(self.name)
+        return next((job for job in self.queue if job.state == "RUNNING"), None)
 
     @property
     def ending(self) -> bool:
         """Whether processes of a job that is over still save."""
-        return any(job.state == "COMPLETING" for job in self.cluster.queue(self.name))
+        return any(job.state == "COMPLETING" for job in self.queue)
 
     @property
     def metrics(self) -> list[dict]:

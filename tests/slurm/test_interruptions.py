@@ -9,12 +9,12 @@ import subprocess
 import pytest
 
 from babelmill.core.files import sha256
-from conftest import SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace
 
 pytest_plugins = ["slurm_cluster"]
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]
 
-STEPS = 400
+STEPS = 200
 THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere, and jobs find room beside each other
 
 
@@ -71,7 +71,7 @@ def preempted_and_then_without_node(training, cluster):
     training.signal(signal.SIGSTOP)
     node = training.job.node
     cluster.kill_node(node)
-    while not training.job or training.job.node == node:
+    while not (job := training.job) or job.node == node:
         yield
     cluster.up()
 
@@ -79,7 +79,10 @@ def preempted_and_then_without_node(training, cluster):
 @pytest.mark.timeout(1200)  # it waits for time limits, which SLURM counts in minutes
 def test_interrupted_in_every_way(workspace, calm, cluster, start):
     workspace.configure(long_run())
-    run = start(workspace, "results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
+    text = (ROOT / "profiles/slurm/profile.yaml").read_text()
+    (workspace.path / "profile.yaml").write_text(re.sub("slurm_partition: (cpu|gpu)", "slurm_partition: fragile", text))
+    targets = ("results/models/eng/manifest.json", "results/models/deu/manifest.json")
+    run = start(workspace, *targets, *THREADS, profile=workspace.path)
     eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
     stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(2)]
 
@@ -98,6 +101,6 @@ def test_interrupted_in_every_way(workspace, calm, cluster, start):
     assert calm.finish() == 0
     assert_undisturbed(cluster, workspace, calm, "eng")
     assert_undisturbed(cluster, workspace, calm, "deu")
-    ends = [row["State"] for row in cluster.history("train_wildcards_eng")]
+    ends = [row["State"] for row in eng.history]
     assert ends == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
     assert re.search(r"2 x cpu; going on after step", eng.said)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Start a real SLURM on this machine: two virtual nodes, n1 and n2, with stand-in GPUs, preemption and accounting.
+# Start a real SLURM on this machine: four virtual nodes, n1 to n4, with stand-in GPUs, preemption and accounting.
 #
 # munged, MariaDB, slurmdbd, slurmctld and two slurmd, all from Debian's packages, all configured in one folder
 # ($SLURM_FOLDER). It does nothing where they run already. Needs root on Debian or Ubuntu; down.sh stops it.
-# The nodes share file system and network. Partitions: cpu (the default), gpu, and urgent, which preempts the others.
+# The nodes share file system and network. Partitions: cpu (the default) and gpu on n1 and n2; fragile, whose nodes a
+# test may kill, and urgent, which preempts its jobs, on n3 and n4.
 set -euo pipefail
 FOLDER=${SLURM_FOLDER:-${TMPDIR:-/tmp}/babelmill-slurm}
-NODES=2 GPUS=4 CPUS=8 MEMORY=128000
+NODES=4 GPUS=4 CPUS=8 MEMORY=128000
 
 fail() { echo "error: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || fail "a SLURM of one's own needs root; leave its tests out: make test ARGS='--ignore tests/slurm'"
@@ -92,9 +93,10 @@ $(for i in $(seq $NODES); do
   echo "NodeName=n$i NodeHostname=n$i NodeAddr=127.0.1.$((10 + i)) Port=$((17000 + i))" \
     "CPUs=$CPUS RealMemory=$MEMORY Gres=gpu:$GPUS Feature=standin"
 done)
-PartitionName=cpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=10 PriorityTier=10
-PartitionName=gpu Nodes=ALL MaxTime=1-0 DefaultTime=10 PriorityTier=10
-PartitionName=urgent Nodes=ALL MaxTime=1-0 DefaultTime=10 PriorityTier=100 PreemptMode=OFF
+PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=1-0 DefaultTime=10 PriorityTier=10
+PartitionName=gpu Nodes=n[1-2] MaxTime=1-0 DefaultTime=10 PriorityTier=10
+PartitionName=fragile Nodes=n[3-4] MaxTime=1-0 DefaultTime=10 PriorityTier=10
+PartitionName=urgent Nodes=n[3-4] MaxTime=1-0 DefaultTime=10 PriorityTier=100 PreemptMode=OFF
 END
 printf 'AutoDetect=off\nName=gpu File=%s/dev/gpu[0-%d] Flags=nvidia_gpu_env\n' \
   "$FOLDER" $((GPUS - 1)) >"$FOLDER/etc/gres.conf"
@@ -152,6 +154,6 @@ alive slurmctld || slurmctld
 for i in $(seq $NODES); do # a UTS namespace each, so that `hostname` says n1 or n2 there
   alive "slurmd.n$i" || unshare --uts sh -c "hostname n$i; exec slurmd -N n$i"
 done
-ready() { [ "$(sinfo -h -N -p gpu -t idle,alloc,mix -o %N | sort -u | wc -l)" -eq $NODES ]; }
+ready() { [ "$(sinfo -h -N -t idle,alloc,mix -o %N | sort -u | wc -l)" -eq $NODES ]; }
 wait_for ready
 echo "SLURM is up: $NODES nodes with $GPUS stand-in GPUs each ($FOLDER)"

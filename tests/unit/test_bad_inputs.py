@@ -79,6 +79,19 @@ def refused(*words: str, **arguments) -> str:
             ["the key models.a stands twice", "line 2 and line 3"],
         ),
         ('{"preset": "tiny",\n"preset": "small"}', ["the key preset stands twice", "line 1 and line 2"]),
+        ("train: {seed: 1, seed: 2}\n", ["the key train.seed stands twice, in line 1, and"]),
+        ("train:\n\tseed: 1\n", ["not valid YAML", "line 2", "this is a tab: indent by spaces"]),
+        ("preset: TINY\n", ["preset = 'TINY'", "did you mean tiny?"]),
+        (
+            "languages: {no: {name: Norwegian}}\n",
+            ["False is a key of languages: ", 'quote the word if it is one: "no"'],
+        ),
+        ("models: {123: {languages: [eng]}}\n", ["123 is a key of models: "]),
+        ("languages: {gsw: {script: Latn}}\n", ["needs a `name`", "`languages: {gsw: {name: NAME, corpus: "]),
+        ("targets: [gsw]\n", ["'gsw', which is no model", "`languages: {gsw: {name: NAME, corpus: "]),
+        ("models: {mix: {languages: [gsw]}}\n", ["'gsw', which is no language", "`languages: {gsw: {name: NAME, "]),
+        ("train: {betas: 0.9}\n", ["train.betas = 0.9: a list of two numbers is expected, such as [0.9, 0.98]"]),
+        ("train: {betas: [0.9]}\n", ["train.betas = [0.9]: a list of two numbers"]),
         ("preset: [\n", ["not valid YAML", "line 2"]),
         ("targets: [no]\n", ["targets.0 = False", 'quote the word if it is one: "no"']),
         ("targets: no\n", ["targets = False", 'a list is expected, such as ["no"]']),
@@ -125,6 +138,23 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
     with open("config/config.yaml", "a") as file:
         file.write("preset: tiny\ntrain: {batch_reduction: 4}\n")
     assert refused(*words, configfiles=("mine.yaml",)).startswith("mine.yaml: ")
+
+
+def test_a_folder_without_a_configuration():
+    Path("config/config.yaml").unlink()
+    refused("config/config.yaml: no such file; go to the folder of the workflow, or name a --configfile")
+    refused("--configfile mine.yaml: no such file", configfiles=("mine.yaml",))
+
+
+def test_a_language_that_is_in_no_list_says_how_it_is_added():
+    made = loading.load()
+    for ask in (made.language, made.languages_of):
+        with pytest.raises(
+            UserError, match=r"`languages: \{gsw: \{name: NAME, corpus: \{files: \[texts/gsw/\*\.txt\]\}\}\}`"
+        ):
+            ask("gsw")
+        with pytest.raises(UserError, match=r"did you mean eng( or \w+)*\?$"):
+            ask("Eng")
 
 
 def test_what_looks_like_a_repetition_and_is_none():

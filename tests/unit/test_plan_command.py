@@ -44,6 +44,17 @@ def test_it_foretells_what_training_did(workspace):
     assert float(row["epochs"]) == pytest.approx(did["epochs"])
 
 
+def test_shards_of_earlier_settings_are_named_and_text_of_others_does_not_count(workspace):
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    before = plan(workspace, "eng")["eng"]
+    assert before["source"] == "old shards" and int(before["tokens"]) > 0
+    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert "estimated" in said and "old shards: tokens of shards that earlier settings made" in said
+    (workspace.path / "texts/eng/more.txt").write_text("word " * 840_000)
+    after = plan(workspace, "eng")["eng"]
+    assert after["source"] == "files" and int(after["tokens"]) > 1e6
+
+
 def test_without_shards_it_estimates_and_says_from_what(fresh, tmp_path):
     (tmp_path / "a.txt").write_text("word " * 84_000)  # 420,000 bytes, 4.2 bytes a token
     fresh.configure({"languages": {"eng": {"corpus": {"files": ["a.txt"]}}, "deu": {"corpus": {"budget": "5M words"}}}})
@@ -132,6 +143,8 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
     assert seconds / 3 < 3600 * float(row["hours"]) < seconds * 3, "both models' speeds count, and each step's length"
     said = workspace.python("-m", "babelmill", "plan", "eng").stdout
     assert "hours of this machine's processor" in said and "H100" not in said and "1 model " in said
+    heading = said.splitlines()[0].split()
+    assert "hours" in heading and not {"GPUs", "busy", "GPU-hours"} & set(heading) and "(of a GPU" not in said
     cluster = workspace.path / "cluster"
     cluster.mkdir()
     (cluster / "profile.yaml").write_text("executor: slurm\n")

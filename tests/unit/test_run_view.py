@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 from babelmill.commands.key_figures import scores
+from babelmill.commands.machine import has_gpu
 from babelmill.commands.run_view import Job, RunView, would_run
 from babelmill.core.stage_entry import TERMINAL
 from babelmill.evaluation.metrics import described
@@ -65,9 +67,10 @@ def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):
 
 def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
     code = (
-        "import logging; from pathlib import Path; from babelmill.core.stage_entry import configure_logging\n"
-        "configure_logging(Path('stage.log'), 'train eng')\n"
-        "for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.log(level, 'level %d', level)"
+        "import logging; from pathlib import Path; from babelmill.core import stage_entry\n"
+        "stage_entry.QUIET = (0, 0); stage_entry.configure_logging(Path('stage.log'), 'train eng')\n"
+        "for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.log(level, 'level %d', level)\n"
+        "logging.info('progress', extra={'bar': True})"
     )
     seen = {}
     for where in ("terminal", "elsewhere"):
@@ -82,7 +85,9 @@ def test_a_stage_beside_the_plugin_says_warnings(tmp_path):
                 check=True,
             )
         seen[where] = re.findall(r"level (\d+)", (tmp_path / where).read_text())
-        assert re.findall(r"level (\d+)", (tmp_path / "stage.log").read_text()) == ["20", "30", "40"]
+        assert "progress" in (tmp_path / where).read_text()
+        assert re.findall(r"level (\d+)", (tmp_path / "stage.log").read_text())[-3:] == ["20", "30", "40"]
+    assert (tmp_path / "stage.log").read_text().count("progress") == 2, "a log that is there goes on"
     assert seen == {"terminal": ["30"], "elsewhere": ["20", "30", "40"]}
     assert "train eng  level 30" in (tmp_path / "terminal").read_text()
 
@@ -100,6 +105,33 @@ def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
         view.show(logging.LogRecord("snakemake", logging.ERROR, "", 0, text, None, None))
     lines = [line.split(maxsplit=1)[1] for line in capfd.readouterr().err.splitlines()]
     assert lines == ["train was ended by SIGKILL", "train was ended by signal 9"]
+
+
+def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
+    monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
+    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+    for number, (rule, gpus) in enumerate([("train", 0), ("evaluate", 1), ("train", 1), ("train", 1)]):
+        event = {
+            "event": "job_info",
+            "jobid": number,
+            "rule_name": rule,
+            "wildcards": {"model": "eng"},
+            "output": ["x"],
+        }
+        event |= {"benchmark": None, "reason": "", "local": True, "resources": SimpleNamespace(gpu=gpus)}
+        view.show(logging.makeLogRecord(event))
+    said = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines()]
+    note = "begins" if has_gpu() else "begins on the CPU: no GPU is here"
+    assert said == ["begins", "begins", note, "begins"]
+
+
+def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch):
+    monkeypatch.chdir(workspace.path)
+    of_train, *others = (
+        Job(stage, "eng", True, None, None, "Missing output files: x", 0) for stage in ("train", "export", "shards")
+    )
+    assert would_run([of_train, others[0]]).splitlines()[1].endswith("eng: not there yet, goes on after step 8")
+    assert "goes on" not in would_run([of_train, *others]), "its tokens are made again"
 
 
 def jobs(reasons: dict[str, str]) -> list[Job]:

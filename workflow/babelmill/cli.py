@@ -26,7 +26,7 @@ COMMANDS = {
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",
     "unlock": "remove the lock that a killed Snakemake left",
-    "accept": "say that edited code gives the same results, or new",
+    "accept": "say whether edited code gives the same results",
     "convert-training": "a Hugging Face folder from what training left",
     "convert-gpt-bert": "the same from a published GPT-BERT checkpoint",
 }

@@ -165,7 +165,8 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
         text += "; already trained" if done.steps == plan.steps else f"; going on after step {done.steps:,}"
     log.info("%s: %s", folder.path, text)
     if gpus and processes.device.type == "cpu":
-        log.warning("%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
+        level = logging.WARNING if slurm.job_id() else logging.INFO  # a machine of one's own may have none
+        log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     whole = trainer.network.whole_micro_batches
     if trainer.train.micro_batch_tokens and not whole:
         log.warning("train.micro_batch_tokens does not count here, where rows are dealt: say run.micro_batch_tokens")

@@ -26,14 +26,13 @@ shell.prefix(
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
 )
 
-from babelmill.config.resolve import Configuration
+from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS, hub_source
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
-from babelmill.core.yaml_file import read_yaml
 from babelmill.config.layers import nearest
 
 
@@ -57,9 +56,7 @@ def one_line(function):
 def load_configuration():
     """The user's layers in Snakemake's own order: config/config.yaml, --configfile, --config."""
     command_line = workflow.config_settings
-    files = [path for path in ["config/config.yaml", *map(str, command_line.configfiles or [])] if Path(path).exists()]
-    sources = [(path, read_yaml(path)) for path in files]
-    configuration = Configuration([*sources, ("--config", dict(command_line.config or {}))], Path(workflow.basedir))
+    configuration = loading.load(command_line.configfiles or (), dict(command_line.config or {}))
     rules = {*STAGES, "all", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
     if taken := configuration.top.batches.keys() & rules:
         raise UserError(

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from snakemake.logging import logger
 
-from babelmill.commands import run_summary
+from babelmill.commands import run_summary, unlock
 
 
 def asked_for():
@@ -16,6 +16,13 @@ def asked_for():
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 
 
+@one_line
+def refuse_living_jobs():
+    """End before the first job if one of them lives already: a Snakemake that was killed left it."""
+    jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
+    unlock.refuse_beside_themselves({f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs})
+
+
 def end(logs):
     """End with what is converted, what failed and what goes on. It is logged, so that it is in Snakemake's log, too."""
     seconds = (datetime.now() - workflow.start_time).total_seconds()
@@ -23,6 +30,7 @@ def end(logs):
 
 
 onstart:
+    refuse_living_jobs()
     run_summary.cancel_leftovers()
 
 

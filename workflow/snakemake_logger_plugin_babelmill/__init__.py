@@ -5,6 +5,7 @@ it; what is shown is decided in `babelmill/commands/run_view.py`. Snakemake's ow
 """
 
 import logging
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,22 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 
 if TYPE_CHECKING:
     from babelmill.commands.run_view import RunView
+
+AFTER = "takes all words up to the next option: name targets before it, or after --"
+# What Snakemake refuses before it reads the Snakefile, and what to say of it. {} is what it names.
+REFUSED = {
+    r"\(Unparsable value: '(.*)'\)": f"--config {{}}: not KEY=VALUE; --config {AFTER}",
+    r"(?s:load_configfile.*Errno \d+\] [\w ]+): '(.*)'": f"--configfile {{}}: cannot be read; --configfile {AFTER}",
+    r"Config file (?:is not|must be)": "--configfile: not valid YAML; `babelmill config --configfile FILE` says where",
+}
+
+
+def refusal(message: str) -> str:
+    """Put what Snakemake says before it has read the Snakefile into one line, where it is a usual mistake."""
+    for pattern, said in REFUSED.items():
+        if found := re.search(pattern, message):
+            return "error: " + said.format(*filter(None, found.groups()))
+    return message
 
 
 class LogHandler(LogHandlerBase):
@@ -51,7 +68,7 @@ class LogHandler(LogHandlerBase):
             if self._view is None:
                 if "babelmill" not in sys.modules:  # the Snakefile brings its own, and has not been read yet
                     if record.levelno >= logging.WARNING:
-                        print(record.getMessage(), file=sys.stderr, flush=True)
+                        print(refusal(record.getMessage()), file=sys.stderr, flush=True)
                     return
                 from babelmill.commands.run_view import RunView
 

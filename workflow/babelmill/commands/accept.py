@@ -83,12 +83,12 @@ def accept(names: list[str], new: bool, results: str | None, when: dict[str, lis
     for stage in (STAGES[name] for name in names):
         if not new:
             version = version_of(stage) or code_versions.add(stage.name, stage.digest)
-            print(f"{version.label}: same results")
+            print(f"{stage.name}: this code counts as {version.label}, with the same results; nothing runs again")
             continue
         version = code_versions.begin(stage.name, stage.digest, when)
         if results:
             note_results(version.label, results)
-        print(f"{version.label}: new results; what depends on it runs again")
+        print(f"{stage.name}: this code begins {version.label}; {stage.name} and what depends on it run again")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -99,8 +99,13 @@ def run(args: argparse.Namespace) -> None:
     unknown = [stage.name for stage in STAGES.values() if not version_of(stage)]
     for stage in STAGES.values():
         version = version_of(stage)
-        state = version.label if version else "edited, in no version: its results would be made again"
+        state = version.label if version else "edited, in no version: the next run makes its results again"
         print(f"{stage.name:<12} {state}")
     if unknown:
         names = " ".join(unknown)
-        print(f"same results: babelmill accept {names}\nother results: babelmill accept --new {names} --results ...")
+        print(
+            f"If your edits change no result: babelmill accept {names}\n"
+            f'If they do: babelmill accept --new {names} --results "what changes, for users"'
+        )
+    else:
+        print("Each stage's code is known: there is nothing to accept.")

@@ -11,16 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from babelmill.commands.why import changed_values
+from babelmill.commands.why import CHECKPOINTS, changed_values, run_of
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
-from babelmill.runtime.identity import fingerprint, identity
+from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
-from babelmill.stages import STAGES
 
-RESULTS = Path("results")
 FEW = 3  # settings that differ are named
 
 
@@ -33,10 +31,7 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
     if not configuration.is_model(model):
         return "no model has this name"
     settings = settings_of(configuration, model, "train")
-    tokenizer = STAGES["tokenizer"].path(model, "")
-    shards = [STAGES["shards"].path(model, language) for language in configuration.languages_of(model)]
-    there = all((source / "manifest.json").is_file() for source in (tokenizer, *shards))
-    now = identity(settings, tokenizer, shards) if there else None
+    now = run_of(settings)
     if now and fingerprint(now) == folder.name:
         return None
     path = folder / "identity.json"
@@ -64,7 +59,7 @@ def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str,
 def clean(configuration: Configuration, remove: bool) -> None:
     """Print each folder with its size and state; remove the unused ones if asked."""
     freed = 0
-    for folder in sorted(path for path in (RESULTS / "checkpoints").glob("*/*") if path.is_dir()):
+    for folder in sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         why = None
         if holder := Lock(folder).holder():

@@ -6,7 +6,10 @@ The folder is built and proven as in the workflow. Its card says what the files 
 """
 
 import argparse
+import logging
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Convert."""
+    log.info("loading PyTorch")
     from babelmill.release import manual_conversion  # and with it PyTorch
 
     with manual_conversion.scratch_beside(args.out) as scratch:

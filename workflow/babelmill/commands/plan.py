@@ -1,11 +1,11 @@
 """`babelmill plan tier1`: what training will cost, before anything is asked of a cluster.
 
-Steps come from the same arithmetic as in training, on the tokens of the shards where they exist. Before that, tokens
-are estimated from the corpus or what is known of it, and the table says so. Hours are floating-point operations over
-what the GPUs do: their peak times the utilisation (MFU) that finished or running trainings of the same shape
-measured, or an assumed one. A step takes as long as the GPU with the most micro-batches, so GPUs that would stand
-idle show up as hours. On a machine without GPUs, hours are those of its processor (`machine.py`). Nothing here imports
-torch.
+Steps come from the same arithmetic as in training, on the tokens of the shards where they exist (old shards: made with
+earlier settings). Before that, tokens are estimated from the corpus or what is known of it, and the table says so.
+Hours are floating-point operations over what the GPUs do: their peak times the utilisation (MFU) that finished or
+running trainings of the same shape measured, or an assumed one. A step takes as long as the GPU with the most
+micro-batches, so GPUs that would stand idle show up as hours. On a machine without GPUs, hours are those of its
+processor (`machine.py`). Nothing here imports torch.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from babelmill.commands.machine import (
     shape,
     speed_of,
 )
+from babelmill.commands.why import explain
 from babelmill.config import loading, schema
 from babelmill.config.model_size import parameters
 from babelmill.config.resolve import Configuration
@@ -71,7 +72,8 @@ class Cost:
     """What the training of a model takes.
 
     Attributes:
-        tokens: of the training text; source: what they were counted on, `shards`, or estimated from.
+        tokens: of the training text; source: what they were counted on, `shards`, or estimated from, such as the
+            shards of earlier settings.
         epochs: passes over them.
         flops: of all steps.
         gpus: that the job asks for; busy: share of them that has work, over the run.
@@ -101,12 +103,11 @@ class Cost:
 # Tokens.
 
 
-def text_bytes(configuration: Configuration, code: str) -> tuple[float, str]:
-    """Return the bytes of a language's text, and what they are estimated from."""
+def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[float, str]:
+    """Return the bytes of a language's text, and what they are estimated from; `built`: its present corpus is there."""
     language, corpus = configuration.language(code), configuration.corpus(code).corpus
-    built = Path("results/corpora", code, "manifest.json")
-    if built.is_file():
-        return read_json(built)["figures"]["bytes"]["train"], "corpus"
+    if built:
+        return read_json(Path("results/corpora", code, "manifest.json"))["figures"]["bytes"]["train"], "corpus"
     size, source = TIER_WORDS[language.tier] * WORD * language.byte_premium, f"tier {language.tier}"
     paths = [path for pattern in corpus.files for path in expand_glob(pattern)]
     if paths:
@@ -131,13 +132,15 @@ def is_packed(path: str) -> bool:
 def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]:
     """Return the tokens of a model's training text, and what they are counted on or estimated from."""
     total, sources = 0.0, []
+    outdated = {(job.stage.name, job.language) for job in explain(configuration, model) if job.reasons}
     for code in configuration.languages_of(model):
-        shards = Path("results/shards", model, code, "manifest.json")
-        if shards.is_file():
+        shards, corpus = (Path("results", *at, code, "manifest.json") for at in (("shards", model), ("corpora",)))
+        built = corpus.is_file() and ("corpus", code) not in outdated
+        if shards.is_file() and (built or ("shards", code) not in outdated):
             total += read_json(shards)["figures"]["tokens"]["train"]
-            sources.append("shards")
+            sources.append("old shards" if ("shards", code) in outdated else "shards")
         else:
-            size, source = text_bytes(configuration, code)
+            size, source = text_bytes(configuration, code, built)
             total += size / (BYTES_PER_TOKEN * configuration.language(code).byte_premium)
             sources.append(source)
     return int(total), "+".join(sorted(set(sources)))
@@ -259,6 +262,7 @@ HEADING = (
     *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB", "speed", "hours"),
     "GPU-hours",
 )
+OF_GPUS = ("GPUs", "busy", "GPU-hours")  # which a table without any leaves out
 TO_THE_LEFT = ("model", "from")
 
 
@@ -302,10 +306,10 @@ def total_of(costs: list[Cost]) -> list[str]:
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
-    """Return rows under `HEADING` as lines of columns."""
+    """Return rows, the first of which is their heading, as lines of columns."""
     columns = [
-        [cell.ljust(width) if name in TO_THE_LEFT else cell.rjust(width) for cell in column]
-        for name, column in zip(HEADING, zip(*rows, strict=True), strict=True)
+        [cell.ljust(width) if column[0] in TO_THE_LEFT else cell.rjust(width) for cell in column]
+        for column in zip(*rows, strict=True)
         for width in [max(map(len, column))]
     ]
     return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
@@ -323,14 +327,17 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
     ]
     if any(cost.source != "shards" for cost in costs):
         found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
+    if any("old shards" in cost.source for cost in costs):
+        found.append("old shards: tokens of shards that earlier settings made (`babelmill why` says what has changed).")
     if any(not cost.measured for cost in costs):
         source = (
             "is a share of the GPU's peak that is assumed (--mfu sets it)"
             if on_gpus
             else "is guessed from a product of matrices, within a factor of two or three,"
         )
+        memory = "a GPU's memory" if on_gpus else "memory"
         found.append(
-            f"A speed with a ? {source} and GiB (of a GPU) a rough formula, until a training here measures both."
+            f"A speed with a ? {source} and GiB (of {memory}) a rough formula, until a training here measures both."
         )
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
         found.append(
@@ -342,6 +349,8 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
 def table(costs: list[Cost], gpu: str) -> str:
     """Return one line per model under a heading, the total, and notes."""
     rows = [list(HEADING), *(row_of(cost) for cost in costs), total_of(costs)]
+    if not any(cost.gpus for cost in costs):
+        rows = [[cell for name, cell in zip(HEADING, row, strict=True) if name not in OF_GPUS] for row in rows]
     return "\n".join([*aligned(rows), *notes(costs, gpu)])
 
 

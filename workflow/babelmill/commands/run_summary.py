@@ -22,6 +22,7 @@ from babelmill.core.words import plural
 LINES = 5  # of a failed job's log
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
+LEFT_EARLY = "the same command goes on from there"  # what training logs
 PATIENCE = 120  # seconds for cancelled jobs to end
 SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # by show-failed-logs
 
@@ -63,6 +64,11 @@ class Failure:
     def has_error(self) -> bool:
         """Whether its log tells of an error: a job that was interrupted has left without one."""
         return any(last_words(log)[0] for log in self.logs) or self.status.startswith("sbatch: ")
+
+    @property
+    def left_early(self) -> bool:
+        """Whether it is a training that was asked to end, by a signal, and has saved a checkpoint."""
+        return LEFT_EARLY in self.last_words
 
     @property
     def last_words(self) -> str:
@@ -112,8 +118,10 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
         models: those that were asked for.
         seconds: since the run began.
     """
-    interrupted = INTERRUPTED.search(own_words(logs)) is not None
-    failed = [job for job in failures(logs) if not interrupted or job.has_error]
+    ended = failures(logs)
+    stopped = INTERRUPTED.search(own_words(logs)) is not None
+    failed = [job for job in ended if not job.left_early and not (stopped and not job.has_error)]
+    interrupted = stopped or any(job.left_early for job in ended)
     done = [model for model in models if not any(job.reasons for job in explain(configuration, model))]
     ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
     if interrupted:

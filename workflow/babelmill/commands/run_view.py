@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.commands.key_figures import key_figures
+from babelmill.commands.machine import has_gpu
 from babelmill.commands.run_summary import INTERRUPTED, Failure, duration
+from babelmill.commands.unlock import who_holds_the_lock
+from babelmill.commands.why import steps_done
+from babelmill.config.inputs import SETTINGS
+from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import TERMINAL, terminal_id
 from babelmill.core.words import plural
 from babelmill.stages import STAGES
@@ -42,11 +47,11 @@ NOISE = (
     "Shutting down, this might take",
     "Singularity containers: ",
     "This was a dry-run",
-    "Trying to restart job",
     "Using shell: ",
     "WorkflowError:\nAt least one job did not complete",
 )
 SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
+RESTARTED = re.compile(r"Trying to restart job (\d+)")
 FAILED_COMMAND = re.compile(
     r"CalledProcessError in file .*/(\w+)\.smk.* (?:died with <Signals\.(\w+)|exit status (\d+))", re.DOTALL
 )
@@ -108,7 +113,8 @@ class RunView:
         self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
         self._jobs: dict[int, Job] = {}
         self._total = self._done = 0
-        self._interrupted = False
+        self._failed: dict[int, str] = {}  # the log's last lines of jobs' last attempts
+        self._interrupted = self._said_no_gpu = False
         self._remote = False  # whether jobs are sent to a cluster
         self._events = {
             "run_info": self._count,
@@ -157,7 +163,15 @@ class RunView:
     def _begin(self, record: Any) -> None:
         job = self._jobs[record.jobid] = Job.announced(record)
         if job.makes and not self._dry_run and (record.local or not self._remote):
-            self._line(job, "begins")
+            self._line(job, f"begins{self._without_gpu(record)}")
+
+    def _without_gpu(self, record: Any) -> str:
+        """Say, once, that training has no GPU here though one is asked for."""
+        asked = getattr(getattr(record, "resources", None), "gpu", 0)
+        if record.rule_name != "train" or not asked or self._said_no_gpu or has_gpu():
+            return ""
+        self._said_no_gpu = True
+        return " on the CPU: no GPU is here"
 
     def _end(self, record: Any) -> None:
         job = self._jobs.get(record.job_id)
@@ -173,7 +187,9 @@ class RunView:
         if self._interrupted and not failure.has_error:
             self._line(self._jobs[record.jobid], f"stops: {failure.last_words}")
             return
-        self._print(f"{time.strftime('%H:%M:%S')}   failed  {failure.text(LINES)}")
+        title, *lines = failure.text(LINES).splitlines()
+        self._print(f"{time.strftime('%H:%M:%S')}   failed  {title.removesuffix(':')}")
+        self._failed[record.jobid] = "\n".join(lines)  # said if it is tried again; else the summary has them
 
     def _command(self, record: Any) -> None:
         command = getattr(record, "shellcmd", None)
@@ -185,6 +201,11 @@ class RunView:
         submitted = SUBMITTED.match(text)
         if submitted and int(submitted[1]) in self._jobs:
             self._line(self._jobs[int(submitted[1])], f"is SLURM job {submitted[2]}")
+        elif restarted := RESTARTED.match(text):
+            if lines := self._failed.get(int(restarted[1])):
+                self._print(lines)
+        elif "Directory cannot be locked" in text:
+            self._print(f"{'note' if self._dry_run else 'error'}: {who_holds_the_lock()}", error=not self._dry_run)
         elif failed := FAILED_COMMAND.search(text):
             signal = failed[2] or (f"signal {int(failed[3]) - 128}" if int(failed[3]) > 128 else "")
             if signal and not self._interrupted:  # the rest is told with the job's error
@@ -206,11 +227,23 @@ def short_reason(job: Job) -> str:
     return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", said)
 
 
+def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
+    """Add to the reason of a training after which step it goes on, if its text and its tokens stay."""
+    made = {(other.rule, other.name.split("/")[0]) for other in jobs}
+    if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
+        return reason
+    try:
+        done = steps_done(read_json(SETTINGS / job.name / "train.json"))
+    except UserError:
+        return reason
+    return f"{reason}, goes on after step {done:,}" if done else reason
+
+
 def would_run(jobs: list[Job]) -> str:
     """Make the table of a dry run: a line for each stage and reason, with as many names as fit."""
     groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for job in jobs:
-        groups[job.rule][short_reason(job)].append(job.name)
+        groups[job.rule][with_steps_done(short_reason(job), job, jobs)].append(job.name)
     width = shutil.get_terminal_size((110, 24)).columns
     lines = [f"{plural(len(jobs), 'job')} would run:"]
     for stage in sorted(groups, key=lambda rule: list(STAGES).index(rule) if rule in STAGES else len(STAGES)):

@@ -3,7 +3,8 @@
 It asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, while the workflow runs and after
 it has ended. A stage's manifest says that it is done (and `why` that it is still what the settings ask for), its log
 what went wrong, Snakemake's marker of unfinished outputs that a job is under way and which one, and the folder of the
-training run, with its lock and its metrics, how far training is.
+training run, with its lock and its metrics, how far training is. `attempt` is of a training job that a profile's
+`retries` repeat, or SLURM runs. Columns that say nothing are left out.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from babelmill.core.words import plural
 from babelmill.runtime.run_lock import DEAD_AFTER
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 
-CHECKPOINTS = Path("results/checkpoints")
 SNAKEMAKE = Path(".snakemake")
 STATES = ("failed", "running", "queued", "stopped", "waiting", "outdated")  # of several jobs, the first is shown
+RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
 TAIL = 2**16  # bytes read from the end of a file; a line of metrics has less than 2,000
 
 
@@ -40,7 +41,7 @@ class Status:
         step, steps: optimizer steps done, of the run.
         loss: of the last logged training step.
         left: seconds of training that remain, at the present speed.
-        attempt: of the training job, counted from 1.
+        attempt: of the training job, counted from 1; None for the first one without SLURM.
         job: number of the SLURM job, and its machine where that is known.
         note: what a failed job said last, why a stage is outdated.
         log: where to read more.
@@ -133,12 +134,13 @@ def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
 
 def add_training(status: Status, running: bool) -> None:
     """Fill in how far the newest training run of the model is. `running`: training is the stage it is at."""
-    notes = (CHECKPOINTS / status.model).glob("*/attempt.json")
+    notes = (why.CHECKPOINTS / status.model).glob("*/attempt.json")
     note = max(notes, key=lambda path: path.stat().st_mtime, default=None)
     if note is None:
         return
     attempt = json.loads(note.read_text())
-    status.attempt, status.steps = attempt["attempt"], attempt["steps"]
+    status.attempt = attempt["attempt"] if attempt["attempt"] > 1 or attempt["job"] else None
+    status.steps = attempt["steps"]
     lines = [json.loads(line) for line in tail(note.parent / "metrics.jsonl") if line.endswith("}")]
     trained = [line for line in lines if line["kind"] == "train"]
     saved = [int(path.stem.removeprefix("step-")) for path in note.parent.glob("step-*.safetensors")]
@@ -205,7 +207,7 @@ def clock(seconds: float) -> str:
 
 
 def table(statuses: list[Status], width: int) -> str:
-    """One line a model under a heading, cut at `width` characters, and the sums."""
+    """One line a model under a heading, cut at `width` characters, without columns that say nothing; and the sums."""
     rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "")]
     for s in statuses:
         rows.append(
@@ -222,15 +224,13 @@ def table(statuses: list[Status], width: int) -> str:
                 s.note,
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    right = {3, 4, 5, 6, 7}
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(size) if i in right else cell.ljust(size)
-            for i, (cell, size) in enumerate(zip(row, widths, strict=False))
-        ]
-        lines.append("  ".join([*cells, row[-1]]).rstrip()[:width])
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    aligned = [
+        [cell.rjust(size) if column[0] in RIGHT else cell.ljust(size) for cell in column]
+        for column in columns
+        for size in [max(map(len, column))]
+    ]
+    lines = ["  ".join(cells).rstrip()[:width] for cells in zip(*aligned, strict=True)]
     counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
     lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     lines += [f"{s.model}: {s.log}" for s in statuses if s.state in ("failed", "stopped") and s.log]

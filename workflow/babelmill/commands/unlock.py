@@ -2,7 +2,7 @@
 
 A Snakemake that was killed with -9 leaves its lock, and its jobs live on: they are named with their process ids. `make
 demo` calls this first, so that the same line works again. It refuses nothing: where another Snakemake runs in this
-folder the lock simply stays, and Snakemake says so.
+folder the lock stays.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import psutil
 
 from babelmill.commands.run_summary import leftovers
 from babelmill.config.inputs import SETTINGS
+from babelmill.core.files import UserError
 
 
 def processes_here() -> dict[int, tuple[int, list[str]]]:
@@ -34,14 +35,44 @@ def is_snakemake(command: list[str]) -> bool:
     return any(Path(word).name == "snakemake" for word in command[:3]) or "snakemake" in command[1:4]
 
 
-def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> list[str]:
-    """Describe the jobs among some processes; of one that has started others, it alone is named."""
+def snakemake_here(processes: dict[int, tuple[int, list[str]]]) -> int | None:
+    """Return the process id of another Snakemake among some processes; None if there is none."""
+    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is no other one
+    found = [pid for pid, (_, command) in processes.items() if is_snakemake(command) and pid not in above]
+    return next((pid for pid in found if processes[pid][0] not in found), None)
+
+
+def who_holds_the_lock() -> str:
+    """Say why this folder is locked, and what to do."""
+    if pid := snakemake_here(processes_here()):
+        return (
+            f"another Snakemake, process {pid}, works on the same files in this folder: wait for it, or end it"
+            " (after a kill -9, `babelmill unlock`)"
+        )
+    return (
+        "this folder is locked, but no Snakemake runs in it on this machine: unless one does on another machine, it was"
+        " killed, and `babelmill unlock` removes its lock"
+    )
+
+
+def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> dict[int, str]:
+    """Return {process id: stage and name} of the jobs among some processes; of one that has started others, itself."""
     jobs = {}
     for pid, (_, command) in processes.items():
         settings = Path(command[command.index("--settings") + 1]) if "--settings" in command[:-1] else Path()
         if settings.parent.parent == SETTINGS:
-            jobs[pid] = f"{settings.stem} {settings.parent.name}: process {pid}"
-    return [job for pid, job in jobs.items() if processes[pid][0] not in jobs]
+            jobs[pid] = f"{settings.stem} {settings.parent.name}"
+    return {pid: job for pid, job in jobs.items() if processes[pid][0] not in jobs}
+
+
+def refuse_beside_themselves(jobs: set[str]) -> None:
+    """Raise a UserError if one of the jobs that a run would begin lives already; Snakemake would remove its log."""
+    for pid, job in living_jobs(processes_here()).items():
+        if job in jobs:
+            raise UserError(
+                f"{job}: an earlier run's job still does this, process {pid}; wait for it, or end it with `kill`"
+                " (training saves first)"
+            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,15 +83,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Unlock if there is a lock and nobody who holds it; name the jobs that live on."""
     processes = processes_here()
-    if any(is_snakemake(command) for _, command in processes.values()):
+    if pid := snakemake_here(processes):
+        print(f"Snakemake runs here, process {pid}: its lock stays.")
         return 0
     if jobs := living_jobs(processes):
         print("Jobs of a killed Snakemake live on here. Wait for them, or end them with `kill` (training saves first):")
-        print("\n".join(f"  {job}" for job in jobs), flush=True)
+        print("\n".join(f"  {job}: process {pid}" for pid, job in jobs.items()), flush=True)
     if jobs := leftovers():
         print(f"SLURM jobs of a killed Snakemake live on; the next run cancels them: {', '.join(jobs)}", flush=True)
     locks = Path(".snakemake/locks")
     if not (locks.is_dir() and any(locks.iterdir())):
+        print("There is no lock here.")
         return 0
     profile = ["--profile", args.profile] if args.profile else []
-    return subprocess.call([sys.executable, "-m", "snakemake", "--unlock", "--quiet", "all", *profile])
+    code = subprocess.call([sys.executable, "-m", "snakemake", "--unlock", "--quiet", "all", *profile])
+    if code == 0:
+        print("Removed the lock of a Snakemake that was killed: the same command goes on from here.")
+    return code

@@ -19,9 +19,11 @@ from babelmill.core.code_versions import results_between
 from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
+from babelmill.runtime.identity import fingerprint, identity
 from babelmill.settings import settings_of
-from babelmill.stages import TO_CONVERTED, Stage
+from babelmill.stages import STAGES, TO_CONVERTED, Stage
 
+CHECKPOINTS = Path("results/checkpoints")
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
 
 
@@ -147,6 +149,22 @@ def made_with_others(configuration: Configuration, job: Job, model: str) -> bool
     return made_with[path] != hashlib.sha256(now.encode()).hexdigest()
 
 
+def run_of(settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the identity of the training run with some settings and the present data; None where data is missing."""
+    model = settings["name"]
+    tokenizer = STAGES["tokenizer"].path(model, "")
+    shards = [STAGES["shards"].path(model, language) for language in settings["languages"]]
+    there = all((folder / manifest.NAME).is_file() for folder in (tokenizer, *shards))
+    return identity(settings, tokenizer, shards) if there else None
+
+
+def steps_done(settings: dict[str, Any]) -> int:
+    """Return the step after which training with some settings and the present data goes on; 0: it begins."""
+    run = run_of(settings)
+    saved = (CHECKPOINTS / settings["name"] / fingerprint(run)).glob("step-*.json") if run else ()
+    return max((int(path.stem.removeprefix("step-")) for path in saved), default=0)
+
+
 def jobs_of(configuration: Configuration, model: str) -> list[Job]:
     """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run."""
     jobs: list[Job] = []
@@ -180,6 +198,9 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
             job.start()
     for job in jobs:
         job.explain()
+        stays = job.stage.name == "train" and job.runs and not any(source.runs for source in job.reads)
+        if stays and (done := steps_done(settings_of(configuration, model, "train"))):
+            job.reasons.append(f"goes on after step {done:,}")
     return jobs
 
 

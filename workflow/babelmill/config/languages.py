@@ -2,9 +2,14 @@
 
 import csv
 import dataclasses
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
+from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
+
+CODE = re.compile(r"[a-z]{3}(_[A-Z][a-z]{3})?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +23,12 @@ class Language:
     script: str
     byte_premium: float
     tag: str
+
+
+def nearest_or_new(word: str, known: Iterable[str]) -> str:
+    """Return what an unknown name may have meant and, if it looks like a code, what to write to add the language."""
+    entry = f"languages: {{{word}: {{name: NAME, corpus: {{files: [texts/{word}/*.txt]}}}}}}"
+    return nearest(word, known) + (f" (a new language is added by `{entry}`)" if CODE.fullmatch(word) else "")
 
 
 def read_table(path: Path) -> dict[str, Language]:

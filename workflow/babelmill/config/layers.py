@@ -6,9 +6,11 @@ from typing import Any
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint such as `; did you mean eng?`, or what is allowed where nothing is near."""
+    """Return a hint such as `; did you mean eng?`, or what is allowed where nothing is near. Capitals do not count."""
     known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    by_small_letters = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(word.lower(), by_small_letters, n=3, cutoff=0.5)
+    near = [by_small_letters[match] for match in matches]
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return f"; known are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"

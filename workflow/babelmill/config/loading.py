@@ -10,6 +10,8 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import parse, read_yaml
 
+USER_FILE = "config/config.yaml"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--profile`, `--configfile` and `--config`, which mean what they mean to Snakemake."""
@@ -47,8 +49,6 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
     profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
     files = [files] if isinstance(files, str) else files
-    if not files and not os.path.exists("config/config.yaml"):
-        raise UserError("config/config.yaml: no such file; run this where you run Snakemake, or name a --configfile")
     overrides = profile.get("config", {})
     overrides = overrides if isinstance(overrides, dict) else parse_overrides(overrides)
     overrides = parse_overrides(args.config) if args.config else overrides
@@ -57,8 +57,10 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
 
 def load(configfiles: Sequence[str | Path] = (), overrides: dict[str, Any] | None = None) -> Configuration:
     """Load `config/config.yaml` of the working folder, then the given files, then the overrides."""
-    sources = [(str(path), read_yaml(path)) for path in ("config/config.yaml", *configfiles) if os.path.exists(path)]
     missing = [path for path in configfiles if not os.path.exists(path)]
     if missing:
         raise UserError(f"--configfile {missing[0]}: no such file")
-    return Configuration([*sources, ("--config", overrides or {})])
+    files = [*([USER_FILE] if os.path.exists(USER_FILE) else []), *configfiles]
+    if not files:
+        raise UserError(f"{USER_FILE}: no such file; go to the folder of the workflow, or name a --configfile")
+    return Configuration([*((str(path), read_yaml(path)) for path in files), ("--config", overrides or {})])

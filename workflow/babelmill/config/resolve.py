@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from babelmill.config import schema
-from babelmill.config.languages import Language, read_table
+from babelmill.config.languages import Language, nearest_or_new, read_table
 from babelmill.config.layers import ABSENT, flatten, flatten_keys, lookup, merge, nearest
 from babelmill.config.model_size import too_large
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
@@ -113,7 +113,7 @@ class Configuration:
                 if not self.is_model(member) and not (name == "targets" and member in self.batches):
                     raise UserError(
                         f"{self.origin(name) or self.origin('batches.' + name) or DEFAULTS}: {name} names"
-                        f" {member!r}, which is no model{nearest(member, self.known_models())}"
+                        f" {member!r}, which is no model{nearest_or_new(member, self.known_models())}"
                     )
 
     # What exists.
@@ -129,7 +129,8 @@ class Configuration:
     def languages_of(self, model: str) -> tuple[str, ...]:
         """The languages of a model; a UserError with the nearest known names if there is no such model."""
         if not self.is_model(model):
-            raise UserError(f"there is no model {model!r}{nearest(model, self.known_models() | set(self.batches))}")
+            known = self.known_models() | set(self.batches)
+            raise UserError(f"there is no model {model!r}{nearest_or_new(model, known)}")
         languages = self.top.models[model].languages if model in self.top.models else []
         if not languages and model not in self.table:
             raise UserError(f"{self.origin('models.' + model)}: models.{model} needs `languages:`, a list of codes")
@@ -137,14 +138,14 @@ class Configuration:
             if code not in self.table:
                 raise UserError(
                     f"{self.origin('models.' + model)}: models.{model}.languages names {code!r},"
-                    f" which is no language{nearest(code, self.table)}"
+                    f" which is no language{nearest_or_new(code, self.table)}"
                 )
         return tuple(languages) or (model,)
 
     def language(self, code: str) -> Language:
         """The table's row of a language; a UserError with the nearest known ones if there is none."""
         if code not in self.table:
-            raise UserError(f"there is no language {code!r}{nearest(code, self.table)}")
+            raise UserError(f"there is no language {code!r}{nearest_or_new(code, self.table)}")
         return self.table[code]
 
     def targets(self) -> list[str]:
@@ -263,11 +264,14 @@ class Configuration:
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             message = _in_plain_words(first["type"], first["msg"], first["input"])
-            names = [part for part in first["loc"] if isinstance(part, int) or part in flatten_keys(values)]
+            of_key = first["loc"][-1:] == ("[key]",)
+            loc = first["loc"][:-2] if of_key else first["loc"]
+            names = [part for part in loc if isinstance(part, int) or part in flatten_keys(values)]
             key = prefix + ".".join(str(part) for part in names)
             if not names:
                 raise UserError(f"{label(key, message)}: {message}") from None
-            raise UserError(f"{label(key, message)}: {key} = {first['input']!r}: {message}") from None
+            said = f"{first['input']!r} is a key of {key}" if of_key else f"{key} = {first['input']!r}"
+            raise UserError(f"{label(key, message)}: {said}: {message}") from None
 
     def _check_keys(self, user: dict[str, Any]) -> None:
         """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
@@ -309,7 +313,7 @@ class Configuration:
             if code not in table and not entry.name:
                 raise UserError(
                     f"{self.origin('languages.' + code)}: languages.{code} is not in config/languages.tsv,"
-                    f" and a language of your own needs a `name`{nearest(code, table)}"
+                    f" and a language of your own needs a `name`{nearest_or_new(code, table)}"
                 )
             base = table.get(code) or Language(code, code, 3, "", 1.0, code)
             given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from babelmill.config.values import budget, each_once, exponent, number, ratio, repo_template
+from babelmill.config.values import budget, each_once, exponent, number, ratio, repo_template, two_numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Train(Section):
     learning_rate_floor: Share
     warmup: BelowOne
     cooldown: BelowOne
-    betas: Annotated[list[BelowOne], Field(min_length=2, max_length=2)]
+    betas: Annotated[list[BelowOne], BeforeValidator(two_numbers)]
     eps: Annotated[Number, Field(gt=0, le=1)]
     weight_decay: Annotated[Number, Field(ge=0, le=10)]
     clip_norm: Annotated[Number, Field(gt=0)]

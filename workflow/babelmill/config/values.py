@@ -23,6 +23,13 @@ def each_once(names: list[str]) -> list[str]:
     return names
 
 
+def two_numbers(value: Any) -> Any:
+    """Refuse what is no list of two."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("a list of two numbers is expected, such as [0.9, 0.98]")
+    return value
+
+
 def ratio(value: object) -> str:
     """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))

@@ -2,7 +2,7 @@
 
 A stage writes its messages to its log file and to standard error, so that the terminal shows errors and progress
 while a cluster keeps them. Where our logger plugin for Snakemake writes to the same terminal, it says what matters, and
-a stage adds warnings and how far it is. `python -m babelmill.<stage>` is also how a job is repeated by hand.
+a stage adds warnings, and training how far it is. `python -m babelmill.<stage>` is also how a job is repeated by hand.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def terminal_id() -> str:
 
 
 class BesideThePlugin(logging.Filter):
-    """What a stage says beside the logger plugin: warnings, and now and then how far it is.
+    """What a stage says beside the logger plugin: warnings, and now and then how far training is.
 
     Errors are in the log, from which the plugin quotes them.
     """
@@ -56,7 +56,7 @@ class BesideThePlugin(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a message is shown."""
-        if record.levelno < logging.WARNING and time.monotonic() - self._last >= self._gap:
+        if hasattr(record, "bar") and time.monotonic() - self._last >= self._gap:
             self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
             return True
         return record.levelno == logging.WARNING
@@ -65,13 +65,14 @@ class BesideThePlugin(logging.Filter):
 def configure_logging(path: Path | None, subject: str = "") -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`.
 
-    `subject`: stage and name, for messages beside those of other stages.
+    `subject`: stage and name, for messages beside those of other stages. A log that is there goes on: it may be that of
+    a job which lives, and which refuses this one. (Snakemake begins each job with a new one.)
     """
     terminal = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(path, mode="w", encoding="utf-8"))
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
         if os.environ.get(TERMINAL) == terminal_id():
             terminal.addFilter(BesideThePlugin())
             terminal.setFormatter(logging.Formatter(f"%(asctime)s           {subject}  %(message)s", CLOCK))

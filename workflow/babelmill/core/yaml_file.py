@@ -27,16 +27,19 @@ def parse(text: str, where: str | Path) -> Any:
         try:
             node = loader.get_single_node()
             for key, first, second in repeated(loader, node, (), set()):
+                lines = " and ".join(f"line {line}" for line in sorted({first, second}))
                 raise UserError(
-                    f"{where}: the key {key} stands twice, in line {first} and line {second}, and the first would be"
-                    " lost: write both under one"
+                    f"{where}: the key {key} stands twice, in {lines}, and the first would be lost: write both under"
+                    " one"
                 )
             return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
         problem = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
-        raise UserError(f"{where}: not valid YAML: {problem}") from None
+        mark = getattr(error, "problem_mark", None)
+        hint = "; this is a tab: indent by spaces" if mark and text[mark.index :].startswith("\t") else ""
+        raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
 
 
 def repeated(

@@ -85,6 +85,7 @@ def from_gpt_bert(
         same: whether masked positions predicted the token at the mask itself, not the next one.
         scratch: folder for the adapted tokenizer.
     """
+    log.info("reading %s", weights)
     found = published_checkpoint.read_weights(weights)
     if average:
         found["ema"] = published_checkpoint.read_weights(average)["main"]
@@ -97,6 +98,7 @@ def from_gpt_bert(
 
 def from_training(source: Path, tokenizer: Path) -> Found:
     """Read the folder of a trained model, or a checkpoint of a run with the `identity.json` of its folder beside it."""
+    log.info("reading %s", source)
     return from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer)
 
 
@@ -229,8 +231,11 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
     choices = {"variants": variants, "default_variant": variants[-1], "logits_alignment": "mlm", "include_raw": False}
     wanted = Export.model_validate(choices)
     with atomic_folder(out) as folder:
+        log.info("building %s", out)
         files = build(folder, inputs, wanted)
+        log.info("comparing what it computes with the model that was trained")
         prove(folder, inputs, wanted, out)
+        log.info("writing the card")
         facts = card.Facts(
             name=out.name,
             variants=variants,
