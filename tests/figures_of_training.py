@@ -194,6 +194,8 @@ def scoring_figures(folder: Path) -> dict:
     for kind, rows in scored_rows(folder).items():
         made = [arrays(rows, batch, words) for batch in batches(parts(rows, words), 512)]
         columns = [np.concatenate([array.ravel() for array in column]) for column in zip(*made, strict=True)]
+        *columns, weights = columns
+        assert (weights == 1).all()
         result[kind] = {name: digest(column) for name, column in zip(names, columns, strict=True)}
     return result
 

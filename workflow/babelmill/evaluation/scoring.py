@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import randomness
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
@@ -108,10 +107,10 @@ def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
     if not rows.samples:
         return turns == part.turn, 1.0
     text = np.flatnonzero(turns == 0)
-    here = randomness.key(randomness.SAMPLES, part.row, part.start)
-    time = (part.turn + randomness.uniform(here)) / rows.samples
+    place = part.row, part.start  # seeds: the same part is hidden in the same ways wherever it is scored
+    time = (part.turn + np.random.default_rng(place).random()) / rows.samples
     count = min(len(text), 1 + int(time * len(text)))
-    order = randomness.permute(np.arange(len(text)), len(text), randomness.key(here, part.turn))
+    order = np.random.default_rng((*place, part.turn + 1)).permutation(len(text))
     chosen = np.zeros(part.length, bool)
     chosen[text[order < count]] = True
     return chosen, len(text) / count / rows.samples
