@@ -271,3 +271,14 @@ def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     pending(lambda: next(answers)).read(stop)
     with pytest.raises(UserError, match="lost contact with another process"):
         pending(lambda: False).read(stop)
+
+
+def test_compiled_passes_are_padded_by_the_rows_that_occur(make, monkeypatch):
+    """Where memory has room for many more rows than a step has, padding is a quarter of the step's, not of the room."""
+    trainer = make(micro_batch_tokens=10**6)
+    monkeypatch.setattr(trainer, "_compiled", True)
+    step = trainer.plan.step(STEP)
+    ((_, rows),) = trainer._share(step)
+    assert (len(rows), step.length) == (10, 32)
+    sizes = [len(trainer._build(trainer._stream, rows[:n], 32, step.weights).input_ids) for n in (1, 3, 4, 10)]
+    assert sizes == [3, 3, 6, 12], "10 rows: multiples of 3"

@@ -198,8 +198,13 @@ class Trainer:
     def _build(
         self, stream: TokenStream, rows: Rows, length: int, weights: tuple[float, ...], use: int = 0
     ) -> MicroBatch:
-        full = max(1, self.micro_batch_tokens // length)
-        return stream.micro_batch(rows, length, weights, use, -(-full // COMPILED_SHAPES) if self._compiled else 1)
+        return stream.micro_batch(rows, length, weights, use, self._padding(length) if self._compiled else 1)
+
+    def _padding(self, length: int) -> int:
+        """Return the number whose multiples rows are padded to: a quarter of the largest passes that occur."""
+        mean_share = self.train.global_batch_tokens // self.processes.size
+        full = max(1, min(self.micro_batch_tokens, mean_share) // length)
+        return -(-full // COMPILED_SHAPES)
 
     # Validation.
 
@@ -297,7 +302,7 @@ class Trainer:
         per_row = max(1.0, (peaks[1] - peaks[0]) / (sizes[1] - sizes[0]))
         memory = SHARE_OF_MEMORY * (torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device))
         fitting = sizes[0] + max(0, int((memory - peaks[0]) / per_row))
-        self.micro_batch_tokens = min(fitting * length, -(-self.train.global_batch_tokens // self.processes.size))
+        self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
         self._gradients.abandon()
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
 
