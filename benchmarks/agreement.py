@@ -34,7 +34,7 @@ def gradients() -> dict:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
         tokens, counts = stream(shards)
     model = section("model")
-    shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
+    shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
     for ratio in RATIOS:
         for precision in PRECISIONS:
             for rows in ROWS:

@@ -35,8 +35,11 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
     settings = settings_of(configuration, model, "train")
     tokenizer = STAGES["tokenizer"].path(model, "")
     shards = [STAGES["shards"].path(model, language) for language in configuration.languages_of(model)]
-    there = all((source / "manifest.json").is_file() for source in (tokenizer, *shards))
-    now = identity(settings, tokenizer, shards) if there else None
+    source = configuration.model(model).source
+    weights = source and source.weights
+    needed = [tokenizer, *shards, *([weights] if weights else [])]
+    there = all((folder / "manifest.json").is_file() for folder in needed)
+    now = identity(settings, tokenizer, shards, weights) if there else None
     if now and fingerprint(now) == folder.name:
         return None
     path = folder / "identity.json"

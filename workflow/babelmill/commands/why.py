@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import loading
-from babelmill.config.inputs import CORPORA, SETTINGS
+from babelmill.config.inputs import CORPORA, SETTINGS, has_tokenizer_of_source
 from babelmill.config.layers import flatten
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import manifest
@@ -20,7 +20,7 @@ from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.settings import settings_of
-from babelmill.stages import TO_CONVERTED, Stage
+from babelmill.stages import TO_CONVERTED, Stage, leading_to
 
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
 
@@ -147,26 +147,43 @@ def made_with_others(configuration: Configuration, job: Job, model: str) -> bool
     return made_with[path] != hashlib.sha256(now.encode()).hexdigest()
 
 
-def jobs_of(configuration: Configuration, model: str) -> list[Job]:
-    """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run."""
-    jobs: list[Job] = []
-    for stage in TO_CONVERTED.values():
+def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] = TO_CONVERTED) -> list[Job]:
+    """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run.
+
+    Before them stand those that make the weights and the tokenizer of a model of this workflow that it goes on from.
+    """
+    ancestors = configuration.ancestors(model)
+    theirs = jobs_of(configuration, ancestors[0], leading_to("train")) if ancestors else []
+    there = {job.folder: job for job in theirs}
+    mine: list[Job] = []
+    for stage in stages.values():
         for language in configuration.languages_of(model) if stage.by_language else [""]:
             name = language if stage.of == "language" else model
-            if not stage.applies(configuration, name):
-                continue
             folder = stage.path(model, language)
+            if folder in there or not stage.applies(configuration, name):
+                mine += [there[folder]] if folder in there else []
+                continue
             job = Job(stage, name, language, folder, own_reasons(configuration, stage, name, folder))
             # A job of one language reads what is of this language, or of the whole model.
             job.reads = [
                 other
-                for other in jobs
+                for other in mine
                 if other.stage.name in stage.reads and (not language or other.language in ("", language))
             ]
+            job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:
                 source.readers.append(job)
-            jobs.append(job)
-    return jobs
+            mine.append(job)
+    return theirs + [job for job in mine if job.folder not in there]
+
+
+def read_of_source(configuration: Configuration, model: str, stage: Stage) -> list[Path]:
+    """The folders that a stage reads of the model of this workflow that its model goes on from."""
+    source = configuration.model(model).source
+    if source is None or source.kind != "model":
+        return []
+    reads_tokenizer = stage.name == "tokenizer" and has_tokenizer_of_source(configuration, model)
+    return [source.weights] if stage.name == "train" else [source.tokenizer] if reads_tokenizer else []
 
 
 def explain(configuration: Configuration, model: str) -> list[Job]:
@@ -194,8 +211,9 @@ def run(args: argparse.Namespace) -> None:
     configuration = loading.from_arguments(args)
     for model in args.models or configuration.targets():
         jobs = explain(configuration, model)
-        several = len(configuration.languages_of(model)) > 1
+        several = len({language for job in jobs if (language := job.language)}) > 1
         print(model)
         for job in jobs:
             title = f"{job.stage.name} {job.language}" if several and job.language else job.stage.name
+            title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")
