@@ -95,7 +95,7 @@ def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
         found[new] = name
     if missing := sorted(expected - found.keys()):
         raise UserError(
-            f"{where}: {len(missing)} of {len(expected)} weights are missing, such as EuroBERT's {missing[0]}"
+            f"{where}: {len(missing)} of {len(expected)} weights are missing, such as {missing[0]}"
         )
     return found
 
