@@ -223,6 +223,22 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
     return figures
 
 
+def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) -> Tokenizer:
+    """Train the tokenizer that the settings ask for on `size` bytes; a UserError if they yield too few entries."""
+    wanted = settings.tokenizer.vocab_size
+    log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
+    texts = text_to_train_on(corpora, settings.mixture.weights)
+    tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
+    if (entries := vocab_size(tokenizer)) < wanted:
+        missing = missing_text(corpora, settings, entries)
+        raise UserError(
+            f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
+            f" yields {entries} entries; add about {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
+            f" {entries} or less for model {settings.name}"
+        )
+    return tokenizer
+
+
 def run(args: argparse.Namespace) -> None:
     """Train or adopt the tokenizer of a model."""
     settings = read_settings(args.settings, TokenizerSettings)
@@ -231,7 +247,6 @@ def run(args: argparse.Namespace) -> None:
         manifest.verify(folder, "train.parquet", "validation.parquet")
     corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
     size = sum(corpus.bytes() for corpus in corpora)
-    wanted = settings.tokenizer.vocab_size
     hub, of_model = None, settings.of_model
     if of_model:
         log.info("adopting the tokenizer of %s", of_model)
@@ -245,16 +260,7 @@ def run(args: argparse.Namespace) -> None:
         tokenizer = adopt(path, f"tokenizer.source: {source}")
         check_lossless(tokenizer, PROBES, f"tokenizer.source: {source}")
     else:
-        log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
-        texts = text_to_train_on(corpora, settings.mixture.weights)
-        tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
-        if (entries := vocab_size(tokenizer)) < wanted:
-            missing = missing_text(corpora, settings, entries)
-            raise UserError(
-                f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
-                f" yields {entries} entries; add about {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
-                f" {entries} or less for model {settings.name}"
-            )
+        tokenizer = trained(settings, corpora, size)
     figures = {
         "vocab_size": vocab_size(tokenizer),
         "bytes": size,

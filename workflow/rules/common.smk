@@ -162,7 +162,9 @@ def source_weights(wildcards):
     source = CONFIG.model(wildcards.model).source
     if source is None or source.kind != "model":
         return [str(source.weights)] if source else []
-    return [f"{source.weights}/{name}" for name in ("manifest.json", "config.json", "model.safetensors", "ema.safetensors")]
+    return [
+        f"{source.weights}/{name}" for name in ("manifest.json", "config.json", "model.safetensors", "ema.safetensors")
+    ]
 
 
 @one_line

@@ -84,6 +84,12 @@ def shape_laid_under(layers: list[Layer], shape: dict[str, Any] | None) -> list[
     return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]]
 
 
+def _said_beside(layers: list[Layer]) -> list[str]:
+    """The keys of `SHAPE` that are said where `model.source` is, or in a layer over that one."""
+    over = layers[_place(layers) :]
+    return [key for key in SHAPE if any(lookup(layer.values, ("model", key)) is not ABSENT for layer in over)]
+
+
 def source_of(
     name: str,
     model: Section,
@@ -112,11 +118,7 @@ def source_of(
     kind = kind_of(text, models)
     if kind is None:
         raise UserError(f"{origins['model.source']}: model.source = {text!r}: {unknown(text, models)}")
-    beside = {
-        key: values[key]
-        for key in SHAPE
-        if any(lookup(layer.values, ("model", key)) is not ABSENT for layer in layers[_place(layers) :])
-    }
+    beside = {key: values[key] for key in _said_beside(layers)}
     for key, value in beside.items():
         if shape and value != shape[key]:
             raise UserError(

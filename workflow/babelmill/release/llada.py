@@ -94,9 +94,7 @@ def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
             raise UserError(f"{where}: {name} is no weight of a LLaDA model of {layers} layers")
         found[new] = name
     if missing := sorted(expected - found.keys()):
-        raise UserError(
-            f"{where}: {len(missing)} of {len(expected)} weights are missing, such as {missing[0]}"
-        )
+        raise UserError(f"{where}: {len(missing)} of {len(expected)} weights are missing, such as {missing[0]}")
     return found
 
 
