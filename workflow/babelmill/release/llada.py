@@ -75,7 +75,7 @@ def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
         "attention_dropout": config.get("attention_dropout", 0.0),
         "rope_parameters": {"rope_type": "default", "rope_theta": config.get("rope_theta", 500000.0)},
         "tie_word_embeddings": False,
-        **{key: config[key] for key in TOKENS if config.get(key) is not None},
+        **{key: config.get(key) for key in TOKENS},  # EuroBERT's own defaults are of another vocabulary
     }
 
 
