@@ -39,7 +39,7 @@ def gradients() -> dict:
         shards = [write_documents(Path(folder) / f"{i}.safetensors", documents(80 >> i, seed=i)) for i in range(2)]
     counts = [Packed(shard.offsets) for shard in shards]
     model = section("model")
-    shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
+    shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
     for name in OBJECTIVES:
         for precision in PRECISIONS:
             for rows in ROWS:

@@ -91,7 +91,7 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
         vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
         stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train))
         layouts = [Packed(shard.offsets)]
-    shape = GPTBertShape(vocab_size=vocab_size, **model.model_dump())
+    shape = GPTBertShape(vocab_size=vocab_size, **model.shape())
     settings = TrainSettings(
         stage="train", name="eng", languages=["eng"], model=model, train=train, mixture=Mixture(weights="size")
     )

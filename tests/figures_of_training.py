@@ -75,7 +75,7 @@ def gradient_figures(folder: Path) -> dict:
     }
     for name, switches in (("GPT-BERT", {}), ("LTG-BERT", {"gate": False, "layer_mixing": False})):
         torch.manual_seed(1)
-        model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).model_dump()))
+        model = GPTBert(GPTBertShape(vocab_size=vocabulary().size, **section("model", **switches).shape()))
         cpu_kernels.install(model)
         keys = dropout.Keys(7, torch.device("cpu"))
         dropout.install(model, keys, cpu_kernels.CPUAttention)
@@ -108,7 +108,7 @@ def make_trainer(folder: Path, model: dict, train: dict):
     settings = TrainSettings(stage="train", name="test", languages=LANGUAGES, mixture=section("mixture"), **sections)
     stream, counts = stream_and_counts(folder)
     validation_stream, validation_counts = stream_and_counts(folder, "validation")
-    shape = GPTBertShape(vocab_size=vocabulary().size, **settings.model.model_dump())
+    shape = GPTBertShape(vocab_size=vocabulary().size, **settings.model.shape())
     alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
     plan = Plan(settings.train, settings.mixture.weights, counts)
     network = GPTBertNetwork(shape, settings.train, alone)

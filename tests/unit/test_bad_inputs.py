@@ -51,9 +51,8 @@ def without_rights():
 def settings(overrides: dict | None = None, configfiles: tuple = (), name: str = "eng") -> dict:
     """What a dry run does with the configuration: the settings of all stages of a model."""
     made = loading.load(configfiles, overrides)
-    return {
-        stage.name: settings_of(made, name, stage.name) for stage in TO_CONVERTED.values() if stage.name != "download"
-    }
+    stages = [stage for stage in TO_CONVERTED.values() if stage.of == "model" or stage.name == "corpus"]
+    return {stage.name: settings_of(made, name, stage.name) for stage in stages if stage.applies(made, name)}
 
 
 def refused(*words: str, **arguments) -> str:

@@ -179,3 +179,24 @@ def test_adapters_name_the_layers_of_the_model():
     for gate, value in ((True, "in_proj_vg"), (False, "in_proj_v")):
         text = card.render(facts(settings={"model": {"gate": gate}}), None)
         assert f'["in_proj_qk", "{value}", "out_proj"]' in text
+
+
+def test_what_training_went_on_from():
+    """A repository, its commit and licence, also where a model of the workflow stands between; nothing of paths."""
+    base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
+    text = card.render(facts(begun_with=base | {"license": "mit"}), None)
+    assert front_matter(text)["base_model"] == "owner/name"
+    assert f"(https://huggingface.co/owner/name) at commit `{'c' * 40}` (licence: mit)." in text
+    text = card.render(facts(begun_with={"name": "eng", "sha256": "b" * 64, "source": base | {"license": None}}), None)
+    assert front_matter(text)["base_model"] == "owner/name"
+    assert f"of `eng` (weights with sha256 `{'b' * 64}`), which went on from [`owner/name`]" in text
+    assert "(its card names no licence)" in text
+    text = card.render(facts(begun_with={"name": "../secret/theirs", "sha256": "a" * 64}), None)
+    assert "base_model" not in front_matter(text) and "`theirs`" in text and "secret" not in text
+
+
+def test_a_tokenizer_that_loses_text_is_said_to():
+    lossy = EVALUATION | {"tokenizer": {"eng": EVALUATION["tokenizer"]["eng"] | {"round_trip_rate": 0.4}}}
+    assert "it gives every text back unchanged" in card.render(facts(evaluation=EVALUATION), None)
+    text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"), None)
+    assert "That of `owner/name`" in text and "does not give every text back" in text and "unchanged.\n" not in text

@@ -276,8 +276,9 @@ def test_a_model_is_evaluated_by_the_scores_of_its_objective(objective, scores):
 def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch):
     """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
     monkeypatch.chdir(tmp_path)
-    made = configuration(TWO, {"publish": {"username": "lab"}})
-    name = "eng" if stage and stage.of == "language" else "two"
+    more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
+    made = configuration(TWO, {"publish": {"username": "lab"}}, more)
+    name = "eng" if stage and stage.of == "language" else "more" if stage is STAGES["base_model"] else "two"
     resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
     values = settings_of(made, name, stage.name if stage else "run")
     write_json("settings.json", values)

@@ -28,7 +28,7 @@ def replica(rank: int, size: int, port: int, damage: str, folder: str, results) 
     try:
         tokens, counts = stream([write_documents(Path(folder) / f"{rank}.safetensors", documents(60))])
         model, train = section("model"), section("train", max_steps=40, global_batch_tokens=320)
-        settings, shape = train_settings(["eng"], model, train), GPTBertShape(VOCABULARY.size, **model.model_dump())
+        settings, shape = train_settings(["eng"], model, train), GPTBertShape(VOCABULARY.size, **model.shape())
         processes = Processes.start(1)
         network = GPTBertNetwork(shape, train, processes)
         trainer = Trainer(settings, network, Plan(train, 1.0, counts), tokens, (counts, tokens), processes)

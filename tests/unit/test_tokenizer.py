@@ -64,7 +64,13 @@ def run(tmp_path, corpora: dict[str, Path], out="out", threads=1, **sections) ->
         "models": {"model": {"languages": list(corpora), **sections}},
     }
     write_json(tmp_path / "s.json", settings_of(Configuration([("test", values)]), "model", "tokenizer"))
-    arguments = {"corpora": list(corpora.values()), "out": tmp_path / out, "threads": threads, "log": None}
+    arguments = {
+        "corpora": list(corpora.values()),
+        "out": tmp_path / out,
+        "threads": threads,
+        "log": None,
+        "source": [],
+    }
     stage_tokenizer.run(argparse.Namespace(settings=tmp_path / "s.json", **arguments))
     return load_tokenizer(tmp_path / out / "tokenizer.json"), manifest.verify(tmp_path / out)["figures"]
 

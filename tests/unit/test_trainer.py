@@ -41,7 +41,7 @@ def make(tmp_path):
         model = section(
             "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
         )
-        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.model_dump())
+        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
         settings = train_settings(["eng", "deu"], model, train)
         plan = Plan(train, 1.0, counts)
         network = GPTBertNetwork(shape, train, ALONE, by_hand)

@@ -12,6 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from babelmill.config.model_source import SHAPE
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, read_json, sha256
 from babelmill.release import card
@@ -30,7 +31,11 @@ def convert(args: argparse.Namespace) -> None:
     evaluation = read_json(args.evaluation / "evaluation.json")
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
-    source = asked.tokenizer.source
+    source = asked.of_model or asked.tokenizer.source
+    shown = card.shown_settings(model["settings"])
+    if begun_with := model["figures"].get("source"):
+        exported_config = read_json(args.export / "config.json")
+        shown["model"] = {key: exported_config[key] for key in SHAPE} | shown["model"]
     facts = card.Facts(
         name=settings.name,
         variants=list(exported.variants),
@@ -39,11 +44,12 @@ def convert(args: argparse.Namespace) -> None:
         parameters=model["figures"]["parameters"],
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
-        settings=card.shown_settings(model["settings"]),
+        settings=shown,
+        begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
         corpora={folder.name: manifest.read(folder) for folder in args.corpora},
-        tokenizer_source=source and (Path(source).name if source.endswith(".json") else source),
+        tokenizer_source=source and card.without_path(source),
         figures=model["figures"],
     )
     with atomic_folder(args.out) as folder:

@@ -14,24 +14,21 @@ This runs where there is a network, which compute nodes often lack; the stage `c
 
 import argparse
 import functools
-import glob
 import logging
-import os
 import re
-import shutil
 import sys
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-import huggingface_hub
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, atomic_folder, sha256
+from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.formats import split_name
 from babelmill.core.words import plural
 from babelmill.hub import revisions
-from babelmill.hub.client import explained, git_oid, patiently
-from babelmill.hub.sources import COMMIT, DATASET, explanation, resolve
+from babelmill.hub.client import explained
+from babelmill.hub.files import fetch, link, sizes
+from babelmill.hub.sources import DATASET, explanation, resolve
 from babelmill.settings import read_settings
 from babelmill.stages import DownloadSettings
 
@@ -57,56 +54,6 @@ def data_files(names: list[str]) -> dict[str, list[str]]:
     return {"train": [], "validation": []}
 
 
-def fetch(repository: str, commit: str, names: list[str]) -> dict[str, Path]:
-    """Download files to the cache and check their content. Returns their paths in the cache, by name."""
-    patterns = [glob.escape(name) for name in names]
-    folder = Path(
-        patiently(
-            lambda: huggingface_hub.snapshot_download(
-                repository, repo_type="dataset", revision=commit, allow_patterns=patterns, max_workers=4
-            )
-        )
-    )
-    paths = {name: folder / name for name in names}
-    for name, path in paths.items():
-        if not intact(path):
-            log.warning("%s: what arrived is not what the Hub announced; next attempt", name)
-            patiently(
-                lambda name=name: huggingface_hub.hf_hub_download(
-                    repository, name, repo_type="dataset", revision=commit, force_download=True
-                )
-            )
-            if not intact(path):
-                path.resolve().unlink()  # or the cache would serve it to others
-                raise UserError(
-                    f"{name} of the dataset {repository} at {commit[:12]}: twice the content was not what its hash"
-                    " says; try again later, or another network"
-                )
-    return paths
-
-
-def intact(path: Path) -> bool:
-    """Whether a file of the cache has the hash that it is filed under: sha256 of large files, git's of small ones.
-
-    The client compares the sizes alone.
-    """
-    announced = path.resolve().name
-    if re.fullmatch(r"[0-9a-f]{64}", announced):
-        return sha256(path) == announced
-    if COMMIT.fullmatch(announced):
-        return git_oid(path) == announced
-    return True  # a cache without links, on a file system that has none
-
-
-def link(source: Path, target: Path) -> None:
-    """A hard link, or a copy where there can be none."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
 def run(args: argparse.Namespace) -> None:
     """Download the dataset of a language."""
     settings = read_settings(args.settings, DownloadSettings)
@@ -118,22 +65,20 @@ def run(args: argparse.Namespace) -> None:
     commit = commit or resolve(DATASET, repository, revision)
     log.info("%s at %s", repository, commit)
     with explained(functools.partial(explanation, DATASET, repository, revision)):
-        # The first call leaves the list of all files in the cache, where it serves the second, and later runs offline.
-        fetch(repository, commit, ["README.md", ".gitattributes"])
-        tree = huggingface_hub.get_cached_repo_tree(repository, repo_type="dataset", revision=commit)
-        sizes = {entry.path: entry.size for entry in tree}
-        files = data_files(list(sizes))
+        fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
+        size = sizes(DATASET, repository, commit)
+        files = data_files(list(size))
         names = files["train"] + files["validation"]
         if not files["train"]:
             known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
             raise UserError(
                 f"the dataset {repository} at {commit[:12]} has no training data in a format that is read here"
-                f" ({known}); it has {', '.join(sorted(sizes)[:10]) or 'no files'}"
+                f" ({known}); it has {', '.join(sorted(size)[:10]) or 'no files'}"
             )
-        log.info("%s, %.1f MB", plural(len(names), "file"), sum(sizes[name] for name in names) / 1e6)
+        log.info("%s, %.1f MB", plural(len(names), "file"), sum(size[name] for name in names) / 1e6)
         if strange := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
             raise UserError(f"the dataset {repository} names a file outside of itself, {strange[0]!r}; not downloaded")
-        paths = fetch(repository, commit, names)
+        paths = fetch(DATASET, repository, commit, names)
     with atomic_folder(args.out) as folder:
         for name, path in paths.items():
             link(path, folder / name)

@@ -134,10 +134,13 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
     return scores
 
 
-def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text) -> dict[str, float]:
-    """Measure the tokenizer on the whole validation text. UserError if it does not give it back: see `Text.bytes`."""
+def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bool) -> dict[str, float]:
+    """Measure the tokenizer on the whole validation text.
+
+    UserError if it does not give it back (see `Text.bytes`) and may not be `lossy`.
+    """
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
-    if figures["round_trip_rate"] < 1:
+    if figures["round_trip_rate"] < 1 and not lossy:
         raise UserError(
             f"{language}: the tokenizer does not give every validation document back (rate"
             f" {figures['round_trip_rate']:.4f}), so bits per byte mean nothing; use a lossless tokenizer.source"
@@ -181,7 +184,9 @@ def run(args: argparse.Namespace) -> None:
         "vocab_size": vocabulary.size,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": languages,
-        "tokenizer": {language: tokenizer_figures(tokenizer, language, text) for language, text in texts.items()},
+        "tokenizer": {
+            language: tokenizer_figures(tokenizer, language, text, settings.lossy) for language, text in texts.items()
+        },
     }
     write_json(args.out / "evaluation.json", evaluation)
     manifest.write(args.out, settings, ["evaluation.json"], upstream=[args.export, *args.corpora, *args.shards])

@@ -18,7 +18,7 @@ from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import STAGES, RunSettings, Settings, Stage
+from babelmill.stages import LEFT_OUT, STAGES, RunSettings, Settings, Stage
 
 T = TypeVar("T", bound=Settings)
 
@@ -39,7 +39,7 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
         elif added is None:
             values.pop(key, None)
         else:
-            values[key] |= added
+            values[key] = {k: v for k, v in (values[key] | added).items() if v is not LEFT_OUT}
     return values | {
         "stage": stage,
         "name": name,

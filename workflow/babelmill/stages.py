@@ -56,6 +56,17 @@ class DownloadSettings(Settings):
     source: dict[str, Any]
 
 
+class BaseModelSettings(Settings):
+    """Where a model from elsewhere comes from.
+
+    `source`: the repository; `sources`: what a local folder holds; `shape`: what the configuration says beside it.
+    """
+
+    source: dict[str, Any] | None
+    sources: dict[str, Any]
+    shape: dict[str, Any]
+
+
 class CorpusSettings(Settings):
     """`sources`: what local text there is; `byte_premium`: the language's, where a budget needs it."""
 
@@ -65,12 +76,14 @@ class CorpusSettings(Settings):
 
 
 class TokenizerSettings(Settings):
-    """`source`: the repository of an adopted tokenizer; `sources`: {path: sha256} of a local one."""
+    """`source`: the repository of an adopted tokenizer; `sources`: {path: sha256} of a local one; `of_model`: the
+    `model.source` whose tokenizer it is."""
 
     tokenizer: schema.Tokenizer
     mixture: schema.Mixture
     source: dict[str, Any] | None
     sources: dict[str, str]
+    of_model: str | None = None
 
 
 class ShardsSettings(Settings):
@@ -78,11 +91,17 @@ class ShardsSettings(Settings):
 
 
 class TrainSettings(Settings):
-    """The model and how it is trained."""
+    """The model and how it is trained.
+
+    `begin_with`: the file of weights in the source's folder; None if they begin random. `shape`: what the configuration
+    says of the source's shape.
+    """
 
     model: schema.Model
     train: schema.Train
     mixture: schema.Mixture
+    begin_with: str | None = None
+    shape: dict[str, Any] = {}
 
 
 class RunSettings(Settings):
@@ -98,10 +117,16 @@ class ExportSettings(Settings):
 
 
 class EvaluateSettings(Settings):
-    """How the exported model is measured; `scores`: the metrics that a model of its objective has."""
+    """How the exported model is measured.
+
+    Attributes:
+        scores: the metrics that a model of its objective has.
+        lossy: its tokenizer may lose text, for it is that of `model.source`.
+    """
 
     evaluation: schema.Evaluation
     scores: list[str]
+    lossy: bool = False
 
 
 class ConvertSettings(Settings):
@@ -118,8 +143,10 @@ class PublishSettings(Settings):
     repository: str
 
 
+LEFT_OUT = object()
+
 # What stages add to their sections: functions of the configuration and the name of the language or model. A section
-# among the values is laid over the configuration's; None in its place leaves the section out.
+# among the values is laid over the configuration's; None in its place leaves the section out, LEFT_OUT a key of it.
 
 
 def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
@@ -130,6 +157,11 @@ def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
 def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     """The dataset on the Hub."""
     return {"source": inputs.hub_source(configuration, name)}
+
+
+def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
+    """The model that this one goes on from."""
+    return inputs.base_model(configuration, name)
 
 
 def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -144,6 +176,10 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say where an adopted tokenizer comes from. It has no mixture, and a local file has no revision."""
+    if inputs.has_tokenizer_of_source(configuration, name):
+        unread = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+        added = {"source": None, "sources": {}, "mixture": None, "tokenizer": unread.model_dump()}
+        return added | {"of_model": configuration.model(name).model.source}
     added = inputs.tokenizer_source(configuration, name)
     if configuration.model(name).tokenizer.source:
         added["mixture"] = None
@@ -152,9 +188,22 @@ def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
     return added
 
 
+def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say what training begins with: of a model of this workflow, the weights that its export ships by default."""
+    source = configuration.model(name).source
+    if source is None:
+        return {}
+    ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
+    added: dict[str, Any] = {"begin_with": "ema.safetensors" if ours else "model.safetensors"}
+    if source.beside:
+        added["shape"] = source.beside
+    return added | {"model": {"revision": LEFT_OUT}}
+
+
 def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say which metrics there are."""
-    return {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
+    """Say which metrics there are, and whose tokenizer may lose text."""
+    lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
+    return {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)} | lossy
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -238,6 +287,15 @@ TABLE = (
         applies=from_the_hub,
     ),
     Stage(
+        name="base_model",
+        of="model",
+        settings=BaseModelSettings,
+        folder="results/base_models/{model}",
+        reads=(),
+        adds=add_base_model,
+        applies=inputs.has_base_model,
+    ),
+    Stage(
         name="corpus",
         of="language",
         settings=CorpusSettings,
@@ -250,7 +308,7 @@ TABLE = (
         of="model",
         settings=TokenizerSettings,
         folder="results/tokenizers/{model}",
-        reads=("corpus",),
+        reads=("corpus", "base_model"),
         adds=add_tokenizer,
     ),
     Stage(
@@ -265,7 +323,8 @@ TABLE = (
         of="model",
         settings=TrainSettings,
         folder="results/models/{model}",
-        reads=("tokenizer", "shards"),
+        reads=("tokenizer", "shards", "base_model"),
+        adds=add_train,
     ),
     Stage(
         name="export",

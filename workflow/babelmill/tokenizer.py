@@ -1,5 +1,7 @@
 """Stage `tokenizer`: train a byte-level BPE tokenizer on the training text of a model's languages, or adopt one.
 
+A model that goes on from another (`model.source`) adopts that one's, from the folder `--source`.
+
     python -m babelmill.tokenizer --settings results/settings/eng/tokenizer.json --corpora results/corpora/eng \\
         --out results/tokenizers/eng --threads 8
 
@@ -142,12 +144,33 @@ def adopt(path: str, where: str) -> Tokenizer:
     """Load a tokenizer.json that the configuration calls `where`, and check that a model can be trained with it.
 
     The post-processor is replaced, for the models see text as `<s> A`. UserError: no such file, a special token that
-    is missing or not declared special, or a tokenizer that loses text.
+    is missing or not declared special.
     """
-    check_tokenizer(path, f"tokenizer.source: {where}")
+    check_tokenizer(path, where)
     tokenizer = load_tokenizer(path)
     begin_with_bos(tokenizer)
-    check_lossless(tokenizer, PROBES, f"tokenizer.source: {where}")
+    return tokenizer
+
+
+def adopt_from_model(folder: Path, name: str) -> Tokenizer:
+    """Load the tokenizer of the model `name`, as the stage `tokenizer` or `base_model` left it in a folder.
+
+    There is no other for its weights, so it may lose text, as many do that others made.
+    """
+    made = manifest.read(folder)
+    if made["figures"].get("architecture") == "transformers":
+        raise UserError(
+            f"model.source = {name}: is a model of transformers, which is fetched but cannot be trained yet; GPT-BERT"
+            " models can, of this workflow or published"
+        )
+    if "tokenizer.json" not in made["files"]:
+        raise UserError(f"model.source = {name}: has no tokenizer.json; name the tokenizer's in tokenizer.source")
+    manifest.verify(folder, "tokenizer.json")
+    tokenizer = adopt(str(folder / "tokenizer.json"), f"the tokenizer of {name}")
+    try:
+        check_lossless(tokenizer, PROBES, f"the tokenizer of {name}")
+    except UserError as error:
+        log.warning("%s", str(error).partition(";")[0])
     return tokenizer
 
 
@@ -181,8 +204,11 @@ def excerpt(corpus: Documents) -> Iterator[list[str]]:
     return text_to_train_on([corpus], 1.0, REPORT_BYTES)
 
 
-def report(tokenizer: Tokenizer, corpora: dict[str, Path]) -> dict[str, dict[str, float]]:
-    """Quality for each language, on its validation text (on training text where none was set aside)."""
+def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[str, dict[str, float]]:
+    """Quality for each language, on its validation text (on training text where none was set aside).
+
+    UserError: a document is not given back by a tokenizer that may not be `lossy`.
+    """
     figures = {}
     for language, folder in corpora.items():
         training = Documents(folder / "train.parquet")
@@ -190,11 +216,27 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path]) -> dict[str, dict[str
         measured = measure(tokenizer, excerpt(held_out if held_out.count else training))
         counts = count_tokens(tokenizer, excerpt(training))
         measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)
-        if measured["round_trip_rate"] < 1:
+        if measured["round_trip_rate"] < 1 and not lossy:
             raise UserError(f"{folder}: the tokenizer does not give every document back; use a lossless one")
         figures[language] = {key: round(value, 4) for key, value in measured.items()}
         log.info("%s: %s", language, ", ".join(f"{key} {value:.3f}" for key, value in figures[language].items()))
     return figures
+
+
+def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) -> Tokenizer:
+    """Train the tokenizer that the settings ask for on `size` bytes; a UserError if they yield too few entries."""
+    wanted = settings.tokenizer.vocab_size
+    log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
+    texts = text_to_train_on(corpora, settings.mixture.weights)
+    tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
+    if (entries := vocab_size(tokenizer)) < wanted:
+        missing = missing_text(corpora, settings, entries)
+        raise UserError(
+            f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
+            f" yields {entries} entries; add about {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
+            f" {entries} or less for model {settings.name}"
+        )
+    return tokenizer
 
 
 def run(args: argparse.Namespace) -> None:
@@ -205,35 +247,30 @@ def run(args: argparse.Namespace) -> None:
         manifest.verify(folder, "train.parquet", "validation.parquet")
     corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
     size = sum(corpus.bytes() for corpus in corpora)
-    wanted = settings.tokenizer.vocab_size
-    hub = None
-    if source := settings.tokenizer.source:
+    hub, of_model = None, settings.of_model
+    if of_model:
+        log.info("adopting the tokenizer of %s", of_model)
+        tokenizer = adopt_from_model(args.source[0], of_model)
+    elif source := settings.tokenizer.source:
         path = source
         if settings.source:
             path, commit = fetch(**settings.source)
             hub = settings.source | {"commit": commit}
         log.info("adopting %s", f"{source} at {hub['commit']}" if hub else source)
-        tokenizer = adopt(path, source)
+        tokenizer = adopt(path, f"tokenizer.source: {source}")
+        check_lossless(tokenizer, PROBES, f"tokenizer.source: {source}")
     else:
-        log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
-        texts = text_to_train_on(corpora, settings.mixture.weights)
-        tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
-        if (entries := vocab_size(tokenizer)) < wanted:
-            missing = missing_text(corpora, settings, entries)
-            raise UserError(
-                f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
-                f" yields {entries} entries; add about {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
-                f" {entries} or less for model {settings.name}"
-            )
+        tokenizer = trained(settings, corpora, size)
     figures = {
         "vocab_size": vocab_size(tokenizer),
         "bytes": size,
         "hub": hub,
-        "report": report(tokenizer, dict(zip(settings.languages, args.corpora, strict=True))),
+        "report": report(tokenizer, dict(zip(settings.languages, args.corpora, strict=True)), lossy=bool(of_model)),
     }
     with atomic_write(args.out / "tokenizer.json", "w") as file:
         file.write(tokenizer.to_str(pretty=True))
-    manifest.write(args.out, settings, ["tokenizer.json"], upstream=args.corpora, figures=figures)
+    upstream = [*args.corpora, *args.source[:1]]
+    manifest.write(args.out, settings, ["tokenizer.json"], upstream=upstream, figures=figures)
 
 
 def main() -> None:
@@ -241,6 +278,9 @@ def main() -> None:
     parser = stage_entry.arguments(__doc__)
     parser.add_argument(
         "--corpora", required=True, nargs="+", type=stage_entry.folder, help="corpora, in order of languages"
+    )
+    parser.add_argument(
+        "--source", default=[], nargs="*", type=stage_entry.folder, help="the folder with the tokenizer of model.source"
     )
     parser.add_argument(
         "--out", required=True, type=stage_entry.folder, help="output folder, results/tokenizers/{model}"

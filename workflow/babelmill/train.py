@@ -38,10 +38,10 @@ from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenStream
+from babelmill.training.beginning import lineage, load_weights, shape_of
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.layouts import Packed
 from babelmill.training.loop import Loop
-from babelmill.training.network import Network
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 
@@ -57,6 +57,7 @@ class Options:
     run: Path
     tokenizer: Path
     shards: list[Path]
+    source: list[Path]
     checkpoints: Path
     out: Path
     threads: int
@@ -67,7 +68,7 @@ class Options:
     attempt: int
 
 
-def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path]) -> None:
+def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
     """Check everything that is read, once for all processes.
 
     Raises:
@@ -75,6 +76,10 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path]) -> None
     """
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {', '.join(settings.languages)}")
+    if (source is None) != (settings.begin_with is None):
+        raise UserError(f"--source: a folder is expected for a model.source alone, which is {settings.model.source}")
+    if source and settings.begin_with:
+        manifest.verify(source, "config.json", settings.begin_with)
     manifest.verify(tokenizer, "tokenizer.json")
     digest = sha256(tokenizer / "tokenizer.json")
     for folder in shards:
@@ -105,15 +110,20 @@ def train(arguments: argparse.Namespace) -> int:
     run = read_settings(options.run, RunSettings).run
     processes = Processes.start(options.threads)
     stop = Stop(ask_slurm=processes.main)
-    processes.on_main(lambda: verify(settings, options.tokenizer, options.shards))
+    source = next(iter(options.source), None)
+    processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))
 
     data = Data(options.tokenizer, options.shards)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"])
-    run_identity = identity(settings.raw, options.tokenizer, options.shards)
+    shape = shape_of(settings, source, data.vocabulary.size)
+    run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
     with RunFolder(options.checkpoints, run_identity, run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
-        trainer = make_trainer(settings, data, plan, processes, run)
+        trainer = make_trainer(settings, shape, data, plan, processes, run)
+        if source and settings.begin_with and not done.steps:
+            load_weights(source / settings.begin_with, trainer.model, trainer.average)
+            log.info("begins with the weights of %s", settings.model.source)
         state = restore(trainer, folder, done)
         if processes.main:
             announce(trainer, folder, done, options.gpus)
@@ -129,15 +139,11 @@ def train(arguments: argparse.Namespace) -> int:
     return 0 if finished else EXIT_CODE
 
 
-def make_network(settings: TrainSettings, vocabulary: Vocabulary, processes: Processes) -> Network:
-    """Make the network of a run that has not begun."""
-    shape = GPTBertShape(vocab_size=vocabulary.size, **settings.model.model_dump())
-    return GPTBertNetwork(shape, settings.train, processes)
-
-
-def make_trainer(settings: TrainSettings, data: Data, plan: Plan, processes: Processes, run: schema.Run) -> Trainer:
+def make_trainer(
+    settings: TrainSettings, shape: GPTBertShape, data: Data, plan: Plan, processes: Processes, run: schema.Run
+) -> Trainer:
     """Make the trainer of a run that has not begun."""
-    network = make_network(settings, data.vocabulary, processes)
+    network = GPTBertNetwork(shape, settings.train, processes)
     shared = data.vocabulary, settings.train.seed, processes.device, plan.objective, network.in_place
     streams = {split: TokenStream(data.shards[split], *shared) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
@@ -194,8 +200,10 @@ def write_results(
         "seconds": round(time.monotonic() - began, 1),
         "fingerprint": folder.name,
     }
+    for source in options.source[:1]:
+        figures["source"] = lineage(settings, source)
     files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]
-    manifest.write(out, settings, files, [options.tokenizer, *options.shards], figures)
+    manifest.write(out, settings, files, [options.tokenizer, *options.shards, *options.source[:1]], figures)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -205,6 +213,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
     parser.add_argument(
         "--shards", required=True, type=stage_entry.folder, nargs="+", help="a folder for each language, in order"
+    )
+    parser.add_argument(
+        "--source", default=[], type=stage_entry.folder, nargs="*", help="the folder of the model that it goes on from"
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=stage_entry.folder, help="folder for the trained model")

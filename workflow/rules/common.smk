@@ -27,10 +27,10 @@ shell.prefix(
 )
 
 from babelmill.config import loading
-from babelmill.config.inputs import SETTINGS, hub_source
+from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_source
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
-from babelmill.stages import STAGES, TO_CONVERTED
+from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
 from babelmill.config.layers import nearest
@@ -87,6 +87,8 @@ def settings(stage):
                 )
         else:
             name = wildcards.model
+            if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
+                raise UserError(f"model {name} goes on from no model of elsewhere (model.source): nothing to fetch")
         if name not in WRITTEN and workflow.is_main_process:
             write_settings(CONFIG, name)
             WRITTEN.add(name)
@@ -100,6 +102,13 @@ def run_settings(wildcards):
     return ancient(settings("run")(wildcards))
 
 
+def settings_of_stages(model, names):
+    """The settings files of those stages of a model that it has, and of its corpora."""
+    stages = [name for name, stage in STAGES.items() if name in names and stage.of == "model"]
+    found = [settings(name)(SimpleNamespace(model=model)) for name in stages if STAGES[name].applies(CONFIG, model)]
+    return found + [settings("corpus")(SimpleNamespace(language=code)) for code in CONFIG.languages_of(model)]
+
+
 @one_line
 def made_with(wildcards):
     """The settings files of all stages before `convert`, for its own input.
@@ -110,10 +119,10 @@ def made_with(wildcards):
     folder = Path("converted", wildcards.model)
     if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
         raise UserError(f"{lost}; delete the folder {folder}, and it is made again")
-    before = [stage for name, stage in TO_CONVERTED.items() if name != "convert"]
-    model = [settings(stage.name)(wildcards) for stage in before if stage.of == "model"]
-    codes = CONFIG.languages_of(wildcards.model)
-    return model + [settings("corpus")(SimpleNamespace(language=code)) for code in codes]
+    found = settings_of_stages(wildcards.model, TO_CONVERTED.keys() - {"convert"})
+    for model in CONFIG.ancestors(wildcards.model):
+        found += settings_of_stages(model, leading_to("train"))
+    return list(dict.fromkeys(found))
 
 
 def languages(pattern):
@@ -142,6 +151,27 @@ def corpus_of_language(wildcards):
         raise UserError(f"model {wildcards.model} has no language {wildcards.language!r}; it has {', '.join(known)}")
     folder = f"results/corpora/{wildcards.language}"
     return [f"{folder}/{file}" for file in ("manifest.json", "train.parquet", "validation.parquet")]
+
+
+@one_line
+def source_weights(wildcards):
+    """What training begins with: the weights of the model that this one goes on from, if it does."""
+    source = CONFIG.model(wildcards.model).source
+    if source is None or source.kind != "model":
+        return [str(source.weights)] if source else []
+    return [
+        f"{source.weights}/{name}" for name in ("manifest.json", "config.json", "model.safetensors", "ema.safetensors")
+    ]
+
+
+@one_line
+def source_tokenizer(wildcards):
+    """The tokenizer of the model that this one goes on from, if it has that one's."""
+    source = CONFIG.model(wildcards.model).source
+    if source is None or not has_tokenizer_of_source(CONFIG, wildcards.model):
+        return []
+    files = ("manifest.json", "tokenizer.json")
+    return [f"{source.tokenizer}/{name}" for name in files] if source.kind == "model" else [str(source.tokenizer)]
 
 
 @one_line

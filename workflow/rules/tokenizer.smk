@@ -1,4 +1,6 @@
-"""Stage `tokenizer`. Takes: the corpora of a model's languages. Gives: results/tokenizers/{model}/tokenizer.json."""
+"""Stage `tokenizer`. Takes: the corpora of a model's languages, and the model that it goes on from, if it does. Gives:
+results/tokenizers/{model}/tokenizer.json.
+"""
 
 
 rule tokenizer:
@@ -8,6 +10,7 @@ rule tokenizer:
         corpora=languages("results/corpora/{language}/manifest.json"),
         text=languages("results/corpora/{language}/train.parquet"),
         validation=languages("results/corpora/{language}/validation.parquet"),
+        source=source_tokenizer,
     output:
         tokenizer="results/tokenizers/{model}/tokenizer.json",
         manifest="results/tokenizers/{model}/manifest.json",
@@ -23,4 +26,4 @@ rule tokenizer:
         runtime=60,
     shell:
         "python -m babelmill.tokenizer --settings {input.settings:q} --corpora {input.corpora:q}"
-        " --out {output.manifest:q} --threads {threads} --log {log:q}"
+        " --source {input.source:q} --out {output.manifest:q} --threads {threads} --log {log:q}"

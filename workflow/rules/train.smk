@@ -1,4 +1,5 @@
-"""Stage `train`. Takes: the shards of a model's languages. Gives: results/models/{model}/, the weights and their average.
+"""Stage `train`. Takes: the shards of a model's languages, and the model that it goes on from, if it does. Gives:
+results/models/{model}/, the weights and their average.
 
 Checkpoints live in results/checkpoints/{model}/, which is no output: Snakemake deletes the outputs of a failed job, and a
 job that was interrupted goes on from its last checkpoint. `--resources gpu=N` or a profile caps the number of processes,
@@ -15,6 +16,7 @@ rule train:
         shards=languages("results/shards/{model}/{language}/manifest.json"),
         tokens=languages("results/shards/{model}/{language}/train.safetensors"),
         validation=languages("results/shards/{model}/{language}/validation.safetensors"),
+        source=source_weights,
     output:
         main="results/models/{model}/model.safetensors",
         ema="results/models/{model}/ema.safetensors",
@@ -37,7 +39,7 @@ rule train:
         runtime=720,
     shell:
         "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
-        " --shards {input.shards:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
+        " --shards {input.shards:q} --source {input.source:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
         " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --gpus {resources.gpu}"
         " --nodes {resources.nodes} --threads {threads}"
         " --requeue {resources.requeue} --attempt {resources.attempt} --log {log:q}"

@@ -31,7 +31,7 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
     if not configuration.is_model(model):
         return "no model has this name"
     settings = settings_of(configuration, model, "train")
-    now = run_of(settings)
+    now = run_of(settings, configuration.model(model).source)
     if now and fingerprint(now) == folder.name:
         return None
     path = folder / "identity.json"

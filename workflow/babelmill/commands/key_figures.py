@@ -51,6 +51,13 @@ def of_download(folder: Path) -> str:
     return f"{figures['repository']} at {figures['commit'][:8]}"
 
 
+def of_base_model(folder: Path) -> str:
+    """Name the model and its commit, and count its parameters."""
+    figures = manifest.read(folder)["figures"]
+    origin = f"{figures['repository']} at {figures['commit'][:8]}" if "commit" in figures else figures["folder"]
+    return f"{origin}, {amount(figures['parameters'])} parameters"
+
+
 def of_corpus(folder: Path) -> str:
     """Count documents and bytes."""
     figures = manifest.read(folder)["figures"]
@@ -103,6 +110,7 @@ def of_publish(receipt: Path) -> str:
 
 FIGURES: dict[str, Callable[[Path], str]] = {
     "download": of_download,
+    "base_model": of_base_model,
     "corpus": of_corpus,
     "tokenizer": of_tokenizer,
     "shards": of_shards,

@@ -1,4 +1,4 @@
-"""`babelmill lock`: pin texts and tokenizers on the Hub, so that another person gets the same bytes.
+"""`babelmill lock`: pin texts, tokenizers and models on the Hub, so that another person gets the same bytes.
 
     babelmill lock                  # the languages of the configuration's targets
     babelmill lock eng tier1        # those of these models and batches
@@ -12,21 +12,27 @@ import argparse
 from typing import Any
 
 from babelmill.config import loading
-from babelmill.config.inputs import hub_source, hub_tokenizer
+from babelmill.config.inputs import hub_model, hub_source, hub_tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.hub import revisions
-from babelmill.hub.sources import DATASET, TOKENIZER, resolve
+from babelmill.hub.sources import DATASET, MODEL, TOKENIZER, resolve
 
 
 def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict[str, Any]]:
-    """Pin the texts and tokenizers of models; return their entries. `update` resolves branches anew."""
+    """Pin the texts and tokenizers of models, and what they go on from; return the entries. `update`: resolve anew."""
+    models = list(dict.fromkeys(name for model in models for name in (model, *configuration.ancestors(model))))
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     wanted = [(DATASET, code, hub_source(configuration, code)) for code in codes]
     tokenizers = (hub_tokenizer(configuration, model) for model in models)
     wanted += [
         (TOKENIZER, revisions.tokenizer_key(source["repository"], source["revision"]), source)
         for source in tokenizers
+        if source
+    ]
+    wanted += [
+        (MODEL, revisions.model_key(source["repository"], source["revision"]), source)
+        for source in (hub_model(configuration, model) for model in models)
         if source
     ]
     entries = {}
@@ -37,7 +43,9 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
         known = None if update else revisions.in_lock(key, *asked) or revisions.recorded(key, *asked)
         entries[key] = source | {"commit": known or resolve(use, *asked)}
     if not entries:
-        raise UserError(f"no text of {', '.join(codes)} comes from the Hub, and no tokenizer: there is nothing to lock")
+        raise UserError(
+            f"no text of {', '.join(codes)} comes from the Hub, no tokenizer and no model: there is nothing to lock"
+        )
     revisions.write_lock(entries)
     return entries
 
@@ -50,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Pin texts and tokenizers of the Hub in `config/lock.yaml`."""
+    """Pin texts, tokenizers and models of the Hub in `config/lock.yaml`."""
     configuration = loading.from_arguments(args)
     models = configuration.models_of(args.models or ["all"])
     for key, entry in lock(configuration, models, args.update).items():

@@ -18,10 +18,12 @@ import numpy as np
 
 from babelmill.commands.status import tail
 from babelmill.config import loading, schema
+from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.runtime.cost import flops
+from babelmill.runtime.identity import SOURCE
 from babelmill.settings import recorded
 from babelmill.stages import STAGES, TrainSettings
 from babelmill.training.objectives import objective_of
@@ -80,7 +82,9 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
     found: dict[Shape, list[Measured]] = {}
     for identity in Path("results/checkpoints").glob("*/*/identity.json"):
         try:
-            settings = recorded(read_json(identity)["settings"], TrainSettings, identity)
+            run = read_json(identity)
+            settings = recorded(run["settings"], TrainSettings, identity)
+            model = with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape"))
             vocab_size = 0 if on_gpus else vocab_size_here(identity.parent)
         except (UserError, KeyError, TypeError):  # of a version that had other settings, or of another machine
             continue
@@ -88,10 +92,10 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
             entry = json.loads(line) if line.endswith("}") else {}
             if entry.get("kind") != "train":
                 continue
-            rate = entry["mfu"] if on_gpus else floating_point_speed(entry, settings, vocab_size)
+            rate = entry["mfu"] if on_gpus else floating_point_speed(entry, model, settings.train, vocab_size)
             if rate:
                 reached = Measured(rate, entry["memory"])
-                found.setdefault(shape(settings.model, settings.train), []).append(reached)
+                found.setdefault(shape(model, settings.train), []).append(reached)
     return {
         key: Measured(statistics.median(each.rate for each in values), max(each.memory for each in values))
         for key, values in found.items()
@@ -106,10 +110,17 @@ def vocab_size_here(folder: Path) -> int:
     return read_json(STAGES["tokenizer"].path(folder.parent.name, "") / manifest.NAME)["figures"]["vocab_size"]
 
 
-def floating_point_speed(line: dict[str, Any], settings: TrainSettings, vocab_size: int) -> float:
+def with_shape(model: schema.Model, config: dict[str, Any] | None) -> schema.Model:
+    """Return the settings of a model with the shape of another's config.json, that of the one that it goes on from."""
+    if config is None:
+        return model
+    return model.model_copy(update={key: config[key] for key in SHAPE if key in config})
+
+
+def floating_point_speed(line: dict[str, Any], model: schema.Model, train: schema.Train, vocab_size: int) -> float:
     """Return the FLOP/s that a line of the record tells of."""
-    targets = objective_of(settings.train).target_share(line["mask_rate"])
-    return line["tokens_per_second"] * flops(settings.model, vocab_size, line["sequence_length"], 1.0, targets)
+    targets = objective_of(train).target_share(line["mask_rate"])
+    return line["tokens_per_second"] * flops(model, vocab_size, line["sequence_length"], 1.0, targets)
 
 
 def speed_of(model: schema.Model, train: schema.Train) -> tuple[float, bool]:
@@ -134,7 +145,7 @@ def product_speed(size: int, inner: int) -> float:
 
 def shape(model: schema.Model, train: schema.Train) -> Shape:
     """Return what utilisation and memory depend on."""
-    sizes = tuple(sorted(model.model_dump().items()))
+    sizes = tuple(sorted(model.shape().items()))
     return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing
 
 

@@ -25,10 +25,12 @@ from babelmill.commands.machine import (
     profile_resources,
     shape,
     speed_of,
+    with_shape,
 )
 from babelmill.commands.why import explain
 from babelmill.config import loading, schema
 from babelmill.config.model_size import parameters
+from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 from babelmill.core.formats import split_name
@@ -196,22 +198,44 @@ def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, token
     )
 
 
+def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, int]:
+    """Return the settings of a model with the shape that it will have, and the entries of its vocabulary.
+
+    UserError: it goes on from one whose shape is not known before it has been fetched, or of another architecture.
+    """
+    root = ([model, *configuration.ancestors(model)])[-1]
+    resolved, source = configuration.model(model), configuration.model(root).source
+    if source is None:
+        return resolved.model, configuration.model(root).tokenizer.vocab_size
+    path = (Path(source.name) if source.kind == "folder" else source.weights) / "config.json"
+    if not path.is_file():
+        raise UserError(
+            f"{root} goes on from {source.name}, whose shape is known when it is there: fetch it by"
+            f" `snakemake {source.weights}`"
+        )
+    config = read_json(path)
+    if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in ("gate", "layer_mixing")]:
+        raise UserError(f"{path}: has no {missing[0]}: the costs of GPT-BERT models alone are known")
+    return with_shape(resolved.model, config), config["vocab_size"]
+
+
 def cost_of(configuration: Configuration, model: str, resources: dict[str, Any], gpu: str, mfu: float | None) -> Cost:
     """Return what a model costs. `gpu`: its name; `mfu`: the user's own assumption."""
     resolved = configuration.model(model)
-    vocab_size, gpus = resolved.tokenizer.vocab_size, gpus_of(configuration, model, resources)
+    network, vocab_size = network_of(configuration, model)
+    gpus = gpus_of(configuration, model, resources)
     tokens, source = training_tokens(configuration, model)
-    plan = schedule_of(resolved.model, resolved.train, vocab_size, tokens, gpus)
-    count = parameters(resolved.model, vocab_size)
-    known = measured(on_gpus=gpus > 0).get(shape(resolved.model, resolved.train))
+    plan = schedule_of(network, resolved.train, vocab_size, tokens, gpus)
+    count = parameters(network, vocab_size)
+    known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
-    assumed = assumed_memory(resolved.model, resolved.train, vocab_size, count, positions) / GIB
+    assumed = assumed_memory(network, resolved.train, vocab_size, count, positions) / GIB
     memory = known.memory / 1024 if known else assumed
     if gpus:
-        rate = mfu or (known.rate if known else assumed_mfu(resolved.model.hidden_size))
+        rate = mfu or (known.rate if known else assumed_mfu(network.hidden_size))
         hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     else:
-        rate, _ = speed_of(resolved.model, resolved.train)
+        rate, _ = speed_of(network, resolved.train)
         hours = float(plan.flops.sum()) / rate / 3600
     return Cost(
         model=model,

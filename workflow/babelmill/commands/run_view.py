@@ -233,7 +233,10 @@ def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
     if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
         return reason
     try:
-        done = steps_done(read_json(SETTINGS / job.name / "train.json"))
+        settings = read_json(SETTINGS / job.name / "train.json")
+        if "source" in settings["model"]:  # the configuration knows where that is
+            return reason
+        done = steps_done(settings, None)
     except UserError:
         return reason
     return f"{reason}, goes on after step {done:,}" if done else reason

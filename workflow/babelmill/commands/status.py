@@ -180,10 +180,11 @@ def status_of(configuration: Configuration, model: str) -> Status:
         return Status(model, state="failed", note=str(error))
     statuses = {}
     for stage in TO_CONVERTED:
-        reasons = {job.language: job.reasons for job in explained if job.stage.name == stage and job.reasons}
-        mine = languages if STAGES[stage].by_language else ("",)
+        mine = [job for job in explained if job.name == (job.language if STAGES[stage].of == "language" else model)]
+        reasons = {job.language: job.reasons for job in mine if job.stage.name == stage and job.reasons}
         if reasons:
-            statuses[stage] = status_of_stage(stage, model, mine, reasons)
+            jobs = languages if STAGES[stage].by_language else ("",)
+            statuses[stage] = status_of_stage(stage, model, jobs, reasons)
     under_way = [stage for stage, status in statuses.items() if status.state in ("running", "queued")]
     stage = next(iter([*under_way, *statuses]), None)
     status = statuses[stage] if stage else Status(model, "convert", "converted")

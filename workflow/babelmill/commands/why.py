@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import loading
-from babelmill.config.inputs import CORPORA, SETTINGS
+from babelmill.config.inputs import CORPORA, SETTINGS, has_tokenizer_of_source
 from babelmill.config.layers import flatten
+from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import manifest
 from babelmill.core.code_versions import results_between
@@ -21,7 +22,7 @@ from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.runtime.identity import fingerprint, identity
 from babelmill.settings import settings_of
-from babelmill.stages import STAGES, TO_CONVERTED, Stage
+from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
 
 CHECKPOINTS = Path("results/checkpoints")
 OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` and `changed_sources` explain
@@ -149,42 +150,64 @@ def made_with_others(configuration: Configuration, job: Job, model: str) -> bool
     return made_with[path] != hashlib.sha256(now.encode()).hexdigest()
 
 
-def run_of(settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the identity of the training run with some settings and the present data; None where data is missing."""
+def run_of(settings: dict[str, Any], source: ModelSource | None) -> dict[str, Any] | None:
+    """Return the identity of the training run with some settings and the present data; None where data is missing.
+
+    `source`: what the model goes on from.
+    """
     model = settings["name"]
     tokenizer = STAGES["tokenizer"].path(model, "")
     shards = [STAGES["shards"].path(model, language) for language in settings["languages"]]
-    there = all((folder / manifest.NAME).is_file() for folder in (tokenizer, *shards))
-    return identity(settings, tokenizer, shards) if there else None
+    weights = source and source.weights
+    needed = [tokenizer, *shards, *([weights] if weights else [])]
+    there = all((folder / manifest.NAME).is_file() for folder in needed)
+    return identity(settings, tokenizer, shards, weights) if there else None
 
 
-def steps_done(settings: dict[str, Any]) -> int:
+def steps_done(settings: dict[str, Any], source: ModelSource | None) -> int:
     """Return the step after which training with some settings and the present data goes on; 0: it begins."""
-    run = run_of(settings)
+    run = run_of(settings, source)
     saved = (CHECKPOINTS / settings["name"] / fingerprint(run)).glob("step-*.json") if run else ()
     return max((int(path.stem.removeprefix("step-")) for path in saved), default=0)
 
 
-def jobs_of(configuration: Configuration, model: str) -> list[Job]:
-    """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run."""
-    jobs: list[Job] = []
-    for stage in TO_CONVERTED.values():
+def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] = TO_CONVERTED) -> list[Job]:
+    """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run.
+
+    Before them stand those that make the weights and the tokenizer of a model of this workflow that it goes on from.
+    """
+    ancestors = configuration.ancestors(model)
+    theirs = jobs_of(configuration, ancestors[0], leading_to("train")) if ancestors else []
+    there = {job.folder: job for job in theirs}
+    mine: list[Job] = []
+    for stage in stages.values():
         for language in configuration.languages_of(model) if stage.by_language else [""]:
             name = language if stage.of == "language" else model
-            if not stage.applies(configuration, name):
-                continue
             folder = stage.path(model, language)
+            if folder in there or not stage.applies(configuration, name):
+                mine += [there[folder]] if folder in there else []
+                continue
             job = Job(stage, name, language, folder, own_reasons(configuration, stage, name, folder))
             # A job of one language reads what is of this language, or of the whole model.
             job.reads = [
                 other
-                for other in jobs
+                for other in mine
                 if other.stage.name in stage.reads and (not language or other.language in ("", language))
             ]
+            job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:
                 source.readers.append(job)
-            jobs.append(job)
-    return jobs
+            mine.append(job)
+    return theirs + [job for job in mine if job.folder not in there]
+
+
+def read_of_source(configuration: Configuration, model: str, stage: Stage) -> list[Path]:
+    """The folders that a stage reads of the model of this workflow that its model goes on from."""
+    source = configuration.model(model).source
+    if source is None or source.kind != "model":
+        return []
+    reads_tokenizer = stage.name == "tokenizer" and has_tokenizer_of_source(configuration, model)
+    return [source.weights] if stage.name == "train" else [source.tokenizer] if reads_tokenizer else []
 
 
 def explain(configuration: Configuration, model: str) -> list[Job]:
@@ -199,7 +222,9 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
     for job in jobs:
         job.explain()
         stays = job.stage.name == "train" and job.runs and not any(source.runs for source in job.reads)
-        if stays and (done := steps_done(settings_of(configuration, model, "train"))):
+        if not stays:
+            continue
+        if done := steps_done(settings_of(configuration, job.name, "train"), configuration.model(job.name).source):
             job.reasons.append(f"goes on after step {done:,}")
     return jobs
 
@@ -215,8 +240,9 @@ def run(args: argparse.Namespace) -> None:
     configuration = loading.from_arguments(args)
     for model in args.models or configuration.targets():
         jobs = explain(configuration, model)
-        several = len(configuration.languages_of(model)) > 1
+        several = len({language for job in jobs if (language := job.language)}) > 1
         print(model)
         for job in jobs:
             title = f"{job.stage.name} {job.language}" if several and job.language else job.stage.name
+            title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")

@@ -1,4 +1,4 @@
-"""Where a stage's input comes from: the local files of a corpus, a repository of the Hub, a tokenizer of one's own.
+"""Where a stage's input comes from: the local files of a corpus or a model, a repository of the Hub, a tokenizer.
 
 These are facts about files and repositories that belong in settings files, beside the sections of the configuration.
 """
@@ -13,12 +13,13 @@ from typing import Any
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json, sha256
-from babelmill.core.local_sources import snapshot
+from babelmill.core.local_sources import snapshot, snapshot_of_files
 from babelmill.hub import revisions
 
 SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
 KEYS = ("files", "validation_files")  # of the section `corpus`, that name local text
+MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
@@ -42,6 +43,63 @@ def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | 
         return None
     key = revisions.tokenizer_key(name, tokenizer.revision)
     return revisions.source(key, name, tokenizer.revision, SETTINGS / model / "tokenizer.json")
+
+
+def has_base_model(configuration: Configuration, model: str) -> bool:
+    """Whether a model goes on from one that this workflow did not make, which the stage `base_model` brings."""
+    source = configuration.model(model).source
+    return source is not None and source.kind != "model"
+
+
+def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
+    """Whether a model has the tokenizer of the model that it goes on from."""
+    resolved = configuration.model(model)
+    return resolved.source is not None and not resolved.tokenizer.source
+
+
+def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
+    """The repository that a model goes on from, as `hub_source` says; None if it goes on from none."""
+    resolved = configuration.model(model)
+    if not resolved.source or resolved.source.kind != "hub":
+        return None
+    name, revision = resolved.source.name, resolved.model.revision
+    key = revisions.model_key(name, revision)
+    return revisions.source(key, name, revision, SETTINGS / model / "base_model.json")
+
+
+def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
+    """What the settings of `base_model` say: `source` on the Hub or `sources`, a folder's content, and `shape`, the
+    keys that the configuration says beside `model.source`.
+
+    Raises:
+        UserError: the folder is not there, or holds no model.
+    """
+    resolved = configuration.model(model)
+    source = resolved.source
+    if source is None or source.kind == "model":
+        raise UserError(f"model {model} goes on from no model of elsewhere (model.source): there is nothing to fetch")
+    if source.kind == "hub":
+        return {"source": hub_model(configuration, model), "sources": {}, "shape": source.beside}
+    where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
+    return {"source": None, "sources": dict(_folder(source.name, source.weights, where)), "shape": source.beside}
+
+
+@functools.cache
+def _folder(folder: str, results: Path, where: str) -> dict[str, Any]:
+    files = model_files(folder)
+    if not files:
+        problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
+        raise UserError(f"{where}: {problem}; name one such as `save_pretrained` writes")
+    before: dict[str, Any] = {}
+    with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
+        before = dict(read_json(SETTINGS / results.name / "base_model.json")["sources"])
+    return snapshot_of_files({folder: files}, results, before)
+
+
+def model_files(folder: str) -> list[str]:
+    """Return the files of a folder that may tell what a model is, sorted; none without a config.json."""
+    names = sorted(path.name for path in Path(folder).glob("*") if path.is_file() and MODEL_FILE.search(path.name))
+    return [str(Path(folder, name)) for name in names] if "config.json" in names else []
 
 
 def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:

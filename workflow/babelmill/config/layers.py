@@ -1,8 +1,22 @@
 """Nested mappings, of which a configuration is made: laying one over another, looking up, near misses."""
 
+import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Some of the values of a configuration.
+
+    Attributes:
+        values: nested, by section.
+        label: the file (and the entry in it) that says so.
+    """
+
+    values: dict[str, Any]
+    label: str
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -15,8 +15,9 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, nearest_or_new, read_table
-from babelmill.config.layers import ABSENT, flatten, flatten_keys, lookup, merge, nearest
+from babelmill.config.layers import ABSENT, Layer, flatten, flatten_keys, lookup, merge, nearest
 from babelmill.config.model_size import too_large
+from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
@@ -24,22 +25,10 @@ from babelmill.core.yaml_file import read_yaml
 ROOT = Path(__file__).resolve().parents[3]
 DEFAULTS = "config/defaults.yaml"
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+NULL = ("null", "None", "~")  # as `Section` reads them
 SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
 S = TypeVar("S", bound=schema.Section)
 MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Layer:
-    """Some of the values of a configuration.
-
-    Attributes:
-        values: nested, by section.
-        label: the file (and the entry in it) that says so.
-    """
-
-    values: dict[str, Any]
-    label: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +54,10 @@ class ResolvedCorpus(Resolved):
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedModel(Resolved):
-    """What applies to a model."""
+    """What applies to a model. `source`: what it goes on from, None if its training begins with random weights."""
 
     preset: str
+    source: ModelSource | None
     tokenizer: schema.Tokenizer
     mixture: schema.Mixture
     model: schema.Model
@@ -107,6 +97,7 @@ class Configuration:
                     " joined by single underscores, beginning with a small letter, such as eng, srp_Latn, my_mixture"
                 )
         for name in self.top.models:
+            self.ancestors(name)
             self.languages_of(name)
         for name, members in [*self.batches.items(), ("targets", self.top.targets)]:
             for member in members:
@@ -133,6 +124,8 @@ class Configuration:
             raise UserError(f"there is no model {model!r}{nearest_or_new(model, known)}")
         languages = self.top.models[model].languages if model in self.top.models else []
         if not languages and model not in self.table:
+            if ancestors := self.ancestors(model):
+                return self.languages_of(ancestors[0])
             raise UserError(f"{self.origin('models.' + model)}: models.{model} needs `languages:`, a list of codes")
         for code in languages:
             if code not in self.table:
@@ -141,6 +134,30 @@ class Configuration:
                     f" which is no language{nearest_or_new(code, self.table)}"
                 )
         return tuple(languages) or (model,)
+
+    def ancestors(self, model: str) -> list[str]:
+        """The models of this workflow that a model goes on from (`model.source`), the nearest first.
+
+        Raises:
+            UserError: one of them goes on from `model`, or from itself.
+        """
+        chain, names, where = [model], self.known_models(), ""
+        while (said := self._said_source(chain[-1])) and kind_of(said[0], names) == "model":
+            where = where or said[1]
+            if said[0] in chain:
+                raise UserError(
+                    f"{where}: model.source: {' from '.join([*chain, said[0]])}: a model cannot go on from itself;"
+                    " name another, under models.<name>.model of the model that goes on"
+                )
+            chain.append(said[0])
+        return chain[1:]
+
+    def _said_source(self, model: str) -> tuple[str, str] | None:
+        """What `model.source` of a model is, and the layer that says so; None without one."""
+        for layer in reversed(self._user_layers("models", model, ["model"])):
+            if (said := lookup(layer.values, ("model", "source"))) is not ABSENT:
+                return (said, layer.label) if isinstance(said, str) and said not in NULL else None
+        return None
 
     def language(self, code: str) -> Language:
         """The table's row of a language; a UserError with the nearest known ones if there is none."""
@@ -172,8 +189,12 @@ class Configuration:
             Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"),
             *self._user_layers("models", name, MODEL_SECTIONS),
         ]
-        sections, origins = self._sections(MODEL_SECTIONS, layers)
-        resolved = ResolvedModel(name, languages, origins, preset, **sections)
+        theirs = self._shape_of(name)
+        sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
+        source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
+        resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
+        if source and theirs is None:
+            return resolved  # its shape is known when it has been fetched
         longest, positions = max(resolved.train.sequence_lengths), resolved.model.max_position_embeddings
         if longest > positions:
             raise UserError(
@@ -184,6 +205,13 @@ class Configuration:
         if message := too_large(resolved.model, vocab_size):
             raise UserError(f"{_where(layers, 'model.', message)}: {message}")
         return resolved
+
+    def _shape_of(self, model: str) -> dict[str, Any] | None:
+        """The shape of the model of this workflow that `model` goes on from, if the configuration knows it."""
+        ancestors = self.ancestors(model)
+        if not ancestors or self._said_source(ancestors[-1]):
+            return None
+        return {key: getattr(self.model(ancestors[0]).model, key) for key in SHAPE}
 
     @functools.cache  # noqa: B019
     def corpus(self, code: str) -> ResolvedCorpus:

@@ -36,6 +36,11 @@ class OnlyIf:
     value: Any
 
 
+def from_scratch(value: Any) -> OnlyIf:
+    """Mark a key of an architecture: a model that goes on from another (`source`) has that one's value."""
+    return OnlyIf("source", (None,), value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Was:
     """Marks a key that has moved: settings files keep it in its old place, `section.key`."""
@@ -109,23 +114,29 @@ class Mixture(Section):
 
 
 class Model(Section):
-    """The architecture (GPT-BERT)."""
+    """The architecture (GPT-BERT), or the trained model that has it."""
 
-    hidden_size: Annotated[Positive, Field(le=2**20)]
-    intermediate_size: Annotated[Positive, Field(le=2**22)]
-    num_attention_heads: Positive
-    num_hidden_layers: Annotated[Positive, Field(le=10_000)]
-    max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH)]
-    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]
+    source: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
+    revision: Annotated[str, Neutral("main")]
+    hidden_size: Annotated[Positive, Field(le=2**20), from_scratch(1)]
+    intermediate_size: Annotated[Positive, Field(le=2**22), from_scratch(1)]
+    num_attention_heads: Annotated[Positive, from_scratch(1)]
+    num_hidden_layers: Annotated[Positive, Field(le=10_000), from_scratch(1)]
+    max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH), from_scratch(1)]
+    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH), from_scratch(2)]
     hidden_dropout_prob: BelowOne
     attention_probs_dropout_prob: BelowOne
-    layer_norm_eps: Annotated[Number, Field(gt=0, le=1)]
-    gate: bool
-    layer_mixing: bool
+    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), from_scratch(1e-5)]
+    gate: Annotated[bool, from_scratch(True)]
+    layer_mixing: Annotated[bool, from_scratch(True)]
+
+    def shape(self) -> dict[str, Any]:
+        """Return what the network is made by, without where its weights come from."""
+        return self.model_dump(exclude={"source", "revision"})
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
+        if self.source is None and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"model.num_attention_heads = {self.num_attention_heads} does not divide"
                 f" model.hidden_size = {self.hidden_size}; choose a divisor"

@@ -91,6 +91,13 @@ def snapshot(
         UserError: see `files_of`.
     """
     files = {pattern: files_of(pattern, f"{where}: corpus file") for pattern, where in patterns.items()}
+    return snapshot_of_files(files, corpus, before)
+
+
+def snapshot_of_files(
+    files: Mapping[str, list[str]], corpus: Path, before: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Do what `snapshot` does with {what the user named: paths}."""
     recorded = _recorded(corpus)
     content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
     if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():

@@ -1,10 +1,11 @@
-"""Which commit of a repository on the Hub a language's text, or a tokenizer, comes from: asked, resolved, locked.
+"""Which commit of a repository on the Hub a text, a tokenizer or a model comes from: asked, resolved, locked.
 
 A branch such as `main` is resolved once. The answer is kept in `results/revisions/{key}.json`, which no rule deletes,
 so that a branch that moves changes no run. `config/lock.yaml`, written by `babelmill lock`, holds the same
 facts for other people. An entry counts for the repository and the revision that it was made for, no other.
 
-The key of a text is its language, that of a tokenizer its repository and revision: models that share one agree.
+The key of a text is its language, that of a tokenizer or a model its repository and revision: models that share one
+agree.
 """
 
 import functools
@@ -18,12 +19,17 @@ from babelmill.core.yaml_file import read_yaml
 
 RECORDS = Path("results/revisions")
 LOCK = Path("config/lock.yaml")
-HEADER = "# Written by `babelmill lock`: the commits that texts and tokenizers on the Hub are pinned to.\n"
+HEADER = "# Written by `babelmill lock`: the commits that texts, tokenizers and models on the Hub are pinned to.\n"
 
 
 def tokenizer_key(repository: str, revision: str) -> str:
     """The key of a tokenizer."""
     return f"tokenizers/{repository}@{revision}"
+
+
+def model_key(repository: str, revision: str) -> str:
+    """The key of a model that others go on from."""
+    return f"models/{repository}@{revision}"
 
 
 def record(key: str, repository: str, revision: str, commit: str) -> None:

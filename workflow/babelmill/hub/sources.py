@@ -42,6 +42,14 @@ TOKENIZER = Use(
     instead="name a tokenizer.json of your own or another repository in tokenizer.source",
     fetch="hf download REPOSITORY tokenizer.json",
 )
+MODEL = Use(
+    repo_type="model",
+    noun="model",
+    key="model.source",
+    revision_key="model.revision",
+    instead="name a folder or another repository in model.source",
+    fetch="hf download REPOSITORY",
+)
 
 
 def resolve(use: Use, repository: str, revision: str) -> str:

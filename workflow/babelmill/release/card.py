@@ -39,7 +39,8 @@ class Facts:
         origin: where a model comes from that this workflow did not make.
         evaluation: evaluation.json.
         corpora: the manifest of each language's corpus.
-        tokenizer_source: `tokenizer.source`.
+        tokenizer_source: `tokenizer.source`, or the model whose tokenizer it is.
+        begun_with: the model whose weights training began with: `name`, `sha256`, and what else is known of it.
         figures: of the train stage's manifest.
     """
 
@@ -59,6 +60,7 @@ class Facts:
     evaluation: dict[str, Any] | None = None
     corpora: dict[str, dict[str, Any]] | None = None
     tokenizer_source: str | None = None
+    begun_with: dict[str, Any] | None = None
     figures: dict[str, Any] | None = None
 
     @property
@@ -131,7 +133,9 @@ def front_matter(facts: Facts) -> str:
                     )
                 )
     datasets = [hub["repository"] for hub in map(hub_of, (facts.corpora or {}).values()) if hub]
-    known = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
+    known: dict[str, Any] = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
+    if bases := [base["repository"] for base in lineage(facts) if "repository" in base]:
+        known["base_model"] = bases[-1]
     if facts.carbon_grams is not None:
         known["co2_eq_emissions"] = {"emissions": facts.carbon_grams, "training_type": "pre-training"}
     card = ModelCardData(
@@ -151,6 +155,36 @@ def introduction(facts: Facts) -> str:
     count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
     return f"A [GPT-BERT]({PAPER}) language model{f' of {names}' if names else ''}: {count} parameters{trained}."
+
+
+def without_path(source: str) -> str:
+    """Return a name of a model or a tokenizer: of a file or a folder of one's own, nothing of where it is."""
+    own = source.endswith(".json") or source.startswith(("./", "../", "/"))
+    return Path(source).name if own else source
+
+
+def lineage(facts: Facts) -> list[dict[str, Any]]:
+    """Return what the model goes on from, what that goes on from, and so forth."""
+    found, base = [], facts.begun_with
+    while base:
+        found.append(base)
+        base = base.get("source")
+    return found
+
+
+def beginning(facts: Facts) -> str:
+    """Return what training began with, down to the first model; "" if that was random weights."""
+    parts = []
+    for base in lineage(facts):
+        if "repository" in base:
+            licence = f"licence: {base['license']}" if base.get("license") else "its card names no licence"
+            parts.append(
+                f"[`{base['repository']}`](https://huggingface.co/{base['repository']}) at commit `{base['commit']}`"
+                f" ({licence})"
+            )
+        else:
+            parts.append(f"`{without_path(base['name'])}` (weights with sha256 `{base['sha256']}`)")
+    return f"Training went on from the weights of {', which went on from '.join(parts)}." if parts else ""
 
 
 def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
@@ -262,9 +296,19 @@ def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     kind = f"That of `{source}`, of" if source else "Byte-level BPE of"
     return [
         "## Tokenizer",
-        f"{kind} {evaluation['vocab_size']:,} entries; it gives every text back unchanged.",
+        f"{kind} {evaluation['vocab_size']:,} entries; {given_back(evaluation)}",
         tokenizer_figures(evaluation, facts.languages),
     ]
+
+
+def given_back(evaluation: dict[str, Any]) -> str:
+    """Say whether the tokenizer gives text back."""
+    if all(entry["round_trip_rate"] == 1 for entry in evaluation["tokenizer"].values()):
+        return "it gives every text back unchanged."
+    return (
+        "it does not give every text back unchanged (see the round trip rate), so bits per byte are those of what it"
+        " keeps, and not to be compared with a tokenizer's that keeps all."
+    )
 
 
 def files_and_versions(code: dict[str, str]) -> list[str]:
@@ -284,6 +328,7 @@ def render(facts: Facts, hours: float | None) -> str:
         f"# {facts.name}",
         introduction(facts),
         facts.origin,
+        beginning(facts),
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
         *use(facts.name, facts.tasks, facts.gated, OBJECTIVES[facts.objective].unmasks),

@@ -15,21 +15,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from babelmill.config.languages import read_table
+from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release import card, published_checkpoint
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
+from babelmill.runtime.identity import SOURCE
 from babelmill.settings import recorded
 from babelmill.stages import TrainSettings
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
@@ -151,7 +152,9 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     steps = re.search(r"\d+", path.stem)
     origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
     rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
-    shape = recorded(run["settings"], TrainSettings, identity).model.model_dump() | {"vocab_size": rows}
+    shape = recorded(run["settings"], TrainSettings, identity).model.shape() | {"vocab_size": rows}
+    theirs = run["data"].get(SOURCE, {}).get("shape", {})  # of a model that went on from another
+    shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
@@ -160,17 +163,12 @@ def check(found: Found, source: Path) -> None:
     fields = GPTBertShape.__dataclass_fields__
     if absent := [name for name in fields if name not in found.shape]:
         raise UserError(f"{source}: its configuration has no {absent[0]}; it is none that training leaves")
-    with torch.device("meta"):
-        expected = GPTBert(GPTBertShape(**{name: found.shape[name] for name in fields}))
-    shapes = {name: list(value.shape) for name, value in expected.state_dict().items()}
     for variant, weights in found.weights.items():
-        for name in sorted(shapes.keys() | weights.keys()):
-            has = list(weights[name].shape) if name in weights else "absent"
-            if has != shapes.get(name, "absent"):
-                raise UserError(
-                    f"{source}: the {variant} weights are not those of a model of the given configuration: {name} is"
-                    f" {has}, {shapes.get(name, 'absent')} is expected; name the configuration that was trained with"
-                )
+        if difference := published_checkpoint.misfit(found.shape, weights):
+            raise UserError(
+                f"{source}: the {variant} weights are not those of a model of the given configuration: {difference};"
+                " name the configuration that was trained with"
+            )
     entries, rows = vocab_size(load_tokenizer(found.tokenizer)), found.shape["vocab_size"]
     if entries > rows:
         raise UserError(f"the tokenizer has {entries:,} entries, the model {rows:,}: it is not the model's tokenizer")

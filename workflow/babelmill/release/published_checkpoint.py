@@ -10,6 +10,8 @@ one that was trained with: the number of heads leaves no trace in the weights.
 import json
 import pickle
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from babelmill.core.files import UserError, read_json
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
 
@@ -39,8 +42,21 @@ EMBEDDING, HEAD = "embedding.word_embedding.weight", "classifier.nonlinearity.5.
 
 def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
     """The models in a checkpoint under our names, fp32: `main`, and `ema` where the file has both."""
+    content = read_pickle(path)
+    both = {"main": content["model"], "ema": content.get("ema_model")} if is_whole_state(content) else {"main": content}
+    return {variant: _renamed(weights, path) for variant, weights in both.items() if weights is not None}
+
+
+def read_pickle(path: Path) -> Any:
+    """What PyTorch saved in a file: tensors, which stay in the file until they are used, and plain values.
+
+    Raises:
+        UserError: there is anything else in it, which would have to be run, or it is damaged.
+    """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb") as file:
+            archive = file.read(4) == b"PK\3\4"  # a bare pickle, as older versions wrote, is read as a whole
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except pickle.UnpicklingError as error:
@@ -53,18 +69,24 @@ def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
         ) from None
     except Exception:  # a damaged archive raises whatever it meets
         raise UserError(f"{path}: not a checkpoint of PyTorch, or a damaged one") from None
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):  # a _state_dict.bin
-        both = {"main": content["model"], "ema": content.get("ema_model")}
-        return {variant: _renamed(weights, path) for variant, weights in both.items() if weights is not None}
-    return {"main": _renamed(content, path)}
+
+
+def is_whole_state(content: Any) -> bool:
+    """Whether this is a `_state_dict.bin`, in which the weights are one of several things."""
+    return isinstance(content, dict) and isinstance(content.get("model"), dict)
+
+
+def check_state_dict(weights: Any, path: Path) -> dict[str, Tensor]:
+    """Return the weights; a UserError if they are no names and tensors."""
+    pairs = weights.items() if isinstance(weights, dict) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
+        raise UserError(f"{path}: no state_dict of a model (names and tensors) is in it")
+    return weights
 
 
 def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
     """Return weights under our names; a UserError if this is no state_dict, or the head has a matrix of its own."""
-    pairs = weights.items() if isinstance(weights, dict) else [(None, None)]
-    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
-        raise UserError(f"{path}: no state_dict of a model (names and tensors) is in it")
-    names = {name: name.removeprefix("module.") for name in weights}
+    names = {name: name.removeprefix("module.") for name in check_state_dict(weights, path)}
     kept = {ours: weights[name].float() for name, ours in names.items() if not ours.endswith(".position_indices")}
     head = kept.pop(HEAD, None)
     if head is not None and not torch.equal(head, kept.get(EMBEDDING, head.new_empty(0))):
@@ -72,9 +94,12 @@ def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
     return kept
 
 
-def read_shape(path: Path, weights: dict[str, Tensor]) -> dict[str, Any]:
-    """Return the shape: the keys of a published configuration file, and what the weights tell (gate, layer mixing)."""
-    config = read_json(path)
+def read_shape(path: Path, weights: Iterable[str]) -> dict[str, Any]:
+    """Return the shape: the keys of a published configuration file, and what the names of weights tell.
+
+    These are gate and layer mixing.
+    """
+    config, names = read_json(path), list(weights)
     for key, kind in KEYS.items():
         value = config.get(key) if isinstance(config, dict) else None
         if value is None or isinstance(value, bool) or not isinstance(value, kind) or value < 0:
@@ -83,9 +108,21 @@ def read_shape(path: Path, weights: dict[str, Tensor]) -> dict[str, Any]:
     if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
         raise UserError(f"{path}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
     return shape | {
-        "gate": any(".in_proj_vg." in name for name in weights),
-        "layer_mixing": any(".dwa_modules." in name for name in weights),
+        "gate": any(".in_proj_vg." in name for name in names),
+        "layer_mixing": any(".dwa_modules." in name for name in names),
     }
+
+
+def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
+    """Say which weight, under our name, is not that of a GPT-BERT model of a shape; None if all are."""
+    with torch.device("meta"):
+        model = GPTBert(GPTBertShape(**{field.name: shape[field.name] for field in fields(GPTBertShape)}))
+    expected = {name: list(value.shape) for name, value in model.state_dict().items()}
+    for name in sorted(expected.keys() | weights.keys()):
+        has = list(weights[name].shape) if name in weights else "absent"
+        if has != expected.get(name, "absent"):
+            return f"{name} is {has}, {expected.get(name, 'absent')} is expected"
+    return None
 
 
 def adapted_tokenizer(path: Path) -> Tokenizer:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,29 @@ from babelmill.core.files import UserError, atomic_write, read_json, sha256, wri
 
 log = logging.getLogger(__name__)
 
-DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64"}
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 NAME = re.compile(r"step-(\d{8})\.json")
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, torch.Tensor],
+    metadata: Mapping[str, str],
+    load: Callable[[str], torch.Tensor] | None = None,
+) -> str:
     """Write a safetensors file atomically, tensor by tensor, and return its sha256.
 
-    The library's own writer gives no digest, mode 0600, and needs all bytes in memory a second time.
+    The library's own writer gives no digest, mode 0600, and needs all bytes in memory a second time. With `load`, which
+    reads a tensor by its name when its turn comes, `tensors` may be on the meta device.
     """
     header: dict[str, dict[str, Any]] = {"__metadata__": dict(metadata)}
     end = 0
@@ -48,7 +63,8 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
 
             put(len(text).to_bytes(8, "little"))
             put(text)
-            for tensor in tensors.values():
+            for name, tensor in tensors.items():
+                tensor = load(name) if load else tensor
                 put(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     except UserError as error:
         raise UserError(f"{error}; the file needs {8 + len(text) + end:,} bytes") from error

@@ -6,21 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.core import manifest
+from babelmill.core.files import read_json
 
 SPLITS = ("train", "validation")
+SOURCE = "model.source"  # no language can have this name
 
 
-def identity(settings: dict[str, Any], tokenizer: Path, shards: list[Path]) -> dict[str, Any]:
+def identity(
+    settings: dict[str, Any], tokenizer: Path, shards: list[Path], source: Path | None = None
+) -> dict[str, Any]:
     """Return the identity of a run, for JSON.
 
     Args:
         settings: content of the stage's settings file, which has the digest of the code too.
         tokenizer, shards: the folders of data, whose manifests are read.
+        source: the folder of the model that the run goes on from.
     """
     data: dict[str, Any] = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
     for folder in shards:
         files = manifest.read(folder)["files"]
         data[folder.name] = {split: files[f"{split}.safetensors"]["sha256"] for split in SPLITS}
+    if source:
+        weights = manifest.read(source)["files"][settings["begin_with"]]["sha256"]
+        data[SOURCE] = {"weights": weights, "shape": read_json(source / "config.json")}
     return {"settings": settings, "data": data}
 
 

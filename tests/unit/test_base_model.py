@@ -1,0 +1,257 @@
+"""The stage `base_model`: models from elsewhere become tensors under neutral names, or one clear line."""
+
+import argparse
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from babelmill import base_model
+from babelmill.commands.key_figures import key_figures
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.model.gpt_bert import GPTBert
+from babelmill.release import published_checkpoint
+from babelmill.settings import settings_of
+from babelmill.stages import STAGES
+from babelmill.tokenizer import adopt_from_model
+from babelmill.training.beginning import load_weights, shape_of
+from hub_server import HubServer
+from prepared import run_module
+from published import model as published_model
+from published import write_tokenizer
+from training_data import section, train_settings
+
+LLADA = Path(__file__).parents[1] / "data/llada_tiny.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs").mkdir()
+    return tmp_path
+
+
+def run(shape: dict | None = None, **source) -> dict:
+    """Run the stage for the folder `theirs`; its manifest."""
+    asked = {"source": source or None, "sources": {} if source else {"theirs": {}}, "shape": shape or {}}
+    values = {"stage": "base_model", "name": "more", "languages": ["eng"], "code": STAGES["base_model"].digest}
+    write_json("settings.json", values | asked)
+    base_model.run(argparse.Namespace(settings="settings.json", out=Path("out")))
+    return manifest.verify("out")
+
+
+def refused(**arguments) -> str:
+    with pytest.raises(UserError) as error:
+        run(**arguments)
+    assert "\n" not in str(error.value) and not Path("out").exists()
+    return str(error.value)
+
+
+def write_bert(name: str = "model.safetensors", **config) -> dict[str, torch.Tensor]:
+    """A model of transformers, as far as files tell."""
+    write_json("theirs/config.json", {"model_type": "bert", "vocab_size": 300, "hidden_size": 8} | config)
+    weights = {"bert.a": torch.randn(300, 8).half(), "bert.b": torch.randn(8), "bert.n": torch.arange(3)}
+    (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
+    return weights
+
+
+def write_published(**more) -> dict:
+    config, weights = published_model()
+    write_json("theirs/config.json", config | {"model_type": "gpt_bert", "auto_map": {"AutoModel": "x.Y"}} | more)
+    torch.save(weights, "theirs/pytorch_model.bin")
+    write_tokenizer(Path("theirs/tokenizer.json"), size=96)
+    return config
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_model_of_transformers_keeps_names_types_and_configuration(name):
+    weights = write_bert(name)
+    Path("theirs/README.md").write_text("---\nlicense: cc-by-4.0\n---\n# A model\n")
+    Path("theirs/modeling_bert.py").write_text("raise SystemExit('run')")
+    Path("theirs/vocab.txt").write_text("a\n")
+    made = run()
+    found = load_file("out/model.safetensors")
+    assert found.keys() == weights.keys() and all(torch.equal(found[key], value) for key, value in weights.items())
+    assert found["bert.a"].dtype == torch.float16
+    assert sorted(made["files"]) == ["config.json", "model.safetensors", "vocab.txt"]
+    assert read_json("out/config.json")["model_type"] == "bert"
+    figures = made["figures"]
+    assert (figures["architecture"], figures["license"], figures["parameters"]) == ("transformers", "cc-by-4.0", 2411)
+    with pytest.raises(UserError, match="is a model of transformers, which is fetched but cannot be trained yet"):
+        adopt_from_model(Path("out"), "theirs")
+    settings = train_settings(["eng"], section("model", source="theirs"), section("train"))
+    with pytest.raises(UserError, match="is a bert model of transformers, which is fetched but cannot be trained yet"):
+        shape_of(settings, Path("out"), 96)
+
+
+def test_parts_are_one_file_again():
+    weights = write_bert()
+    Path("theirs/model.safetensors").unlink()
+    parts = {"model-00001-of-00002.safetensors": ["bert.a"], "model-00002-of-00002.safetensors": ["bert.b", "bert.n"]}
+    for name, keys in parts.items():
+        save_file({key: weights[key] for key in keys}, f"theirs/{name}")
+    table = {key: name for name, keys in parts.items() for key in keys}
+    write_json("theirs/model.safetensors.index.json", {"weight_map": table})
+    run()
+    assert load_file("out/model.safetensors").keys() == weights.keys()
+    Path("theirs/model-00002-of-00002.safetensors").unlink()
+    os.rename("out", "before")
+    assert "index.json names 1 file that is not there, such as model-00002-of" in refused()
+    Path("theirs/model.safetensors.index.json").unlink()
+    assert "half downloaded, model-00001-of-00002.safetensors is there without an index" in refused()
+
+
+def cut(path: str = "theirs/model.safetensors") -> None:
+    data = Path(path).read_bytes()
+    Path(path).write_bytes(data[: len(data) - 100])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (cut, ["model.safetensors: truncated or damaged", "download it again"]),
+        (lambda: Path("theirs/model.safetensors").unlink(), ["has no weights as tensors", "it has config.json"]),
+        (lambda: Path("theirs/config.json").unlink(), ["has no config.json"]),
+        (lambda: write_bert(auto_map={"AutoModel": "m.M"}, model_type="own"), ["auto_map", "never run", "LLaDA"]),
+        (lambda: write_bert(model_type="t5"), ["model_type = 't5'", "neither a masked nor a causal"]),
+        (
+            lambda: write_tokenizer(Path("theirs/tokenizer.json"), size=272) and write_bert(vocab_size=271),
+            ["272", "271"],
+        ),
+    ],
+)
+def test_what_is_no_model_is_one_line(change, words):
+    write_bert()
+    change()
+    line = refused()
+    assert all(word in line for word in words), line
+
+
+def test_code_in_a_pickle_is_not_run():
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (Path("canary"),)
+
+    write_bert()
+    Path("theirs/model.safetensors").unlink()
+    torch.save({"a": torch.zeros(2), "b": Evil()}, "theirs/pytorch_model.bin")
+    assert "holds more than tensors and plain values" in refused() and not Path("canary").exists()
+
+
+def test_what_the_configuration_says_of_the_shape_is_compared():
+    write_bert()
+    assert "model.hidden_size = 16: the model in theirs has 8; leave the key out" in refused(shape={"hidden_size": 16})
+    run(shape={"hidden_size": 8})
+
+
+def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
+    config = write_published()
+    made = run()
+    assert made["figures"]["architecture"] == "gpt_bert"
+    expected = published_checkpoint.read_weights(Path("theirs/pytorch_model.bin"))["main"]
+    settings = train_settings(["eng"], section("model", source="theirs", hidden_dropout_prob=0.2), section("train"))
+    shape = shape_of(settings, Path("out"), 96)
+    assert (shape.hidden_size, shape.hidden_dropout_prob) == (config["hidden_size"], 0.2)
+    network = GPTBert(shape)
+    load_weights(Path("out/model.safetensors"), network)
+    assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
+    tokenizer = adopt_from_model(Path("out"), "theirs")
+    assert tokenizer.encode("a").tokens[0] == "<s>"
+    assert "the tokenizer of theirs is not lossless" in caplog.text, "a warning: there is no other for these weights"
+    with pytest.raises(UserError, match=r"the tokenizer has 97 entries, the embedding of theirs 96 rows"):
+        shape_of(settings, Path("out"), 97)
+    with pytest.raises(UserError, match=r"model\.num_hidden_layers = 9: theirs has"):
+        shape_of(settings.model_copy(update={"shape": {"num_hidden_layers": 9}}), Path("out"), 96)
+
+
+def test_published_weights_that_are_not_those_of_the_configuration():
+    write_published(num_hidden_layers=7)
+    assert "is not the GPT-BERT model that its config.json describes" in refused()
+
+
+def test_llada_becomes_eurobert():
+    with safe_open(LLADA, "pt") as file:
+        weights = {n.removeprefix("weight."): file.get_tensor(n) for n in file.keys() if n.startswith("weight.")}
+        write_json("theirs/config.json", json.loads(file.metadata()["config"]))
+    save_file(weights, "theirs/model.safetensors")
+    run()
+    assert read_json("out/config.json")["model_type"] == "eurobert"
+    found = load_file("out/model.safetensors")
+    assert torch.equal(found["lm_head.weight"], weights["model.transformer.ff_out.weight"])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_memory_does_not_grow_with_the_model(name):
+    """4 tensors of 40 MB, which are given back to the system one by one: of smaller ones the allocator keeps some."""
+    write_bert()
+    Path("theirs/model.safetensors").unlink()
+    weights = {f"bert.{i}": torch.full((10 * 2**20,), float(i)) for i in range(4)}
+    (torch.save if name.endswith(".bin") else save_file)(weights, f"theirs/{name}")
+    del weights
+    before, seen, done = anonymous_memory(), [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.002):
+            seen.append(anonymous_memory() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        run()
+    finally:
+        done.set()
+        watcher.join()
+    assert max(seen) < 50 * 2**20
+    with safe_open("out/model.safetensors", "pt") as file:
+        assert file.get_tensor("bert.3")[-1] == 3
+
+
+def anonymous_memory() -> int:
+    """Bytes of this process that are no file's."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) * 1024
+
+
+def test_a_repository_is_fetched_at_a_commit_that_stays(tmp_path):
+    """By the real client, from a Hub on this machine; and without it, from the cache."""
+    weights = write_bert()
+    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
+    files |= {"modeling.py": b"raise SystemExit", "README.md": b"---\nlicense: mit\n---\n", "onnx/model.bin": b"x"}
+    with HubServer() as hub:
+        first = hub.commit("models/owner/name", files)
+        Path("config").mkdir()
+        Path("config/config.yaml").write_text(
+            "models: {more: {languages: [eng], model: {source: owner/name}}}\n"
+            "languages: {eng: {corpus: {builtin: python-docs}}}\n"
+        )
+        assert (figures := fetched(hub))["commit"] == first and figures["license"] == "mit"
+        assert key_figures("base_model", Path("out")) == f"owner/name at {first[:8]}, 2.4 k parameters"
+        assert load_file("out/model.safetensors").keys() == weights.keys()
+        assert hub.count("modeling.py") == hub.count("onnx/model.bin") == 0
+        hub.commit("models/owner/name", files | {"README.md": b"---\nlicense: other\n---\n"})
+        assert fetched(hub)["commit"] == first, "a branch that moves changes nothing"
+        assert fetched(hub, HF_HUB_OFFLINE="1")["commit"] == first
+        lines = hub_stage(hub, source="owner/nothing").stderr.splitlines()
+        assert len(lines) == 1 and "the model owner/nothing on http" in lines[0] and "model.source" in lines[0]
+
+
+def hub_stage(hub: HubServer, source: str = "owner/name", **environment) -> subprocess.CompletedProcess:
+    models = {"more": {"languages": ["eng"], "model": {"source": source}}}
+    write_json("settings.json", settings_of(Configuration([("test", {"models": models})]), "more", "base_model"))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
+    return run_module("babelmill.base_model", "--settings", "settings.json", "--out", "out", environment=variables)
+
+
+def fetched(hub: HubServer, **environment) -> dict:
+    done = hub_stage(hub, **environment)
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]

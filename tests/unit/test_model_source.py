@@ -1,0 +1,162 @@
+"""`model.source`: what it may name, what follows from it for the configuration and the settings of all stages."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from babelmill.commands import lock, plan
+from babelmill.config import inputs
+from babelmill.config.model_source import SHAPE
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.hub import revisions
+from babelmill.settings import read_settings, settings_of, write_settings
+from babelmill.stages import STAGES, TrainSettings
+
+MORE = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    revisions.read_lock.cache_clear()
+    return tmp_path
+
+
+def configuration(models: dict, **more) -> Configuration:
+    return Configuration([("config.yaml", {"models": models, **more})])
+
+
+def refused(models: dict, name: str = "more", stage: str = "train", **more) -> str:
+    with pytest.raises(UserError) as error:
+        settings_of(configuration(models, **more), name, stage)
+    assert "\n" not in str(error.value) and str(error.value).startswith("config.yaml")
+    return str(error.value)
+
+
+def test_a_model_of_this_workflow_gives_shape_languages_tokenizer_and_weights():
+    made = configuration(MORE | {"eng": {"preset": "tiny", "model": {"hidden_size": 64, "num_attention_heads": 4}}})
+    assert made.languages_of("more") == ("eng",) and made.ancestors("more") == ["eng"]
+    more, eng = made.model("more"), made.model("eng")
+    assert {key: getattr(more.model, key) for key in SHAPE} == {key: getattr(eng.model, key) for key in SHAPE}
+    assert more.preset != eng.preset, "its own preset says how long it trains, not what it is"
+    asked = settings_of(made, "more", "train")
+    assert asked["begin_with"] == "ema.safetensors" and asked["model"].keys() & set(SHAPE) == set()
+    assert settings_of(made, "more", "tokenizer")["of_model"] == "eng"
+    write_json("train.json", asked)
+    assert read_settings("train.json", TrainSettings).model.source == "eng"
+    ancestors = configuration(MORE | {"still": {"model": {"source": "more"}}}).ancestors("still")
+    assert ancestors == ["more", "eng"]
+
+
+def test_the_weights_are_those_that_the_source_ships_by_default():
+    eng = {"export": {"default_variant": "main"}}
+    assert settings_of(configuration(MORE | {"eng": eng}), "more", "train")["begin_with"] == "model.safetensors"
+
+
+def test_without_a_source_nothing_changes():
+    """The keys are in no settings file, and none has a source's."""
+    made = configuration({})
+    for stage in ("tokenizer", "train", "evaluate"):
+        asked = settings_of(made, "eng", stage)
+        assert not {"begin_with", "shape", "of_model", "lossy"} & asked.keys()
+        assert not {"source", "revision"} & asked.get("model", {}).keys()
+    assert set(SHAPE) < settings_of(made, "eng", "train")["model"].keys()
+    write_settings(made, "eng")
+    assert not Path("results/settings/eng/base_model.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ({"more": {"languages": ["eng"], "model": {"source": "more"}}}, ["more from more", "cannot go on from itself"]),
+        ({"more": {"model": {"source": "b"}}, "b": {"model": {"source": "more"}}}, ["more from b from more"]),
+        ({"more": {"languages": ["eng"], "model": {"source": "egn"}}}, ["'egn'", "did you mean eng"]),
+        ({"more": {"languages": ["eng"], "model": {"source": "converted/eng"}}}, ["named by itself, eng"]),
+        ({"more": {"languages": ["eng"], "model": {"source": ""}}}, ["model.source = ''"]),
+        ({"more": {"model": {"source": "owner/name"}}}, ["models.more needs `languages:`"]),
+        ({"more": {"model": {"source": "eng", "hidden_size": 512}}}, ["model.hidden_size = 512", "it is 768"]),
+        ({"more": {"model": {"source": "eng", "gate": False}}}, ["model.gate = False", "it is True"]),
+    ],
+)
+def test_what_cannot_be_gone_on_from(models, words):
+    line = refused(models)
+    assert all(word in line for word in words), line
+
+
+def test_a_source_of_all_models_is_one_of_itself():
+    assert "eng from eng" in refused({}, "eng", model={"source": "eng"})
+
+
+def test_what_is_said_of_models_in_general_is_no_contradiction():
+    made = configuration(MORE | {"eng": {"model": {"hidden_size": 96}}}, model={"hidden_size": 192})
+    assert made.model("more").model.hidden_size == 96
+    assert refused({"more": {"model": {"source": "eng", "hidden_size": 192}}, "eng": {"model": {"hidden_size": 96}}})
+
+
+def test_dropout_is_a_setting_of_ones_own():
+    models = {"more": {"model": {"source": "eng", "hidden_dropout_prob": 0.3}}}
+    assert settings_of(configuration(models), "more", "train")["model"]["hidden_dropout_prob"] == 0.3
+
+
+def test_a_folder_counts_by_its_content():
+    Path("theirs").mkdir()
+    for name in ("config.json", "model.safetensors", "notes.txt"):
+        Path("theirs", name).write_text("{}")
+    models = {"more": {"languages": ["eng"], "model": {"source": "./theirs", "hidden_size": 64}}}
+
+    def asked() -> dict:
+        inputs._folder.cache_clear()
+        return settings_of(configuration(models), "more", "base_model")
+
+    first = asked()
+    assert first["sources"]["./theirs"] == {"files": 2, "bytes": 4, "sha256": None}
+    assert first["shape"] == {"hidden_size": 64} and first["source"] is None
+    sources = [{"path": f"theirs/{n}", "sha256": digest} for n, digest in content("theirs").items()]
+    results = Path("results/base_models/more")
+    manifest.write(results, manifest.Asked("base_model", "more", first), [], figures={"sources": sources})
+    assert asked() == first
+    os.utime("theirs/model.safetensors", (1, 1))
+    Path("theirs/notes.txt").write_text("other")
+    assert asked() == first, "touching reruns nothing"
+    Path("theirs/model.safetensors").write_text("[]")
+    assert asked()["sources"]["./theirs"]["sha256"]
+
+    Path("theirs/config.json").unlink()
+    inputs._folder.cache_clear()
+    assert "'./theirs': has no config.json" in refused(models, stage="base_model")
+    models["more"]["model"]["source"] = "./nothing"
+    assert "'./nothing': no such folder" in refused(models, stage="base_model")
+
+
+def content(folder: str) -> dict[str, str]:
+    return {name: sha256(Path(folder, name)) for name in ("config.json", "model.safetensors")}
+
+
+def test_a_repository_is_pinned_by_its_revision():
+    models = {"more": {"languages": ["eng"], "model": {"source": "owner/name", "revision": "v1"}}}
+    made = configuration(models, languages={"eng": {"corpus": {"builtin": "python-docs"}}})
+    source = {"repository": "owner/name", "revision": "v1", "commit": None}
+    assert settings_of(made, "more", "base_model")["source"] == source
+    assert "revision" not in settings_of(made, "more", "train")["model"]
+    assert STAGES["base_model"].applies(made, "more") and not STAGES["base_model"].applies(made, "eng")
+    revisions.record("models/owner/name@v1", "owner/name", "v1", "a" * 40)
+    entries = lock.lock(made, ["more"], update=False)
+    assert entries == {"models/owner/name@v1": source | {"commit": "a" * 40}}
+    assert settings_of(made, "more", "base_model")["source"] == source | {"commit": "a" * 40}
+
+
+def test_plan_counts_with_the_shape_of_the_source():
+    models = MORE | {"eng": {"model": {"hidden_size": 96}, "tokenizer": {"vocab_size": 500}}}
+    made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
+    costs = {name: plan.cost_of(made, name, {"gpu": 1}, "H100", 0.3) for name in ("eng", "more")}
+    assert costs["more"].parameters == costs["eng"].parameters and costs["more"].flops < costs["eng"].flops
+    with pytest.raises(UserError, match=r"shape is known when it is there: fetch it by `snakemake results/base_models"):
+        plan.network_of(made, "other")
+    Path("theirs").mkdir()
+    shape = json.loads(made.model("eng").model.model_dump_json())
+    write_json("theirs/config.json", {key: shape[key] for key in SHAPE} | {"vocab_size": 700})
+    assert plan.network_of(made, "other")[0].hidden_size == 96 and plan.network_of(made, "other")[1] == 700

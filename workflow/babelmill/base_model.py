@@ -1,0 +1,184 @@
+"""Stage `base_model`: a trained model from elsewhere, as tensors under neutral names, for one that goes on from it.
+
+    python -m babelmill.base_model --settings results/settings/more/base_model.json --out results/base_models/more
+
+It comes from a repository of the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a folder.
+Nothing in it is run: weights are read as tensors alone and written again as one `model.safetensors`, one at a time,
+beside `config.json` and the tokenizer's files. GPT-BERT models, ours and published ones, have our names and the shape
+as training writes it; LLaDA becomes EuroBERT; other models of transformers stay as they are.
+
+This runs where there is a network, which compute nodes often lack.
+"""
+
+import argparse
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.repocard import metadata_load
+from huggingface_hub.utils import disable_progress_bars
+
+from babelmill.config.inputs import model_files
+from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
+from babelmill.hub import revisions
+from babelmill.hub.client import explained
+from babelmill.hub.files import fetch, sizes
+from babelmill.hub.sources import MODEL, explanation, resolve
+from babelmill.release.foreign_model import Kind, Model, kind_of, open_weights, read_model, weight_files
+from babelmill.release.published_checkpoint import adapted_tokenizer
+from babelmill.runtime.checkpoint import write_tensors
+from babelmill.settings import read_settings
+from babelmill.stages import BaseModelSettings
+from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
+
+log = logging.getLogger("babelmill.base_model")
+
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a folder or a repository.
+
+    Attributes:
+        names: of all of them.
+        get: gives the paths of some, by name, after fetching them.
+        where: begins errors.
+        figures: where they are from, for the manifest.
+    """
+
+    names: list[str]
+    get: Callable[[list[str]], dict[str, Path]]
+    where: str
+    figures: dict[str, Any]
+
+
+def on_the_hub(source: dict[str, Any]) -> Files:
+    """The files of a repository, at the commit of the settings, or that its revision was, or is, resolved to."""
+    repository, revision = source["repository"], source["revision"]
+    key = revisions.model_key(repository, revision)
+    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(MODEL, repository, revision)
+    log.info("%s at %s", repository, commit)
+
+    def get(names: list[str]) -> dict[str, Path]:
+        with explained(functools.partial(explanation, MODEL, repository, revision)):
+            return fetch(MODEL, repository, commit, names)
+
+    get([".gitattributes"])
+    names = sorted(name for name in sizes(MODEL, repository, commit) if "/" not in name)
+    figures = {"repository": repository, "revision": revision, "commit": commit}
+    return Files(names, get, f"the model {repository} at {commit[:12]}", figures)
+
+
+def in_a_folder(folder: Path) -> Files:
+    """The files of a folder."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
+
+
+def some(files: Files, names: tuple[str, ...]) -> dict[str, Path]:
+    """Those of some files that there are."""
+    found = [name for name in names if name in files.names]
+    return files.get(found) if found else {}
+
+
+def check_shape(said: dict[str, Any], model: Model, where: str) -> None:
+    """UserError if the configuration says of the model's shape what is not so."""
+    for key, value in said.items():
+        theirs = model.config.get(key)
+        if theirs != value:
+            has = "has no such key" if theirs is None else f"has {theirs}"
+            raise UserError(f"model.{key} = {value}: {where} {has}; leave the key out")
+
+
+def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int, where: str) -> list[str]:
+    """Write the tokenizer's files, and return their names; a UserError if it has more entries than the embedding."""
+    for name, path in paths.items():
+        if kind == "published" and name == "tokenizer.json":
+            adapted_tokenizer(path).save(str(folder / name))
+        else:
+            copy_file(path, folder / name)
+    if "tokenizer.json" in paths and (entries := vocab_size(load_tokenizer(folder / "tokenizer.json"))) > rows:
+        raise UserError(f"{where}: its tokenizer has {entries:,} entries, its embedding {rows:,} rows: not a pair")
+    return list(paths)
+
+
+def licence(files: Files) -> str | None:
+    """What the model's card says of its licence."""
+    card = some(files, ("README.md",))
+    try:
+        known = metadata_load(card["README.md"]) if card else None
+    except Exception:  # whatever a card of somebody's holds, it is no reason to stop
+        return None
+    found = known and (known.get("license_name") or known.get("license"))
+    return found if isinstance(found, str) else None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Fetch, read, and write the model."""
+    settings = read_settings(args.settings, BaseModelSettings)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    local = next(iter(settings.sources), None)
+    files = in_a_folder(Path(local)) if local else on_the_hub(settings.source or {})
+    where = files.where
+    if "config.json" not in files.names:
+        raise UserError(f"{where}: has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
+    config = files.get(["config.json"])["config.json"]
+    kind = kind_of(read_json(config), where)
+    chosen = weight_files(files.names, lambda name: read_json(files.get([name])[name]), where)
+    weights = open_weights(files.get(chosen), where)
+    model = read_model(kind, config, weights, where)
+    check_shape(settings.shape, model, where)
+    shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())}
+    figures = files.figures | {
+        "architecture": model.architecture,
+        "license": licence(files),
+        "parameters": sum(shape.numel() for shape in shapes.values()),
+    }
+    log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
+    with atomic_folder(args.out) as folder:
+        write_tensors(
+            folder / "model.safetensors", shapes, {"format": "pt"}, lambda name: weights.load(model.names[name])
+        )
+        write_json(folder / "config.json", model.config)
+        rows = model.config.get("vocab_size", sys.maxsize)
+        names = write_tokenizer(folder, some(files, TOKENIZER), kind, rows, where)
+        figures["sources"] = hashed(local, folder) if local else []
+        manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
+    if source := settings.source:
+        key = revisions.model_key(source["repository"], source["revision"])
+        revisions.record(key, source["repository"], source["revision"], figures["commit"])
+
+
+def hashed(local: str, out: Path) -> list[dict[str, str]]:
+    """The content of the files that the settings are about, which is kept in `out` for the next dry run."""
+    content = local_sources.hashes(model_files(local), out)
+    return [{"path": path, "sha256": digest} for path, digest in content.items()]
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="output folder, results/base_models/{model}")
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""A model from elsewhere, as files: what its configuration says that it is, and its tensors, one at a time.
+
+Nothing in its files is run. Tensors are read from .safetensors, or from .bin as tensors and plain values alone; names
+become ours (GPT-BERT), or those of the class of transformers that computes the same (`llada.py`).
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from babelmill.core.files import UserError, read_json
+from babelmill.core.words import plural
+from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.release import llada, published_checkpoint
+from babelmill.release.published_checkpoint import EMBEDDING, HEAD
+from babelmill.runtime.checkpoint import DTYPES
+
+Kind = Literal["ours", "published", "llada", "transformers"]
+ONE_FILE = ("model.safetensors", "pytorch_model.bin")
+PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
+NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
+NAMED_BY = "model.safetensors or pytorch_model.bin"
+TYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Tensors in files. `shapes`: {name: tensor on the meta device}; `load` reads one."""
+
+    shapes: dict[str, Tensor]
+    load: Callable[[str], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model under neutral names.
+
+    Attributes:
+        architecture: ours, or a class of transformers.
+        config: its config.json: of GPT-BERT, the shape as training writes it.
+        names: {name: that in the files} of its tensors.
+    """
+
+    architecture: Literal["gpt_bert", "transformers"]
+    config: dict[str, Any]
+    names: dict[str, str]
+
+
+# What it is.
+
+
+def kind_of(config: Any, where: str) -> Kind:
+    """Return what a config.json is of; `where` begins an error.
+
+    Raises:
+        UserError: its model is code of its author's, or no language model that can be trained.
+    """
+    if not isinstance(config, dict):
+        raise UserError(f"{where}: config.json is not that of a model")
+    model_type = config.get("model_type")
+    if model_type == "babelmill_gpt_bert":
+        return "ours"
+    if model_type == "llada":
+        return "llada"
+    if config.keys() >= published_checkpoint.KEYS.keys():
+        return "published"
+    if "auto_map" in config:
+        raise UserError(
+            f"{where}: is code of its author's (auto_map in config.json), which is never run; what works: GPT-BERT"
+            " models, LLaDA, and masked and causal models of transformers itself, such as BERT, GPT-2, Llama, EuroBERT"
+        )
+    from transformers.models.auto.modeling_auto import (  # seconds
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    if model_type not in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_MASKED_LM_MAPPING_NAMES}:
+        raise UserError(
+            f"{where}: model_type = {model_type!r} in config.json is neither a masked nor a causal language model of"
+            " transformers, nor GPT-BERT"
+        )
+    return "transformers"
+
+
+def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> Model:
+    """Return a model's configuration and names; a UserError, which begins with `where`, if they do not go together."""
+    config = read_json(config_path)
+    if kind == "transformers":
+        return Model("transformers", config, {name: name for name in weights.shapes})
+    if kind == "llada":
+        renamed = llada.config_of(config, where)
+        return Model("transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where))
+    names = {_our_name(name): name for name in weights.shapes if not name.endswith(".position_indices")}
+    if HEAD in names:  # a second copy
+        theirs = names.pop(HEAD)
+        if EMBEDDING not in names or not torch.equal(weights.load(theirs), weights.load(names[EMBEDDING])):
+            raise UserError(f"{where}: {theirs} is not the token embedding, as it is in every GPT-BERT model")
+    if kind == "ours":
+        shape = {field.name: config.get(field.name) for field in dataclasses.fields(GPTBertShape)}
+        if absent := [key for key, value in shape.items() if value is None]:
+            raise UserError(f"{where}: config.json has no {absent[0]}")
+    else:
+        shape = published_checkpoint.read_shape(config_path, names)
+    shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
+    if difference := published_checkpoint.misfit(shape, shapes):
+        raise UserError(f"{where}: is not the GPT-BERT model that its config.json describes: {difference}")
+    return Model("gpt_bert", shape, names)
+
+
+def _our_name(name: str) -> str:
+    """The training model's name of a weight, without what parallel training and transformers put before it."""
+    return name.removeprefix("module.").removeprefix("model.")
+
+
+# Its files.
+
+
+def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> list[str]:
+    """Return which of the files of a model hold the weights that it is shipped with; `where` begins an error.
+
+    Args:
+        names: of all files.
+        read: returns the content of a JSON file by its name.
+
+    Raises:
+        UserError: there are none, or not all of them.
+    """
+    for name in ONE_FILE:
+        if name in names:
+            return [name]
+        if (index := f"{name}.index.json") in names:
+            return _parts(index, read(index), names, where)
+    found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
+    if parts := [name for name in found if PART.search(name)]:
+        raise UserError(f"{where}: half downloaded, {parts[0]} is there without an index (*.index.json)")
+    averages = [name for name in found if name.endswith("_ema.bin")]  # as the published GPT-BERT code leaves them
+    found = averages if len(averages) == 1 else found
+    if len(found) == 1:
+        return found
+    if found:
+        raise UserError(f"{where}: which of {', '.join(found[:5])} are the weights? rename them to {NAMED_BY}")
+    some = ", ".join(names[:8]) or "no files"
+    raise UserError(f"{where}: has no weights as tensors ({NAMED_BY}, or several with an index); it has {some}")
+
+
+def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
+    """The files that an index names."""
+    table = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()) or not table:
+        raise UserError(f"{where}: {index} does not say which file holds which weight")
+    files = sorted(set(table.values()))
+    if missing := [name for name in files if name not in names]:
+        raise UserError(
+            f"{where}: half downloaded, {index} names {plural(len(missing), 'file')} that"
+            f" {'is' if len(missing) == 1 else 'are'} not there, such as {missing[0]}"
+        )
+    return files
+
+
+def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
+    """Open files of weights, by name; a UserError, which begins with `where`, for one that is damaged."""
+    shapes: dict[str, Tensor] = {}
+    loads: dict[str, Callable[[str], Tensor]] = {}
+    for file, path in paths.items():
+        label = f"{where}: {file}"
+        part = _open_safetensors(path, label) if file.endswith(".safetensors") else _open_pickle(path, label)
+        if twice := shapes.keys() & part.shapes.keys():
+            raise UserError(f"{where}: {file} holds {min(twice)}, and so does another file")
+        shapes |= part.shapes
+        loads |= dict.fromkeys(part.shapes, part.load)
+    return Weights(shapes, lambda name: loads[name](name))
+
+
+def _open_safetensors(path: Path, where: str) -> Weights:
+    try:
+        file = safe_open(path, "pt")
+        views = {name: file.get_slice(name) for name in file.keys()}
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise UserError(f"{where}: truncated or damaged ({error}); download it again") from None
+    types = {name: view.get_dtype() for name, view in views.items()}
+    _check_types(types, TYPES, where)
+    shapes = {name: torch.empty(v.get_shape(), dtype=TYPES[types[name]], device="meta") for name, v in views.items()}
+    return Weights(shapes, file.get_tensor)
+
+
+def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str) -> None:
+    if odd := [name for name, kind in types.items() if kind not in known]:
+        raise UserError(f"{where}: {odd[0]} is of type {types[odd[0]]}; {', '.join(sorted(TYPES))} can be read")
+
+
+def _open_pickle(path: Path, where: str) -> Weights:
+    content = published_checkpoint.read_pickle(path)
+    if published_checkpoint.is_whole_state(content):
+        content = content.get("ema_model") or content["model"]
+    tensors = published_checkpoint.check_state_dict(content, path)
+    _check_types({name: tensor.dtype for name, tensor in tensors.items()}, DTYPES, where)
+    return Weights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__)

@@ -1,0 +1,109 @@
+"""LLaDA (Nie et al. 2025, arXiv:2502.09992) is EuroBERT under other names: its weights and configuration, renamed.
+
+transformers' own `EuroBertForMaskedLM` computes what the code in LLaDA's repositories computes, and needs none of it.
+The renaming is strict, for transformers' own (`key_mapping`) fills in a weight that it misses with random numbers.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from babelmill.core.files import UserError
+
+OUTSIDE = {"wte": "model.embed_tokens", "ln_f": "model.norm", "ff_out": "lm_head"}
+IN_A_BLOCK = {
+    "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",
+}
+NAME = re.compile(r"model\.transformer\.(?:blocks\.(\d+)\.)?(\w+)\.weight")
+
+# What EuroBERT has no words for: a configuration that says something else is of another architecture.
+FIXED = {
+    "block_type": ("llama",),
+    "activation_type": ("silu",),
+    "layer_norm_type": ("rms",),
+    "layer_norm_with_affine": (True,),
+    "rope": (True,),
+    "include_bias": (False,),
+    "include_qkv_bias": (False, None),
+    "alibi": (False,),
+    "attention_layer_norm": (False,),
+    "scale_logits": (False,),
+    "input_emb_norm": (False,),
+    "block_group_size": (1,),
+    "weight_tying": (False,),
+}
+RENAMED = {
+    "d_model": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "mlp_hidden_size": "intermediate_size",
+    "embedding_size": "vocab_size",
+    "max_sequence_length": "max_position_embeddings",
+    "rms_norm_eps": "rms_norm_eps",
+}
+TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
+
+
+def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return EuroBERT's config.json for LLaDA's; `where` begins an error.
+
+    Raises:
+        UserError: a key is missing, or says what EuroBERT cannot be.
+    """
+    for key, allowed in FIXED.items():
+        if config.get(key, allowed[0]) not in allowed:
+            raise UserError(f"{where}: {key} = {config[key]!r}: a LLaDA model with {allowed[0]!r} can be read")
+    for key in RENAMED:
+        if not isinstance(config.get(key), int | float):
+            raise UserError(f"{where}: {key} = {config.get(key)!r}: LLaDA's configuration has a number there")
+    return {
+        "architectures": ["EuroBertForMaskedLM"],
+        "model_type": "eurobert",
+        **{theirs: config[ours] for ours, theirs in RENAMED.items()},
+        "num_key_value_heads": config.get("n_kv_heads") or config["n_heads"],
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": config.get("attention_dropout", 0.0),
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.get("rope_theta", 500000.0)},
+        "tie_word_embeddings": False,
+        **{key: config.get(key) for key in TOKENS},  # EuroBERT's own defaults are of another vocabulary
+    }
+
+
+def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
+    """Return {EuroBERT's name: LLaDA's} of all weights of a model of so many layers; `where` begins an error.
+
+    Raises:
+        UserError: a weight is missing, or there is one that LLaDA does not have.
+    """
+    found: dict[str, str] = {}
+    blocks = (f"model.layers.{layer}.{part}.weight" for layer in range(layers) for part in IN_A_BLOCK.values())
+    expected = {*(f"{name}.weight" for name in OUTSIDE.values()), *blocks}
+    for name in names:
+        new = _renamed(name)
+        if new not in expected:
+            raise UserError(f"{where}: {name} is no weight of a LLaDA model of {layers} layers")
+        found[new] = name
+    if missing := sorted(expected - found.keys()):
+        raise UserError(f"{where}: {len(missing)} of {len(expected)} weights are missing, such as {missing[0]}")
+    return found
+
+
+def _renamed(name: str) -> str | None:
+    """EuroBERT's name of a weight; None if LLaDA has no such weight."""
+    match = NAME.fullmatch(name)
+    if not match:
+        return None
+    block, part = match.groups()
+    table = OUTSIDE if block is None else IN_A_BLOCK
+    place = "" if block is None else f"model.layers.{block}."
+    return f"{place}{table[part]}.weight" if part in table else None

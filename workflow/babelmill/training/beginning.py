@@ -1,0 +1,76 @@
+"""What a run begins with that goes on from a trained model (`model.source`): the shape and the weights of that one."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json
+from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.stages import TrainSettings
+
+
+def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape:
+    """Return the shape of the model to train.
+
+    Args:
+        settings: of the stage. Dropout is theirs, whatever the source was trained with.
+        source: the folder of the model that it goes on from; None: the settings say it all.
+        vocab_size: entries of the tokenizer.
+
+    Raises:
+        UserError: the source has another shape than the settings say, or none for this text.
+    """
+    if source is None:
+        return GPTBertShape(vocab_size=vocab_size, **settings.model.shape())
+    name, theirs = settings.model.source, read_json(source / "config.json")
+    if "model_type" in theirs:
+        raise UserError(
+            f"model.source = {name}: is a {theirs['model_type']} model of transformers, which is fetched but cannot be"
+            " trained yet; GPT-BERT models can, of this workflow or published"
+        )
+    dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
+    shape = GPTBertShape(**{field.name: theirs[field.name] for field in fields(GPTBertShape)} | dropout)
+    for key, value in settings.shape.items():
+        if getattr(shape, key) != value:
+            raise UserError(f"model.{key} = {value}: {name} has {getattr(shape, key)}; leave the key out")
+    if vocab_size > shape.vocab_size:
+        raise UserError(
+            f"the tokenizer has {vocab_size:,} entries, the embedding of {name} {shape.vocab_size:,} rows: name a"
+            " smaller tokenizer.source, or none to use the model's own"
+        )
+    if max(settings.train.sequence_lengths) > shape.max_position_embeddings:
+        raise UserError(
+            f"train.sequence_lengths has {max(settings.train.sequence_lengths)}, more than max_position_embeddings ="
+            f" {shape.max_position_embeddings} of {name}; lower it"
+        )
+    return shape
+
+
+@torch.no_grad()
+def load_weights(path: Path, *models: nn.Module) -> None:
+    """Give models the weights of a safetensors file, a tensor at a time; a UserError unless they are the models'."""
+    with safe_open(path, "pt") as file:
+        names = set(file.keys())
+        for model in models:
+            weights = model.state_dict()
+            if odd := sorted(names ^ weights.keys()):
+                raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
+            for name, value in weights.items():
+                theirs = file.get_tensor(name)
+                if theirs.shape != value.shape:
+                    raise UserError(f"{path}: {name} is {list(theirs.shape)}, {list(value.shape)} is expected")
+                value.copy_(theirs)
+
+
+def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
+    """Return where a source is from, for the manifest: its name, its weights, and what is known of a foreign one."""
+    made = manifest.read(source)
+    known = {
+        key: made["figures"][key] for key in ("repository", "commit", "license", "source") if key in made["figures"]
+    }
+    return {"name": settings.model.source, "sha256": made["files"][settings.begin_with or ""]["sha256"], **known}
