@@ -24,7 +24,11 @@ def test_a_line_as_each_stage_begins_and_ends(built):
     for model in ("eng", "deu"):
         for stage in STAGES:
             begins = [line for line in lines if re.search(rf"^[\d:]+ +{stage} +{model} +begins$", line)]
-            ends = [line for line in lines if re.search(rf"^[\d:]+ +\[\d+/14\] +{stage} +{model} +\d+ s  \S", line)]
+            ends = [
+                line
+                for line in lines
+                if re.search(rf"^[\d:]+ +\[\d+/14\] +{stage} +{model} +(\d+ s|\d+:\d\d)  \S", line)
+            ]
             assert (len(begins), len(ends)) == (1, 1), (stage, model, lines)
     counts = [int(count) for count in re.findall(r"\[(\d+)/14\]", "\n".join(lines))]
     assert counts == list(range(1, 15))

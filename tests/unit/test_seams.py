@@ -46,7 +46,7 @@ def make(shards):
         model = section("model", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
         plan = Plan(train, 1.0, [Packed(shard.offsets) for shard in shards])
         stream = TokenStream(shards, VOCABULARY, 7, CPU, plan.objective)
-        network = GPTBertNetwork(GPTBertShape(VOCABULARY.size, **model.model_dump()), train, processes)
+        network = GPTBertNetwork(GPTBertShape(VOCABULARY.size, **model.shape()), train, processes)
         for name, value in attributes.items():
             setattr(network, name, value)
         settings = train_settings(["eng", "deu"], model, train)

@@ -47,7 +47,7 @@ def inputs(tmp_path):
     """A folder with a corpus and a tokenizer that was trained on it."""
     write_corpus(tmp_path)
     arguments = {"corpora": [tmp_path / "corpus"], "out": tmp_path / "tokenizer", "threads": 1}
-    tokenizer.run(argparse.Namespace(settings=settings(tmp_path, "tokenizer"), **arguments))
+    tokenizer.run(argparse.Namespace(settings=settings(tmp_path, "tokenizer"), source=[], **arguments))
     return tmp_path
 
 
