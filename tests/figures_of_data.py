@@ -99,7 +99,7 @@ def token_figures(folder: Path) -> dict:
     asked = TokenizerSettings(stage="tokenizer", name="both", languages=LANGUAGES, **values)
     out = folder / "tokenizer"
     corpora = [folder / language for language in LANGUAGES]
-    found = run_stage(tokenizer, asked, corpora=corpora, out=out, threads=1)
+    found = run_stage(tokenizer, asked, corpora=corpora, out=out, threads=1, source=[])
     loaded = load_tokenizer(out / "tokenizer.json")
     probe = f"The quick <mask> fox's 1984\n\n\tnaïve {LONG_WORD} 水 </s>"
     result = {
