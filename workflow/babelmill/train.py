@@ -26,7 +26,6 @@ from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, sha256, write_json
-from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
@@ -42,6 +41,7 @@ from babelmill.training.beginning import lineage, load_weights, shape_of
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.layouts import Packed
 from babelmill.training.loop import Loop
+from babelmill.training.network import Network
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 
@@ -115,12 +115,12 @@ def train(arguments: argparse.Namespace) -> int:
 
     data = Data(options.tokenizer, options.shards)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"])
-    shape = shape_of(settings, source, data.vocabulary.size)
+    network = make_network(settings, data.vocabulary, source, processes)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
     with RunFolder(options.checkpoints, run_identity, run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
-        trainer = make_trainer(settings, shape, data, plan, processes, run)
+        trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and not done.steps:
             load_weights(source / settings.begin_with, trainer.model, trainer.average)
             log.info("begins with the weights of %s", settings.model.source)
@@ -139,11 +139,19 @@ def train(arguments: argparse.Namespace) -> int:
     return 0 if finished else EXIT_CODE
 
 
+def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
+    """Make the network of a run that has not begun; `source`: the folder of the model that it goes on from."""
+    if settings.model.architecture == "transformers":
+        from babelmill.training.transformers_network import TransformersNetwork  # imports transformers, for seconds
+
+        return TransformersNetwork(settings.model, settings.train, vocabulary, processes)
+    return GPTBertNetwork(shape_of(settings, source, vocabulary.size), settings.train, processes)
+
+
 def make_trainer(
-    settings: TrainSettings, shape: GPTBertShape, data: Data, plan: Plan, processes: Processes, run: schema.Run
+    settings: TrainSettings, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
 ) -> Trainer:
     """Make the trainer of a run that has not begun."""
-    network = GPTBertNetwork(shape, settings.train, processes)
     shared = data.vocabulary, settings.train.seed, processes.device, plan.objective, network.in_place
     streams = {split: TokenStream(data.shards[split], *shared) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
@@ -177,7 +185,7 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
     if trainer.train.micro_batch_tokens and not whole:
         log.warning("train.micro_batch_tokens does not count here, where rows are dealt: say run.micro_batch_tokens")
     if whole:
-        log.info("attention dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
+        log.info("dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
 
 
 def write_results(
@@ -185,8 +193,8 @@ def write_results(
 ) -> None:
     """Write the trained weights, the shape of the model, the record, and last the manifest."""
     out, plan = options.out, trainer.plan
-    for name, model in (("model", trainer.model), ("ema", trainer.average)):
-        checkpoint.write_tensors(out / f"{name}.safetensors", model.state_dict(), {"format": "pt"})
+    for name, average in (("model", False), ("ema", True)):
+        checkpoint.write_tensors(out / f"{name}.safetensors", trainer.network.weights(average), {"format": "pt"})
     ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
     unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
     write_json(out / "config.json", trainer.network.config | ids | unmasks)

@@ -18,10 +18,11 @@ import numpy as np
 
 from babelmill.commands.status import tail
 from babelmill.config import loading, schema
+from babelmill.config.model_size import Counted
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.runtime.cost import flops
 from babelmill.runtime.identity import SOURCE
 from babelmill.settings import recorded
@@ -117,17 +118,34 @@ def with_shape(model: schema.Model, config: dict[str, Any] | None) -> schema.Mod
     return model.model_copy(update={key: config[key] for key in SHAPE if key in config})
 
 
+def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
+    """Return what costs are computed from: GPT-BERT's settings, or a model of transformers, counted on its modules."""
+    if model.architecture == "gpt_bert":
+        return model
+    return _counted(canonical_json(model.model_dump()), canonical_json(train.model_dump()), vocab_size)
+
+
+@functools.cache
+def _counted(model: str, train: str, vocab_size: int) -> Counted:
+    from babelmill.training.transformers_size import planned  # imports transformers, for seconds
+
+    sections = schema.Model.model_validate_json(model), schema.Train.model_validate_json(train)
+    return planned(*sections, vocab_size)
+
+
 def floating_point_speed(line: dict[str, Any], model: schema.Model, train: schema.Train, vocab_size: int) -> float:
     """Return the FLOP/s that a line of the record tells of."""
+    size = sized(model, train, vocab_size)
     targets = objective_of(train).target_share(line["mask_rate"])
-    return line["tokens_per_second"] * flops(model, vocab_size, line["sequence_length"], 1.0, targets)
+    return line["tokens_per_second"] * flops(size, vocab_size, line["sequence_length"], 1.0, targets)
 
 
-def speed_of(model: schema.Model, train: schema.Train) -> tuple[float, bool]:
+def speed_of(model: schema.Model, train: schema.Train, vocab_size: int) -> tuple[float, bool]:
     """Return the FLOP/s at which this machine's processor trains a model, and whether a training measured it."""
     if known := measured(on_gpus=False).get(shape(model, train)):
         return known.rate, True
-    return SHARE_OF_PRODUCT * product_speed(model.hidden_size, model.intermediate_size), False
+    size = sized(model, train, vocab_size)
+    return SHARE_OF_PRODUCT * product_speed(size.hidden_size, size.intermediate_size), False
 
 
 @functools.cache
@@ -145,7 +163,7 @@ def product_speed(size: int, inner: int) -> float:
 
 def shape(model: schema.Model, train: schema.Train) -> Shape:
     """Return what utilisation and memory depend on."""
-    sizes = tuple(sorted(model.shape().items()))
+    sizes = canonical_json(model.model_dump(exclude={"source", "revision"}))
     return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing
 
 

@@ -24,12 +24,13 @@ from babelmill.commands.machine import (
     measured,
     profile_resources,
     shape,
+    sized,
     speed_of,
     with_shape,
 )
 from babelmill.commands.why import explain
 from babelmill.config import loading, schema
-from babelmill.config.model_size import parameters
+from babelmill.config.model_size import Counted, parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
@@ -151,7 +152,9 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]
 # Memory.
 
 
-def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, count: int, positions: int) -> float:
+def assumed_memory(
+    model: schema.Model | Counted, train: schema.Train, vocab_size: int, count: int, positions: int
+) -> float:
     """Return the bytes that training takes of a GPU's memory, roughly.
 
     These are weights, gradients, average and two moments in fp32, and what is kept for the backward pass, in bf16 but
@@ -175,8 +178,16 @@ def assumed_memory(model: schema.Model, train: schema.Train, vocab_size: int, co
 # Costs.
 
 
-def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, tokens: int, gpus: int) -> Schedule:
-    """Return the steps that a training on so many tokens and GPUs will have."""
+def deals_whole(model: schema.Model) -> bool:
+    """Return whether GPUs take whole micro-batches: where dropout is not keyed. Else rows are dealt one by one."""
+    return model.architecture == "transformers" or model.attention_probs_dropout_prob > 0
+
+
+def schedule_of(
+    model: schema.Model | Counted, train: schema.Train, vocab_size: int, tokens: int, dealt: tuple[int, int]
+) -> Schedule:
+    """Return the steps that a training on so many tokens will have; `dealt`: GPUs, and tokens dealt at once."""
+    gpus, size = dealt
     steps = steps_for(train, tokens)
     lengths, rows = rows_by_step(train, steps)
     positions = lengths * rows
@@ -185,8 +196,6 @@ def schedule_of(model: schema.Model, train: schema.Train, vocab_size: int, token
     distinct, which = np.unique(lengths, return_inverse=True)
     of_position = np.array([flops(model, vocab_size, int(length), 1.0, 0.0) for length in distinct])
     of_targets = flops(model, vocab_size, 0, 0.0, targets)
-    # Where attention dropout is off, rows are dealt one by one.
-    size = whole_tokens(train) if model.attention_probs_dropout_prob else 1
     micro_batches = rows / np.maximum(1, size // lengths)
     return Schedule(
         lengths=lengths,
@@ -225,17 +234,19 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
     network, vocab_size = network_of(configuration, model)
     gpus = gpus_of(configuration, model, resources)
     tokens, source = training_tokens(configuration, model)
-    plan = schedule_of(network, resolved.train, vocab_size, tokens, gpus)
-    count = parameters(network, vocab_size)
+    size = sized(network, resolved.train, vocab_size)
+    whole = whole_tokens(resolved.train) if deals_whole(network) else 1
+    plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole))
+    count = parameters(size, vocab_size)
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
-    assumed = assumed_memory(network, resolved.train, vocab_size, count, positions) / GIB
+    assumed = assumed_memory(size, resolved.train, vocab_size, count, positions) / GIB
     memory = known.memory / 1024 if known else assumed
     if gpus:
-        rate = mfu or (known.rate if known else assumed_mfu(network.hidden_size))
+        rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
         hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     else:
-        rate, _ = speed_of(network, resolved.train)
+        rate, _ = speed_of(network, resolved.train, vocab_size)
         hours = float(plan.flops.sum()) / rate / 3600
     return Cost(
         model=model,

@@ -29,8 +29,8 @@ def _place(name: str, section: type[Section], key: str) -> str:
 
 def _matters(section: type[Section], key: str, values: dict[str, Any]) -> bool:
     """Whether a key can matter beside the other `values` of its section."""
-    only_if = _marks(section, key, OnlyIf)
-    return only_if is None or values[only_if.key] in only_if.values
+    marks = [entry for entry in section.model_fields[key].metadata if isinstance(entry, OnlyIf)]
+    return all(values[mark.key] in mark.values for mark in marks)
 
 
 def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The size of a model, from its shape: for a plan, and to refuse a model that no machine holds before anything runs."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 TIB = 2**40
@@ -25,8 +26,32 @@ class Shape(Protocol):
     def layer_mixing(self) -> bool: ...
 
 
-def parameters(config: Shape, vocab_size: int) -> int:
+@dataclass(frozen=True)
+class Counted:
+    """The size of a model of transformers, as counted on its modules.
+
+    Attributes:
+        parameters: each counted once.
+        matrices: elements of all matrices that every position is multiplied by.
+        output: elements of the output matrix, which positions with a target are multiplied by.
+        hidden_size: width of the features.
+        intermediate_size: the widest side of a layer's matrices.
+        num_attention_heads, num_hidden_layers: of attention in a layer, and of layers.
+    """
+
+    parameters: int
+    matrices: int
+    output: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_hidden_layers: int
+
+
+def parameters(config: Shape | Counted, vocab_size: int) -> int:
     """Return the number of parameters of a model of these `model` settings."""
+    if isinstance(config, Counted):
+        return config.parameters
     size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     embedding = vocab_size * size + (2 * config.position_bucket_size - 1) * size + 2 * size
     attention = 5 * (size * size + size) if config.gate else 4 * (size * size + size)

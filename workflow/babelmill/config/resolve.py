@@ -19,6 +19,7 @@ from babelmill.config.layers import ABSENT, Layer, flatten, flatten_keys, lookup
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
+from babelmill.config.transformers_models import FROM_SCRATCH, refused
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
@@ -193,6 +194,8 @@ class Configuration:
         sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
+        if message := refused(resolved.model, resolved.train, resolved.evaluation):
+            raise UserError(f"{_where(layers, 'model.', message)}: {message}")
         if source and theirs is None:
             return resolved  # its shape is known when it has been fetched
         longest, positions = max(resolved.train.sequence_lengths), resolved.model.max_position_embeddings
@@ -202,7 +205,7 @@ class Configuration:
                 f" model.max_position_embeddings = {positions}; lower the one or raise the other"
             )
         vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
-        if message := too_large(resolved.model, vocab_size):
+        if resolved.model.architecture == "gpt_bert" and (message := too_large(resolved.model, vocab_size)):
             raise UserError(f"{_where(layers, 'model.', message)}: {message}")
         return resolved
 
@@ -211,7 +214,13 @@ class Configuration:
         ancestors = self.ancestors(model)
         if not ancestors or self._said_source(ancestors[-1]):
             return None
-        return {key: getattr(self.model(ancestors[0]).model, key) for key in SHAPE}
+        base = self.model(ancestors[0]).model
+        if base.architecture != "gpt_bert":
+            raise UserError(
+                f"{self._said_source(model)[1]}: model.source = {ancestors[0]} of model {model} is a model of transformers;"
+                f" {FROM_SCRATCH}"
+            )
+        return {key: getattr(base, key) for key in SHAPE}
 
     @functools.cache  # noqa: B019
     def corpus(self, code: str) -> ResolvedCorpus:

@@ -61,6 +61,14 @@ MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
 
+# Keys of model.config that are not its own, and where they come from.
+OF_THE_WORKFLOW = {
+    "vocab_size": "say tokenizer.vocab_size",
+    "max_position_embeddings": "say model.max_position_embeddings",
+    "n_positions": "say model.max_position_embeddings",
+    "token_id": "the ids of special tokens are its tokenizer's",
+}
+
 
 class Section(BaseModel):
     """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
@@ -113,26 +121,51 @@ class Mixture(Section):
     weights: Annotated[Share, BeforeValidator(exponent)]
 
 
-class Model(Section):
-    """The architecture (GPT-BERT), or the trained model that has it."""
+def gpt_bert(value: Any) -> OnlyIf:
+    """Mark a key of GPT-BERT alone."""
+    return OnlyIf("architecture", ("gpt_bert",), value)
 
+
+class Model(Section):
+    """The architecture: GPT-BERT, a class of transformers with its `config`, or the trained model that has it."""
+
+    architecture: Annotated[Literal["gpt_bert", "transformers"], Neutral("gpt_bert")]
+    config: Annotated[dict[str, Any] | None, OnlyIf("architecture", ("transformers",), None), Neutral(None)]
     source: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     revision: Annotated[str, Neutral("main")]
-    hidden_size: Annotated[Positive, Field(le=2**20), from_scratch(1)]
-    intermediate_size: Annotated[Positive, Field(le=2**22), from_scratch(1)]
-    num_attention_heads: Annotated[Positive, from_scratch(1)]
-    num_hidden_layers: Annotated[Positive, Field(le=10_000), from_scratch(1)]
+    hidden_size: Annotated[Positive, Field(le=2**20), from_scratch(1), gpt_bert(1)]
+    intermediate_size: Annotated[Positive, Field(le=2**22), from_scratch(1), gpt_bert(1)]
+    num_attention_heads: Annotated[Positive, from_scratch(1), gpt_bert(1)]
+    num_hidden_layers: Annotated[Positive, Field(le=10_000), from_scratch(1), gpt_bert(1)]
     max_position_embeddings: Annotated[Positive, Field(le=MAX_LENGTH), from_scratch(1)]
-    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH), from_scratch(2)]
-    hidden_dropout_prob: BelowOne
-    attention_probs_dropout_prob: BelowOne
-    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), from_scratch(1e-5)]
-    gate: Annotated[bool, from_scratch(True)]
-    layer_mixing: Annotated[bool, from_scratch(True)]
+    position_bucket_size: Annotated[Integer, Field(ge=2, le=MAX_LENGTH), from_scratch(2), gpt_bert(2)]
+    hidden_dropout_prob: Annotated[BelowOne, gpt_bert(0.0)]
+    attention_probs_dropout_prob: Annotated[BelowOne, gpt_bert(0.0)]
+    layer_norm_eps: Annotated[Number, Field(gt=0, le=1), from_scratch(1e-5), gpt_bert(1e-5)]
+    gate: Annotated[bool, from_scratch(True), gpt_bert(True)]
+    layer_mixing: Annotated[bool, from_scratch(True), gpt_bert(True)]
 
     def shape(self) -> dict[str, Any]:
-        """Return what the network is made by, without where its weights come from."""
-        return self.model_dump(exclude={"source", "revision"})
+        """Return what a GPT-BERT is made by, without where its weights come from."""
+        return self.model_dump(exclude={"architecture", "config", "source", "revision"})
+
+    @model_validator(mode="after")
+    def _config_of_its_architecture(self) -> Self:
+        if (self.architecture == "transformers") != (self.config is not None):
+            needed = "needs model.config" if self.config is None else "has no model.config"
+            raise ValueError(
+                f"model.architecture = {self.architecture!r} {needed}: the model of transformers and its sizes, such as"
+                " {model_type: gpt2, n_embd: 512, n_layer: 8, n_head: 8}, under model.architecture: transformers"
+            )
+        config = self.config or {"model_type": ""}
+        if not isinstance(config.get("model_type"), str):
+            raise ValueError(
+                "model.config needs `model_type`, the name of a model of transformers, such as gpt2 or bert"
+            )
+        for key in config:
+            if setting := OF_THE_WORKFLOW.get("token_id" if str(key).endswith("_token_id") else key):
+                raise ValueError(f"model.config has {key}, which the workflow sets: {setting}")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:

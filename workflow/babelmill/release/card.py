@@ -13,6 +13,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from babelmill import __version__
+from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
@@ -79,9 +80,19 @@ class Facts:
         return self.settings.get("model", {}).get("gate", True)
 
     @property
+    def model_type(self) -> str | None:
+        """Return the name that transformers has for its kind of model; None of a GPT-BERT."""
+        return (self.settings.get("model", {}).get("config") or {}).get("model_type")
+
+    @property
+    def alignment(self) -> str:
+        """Return what masked scores are for; those of a model of transformers stand where their tokens do."""
+        return "mlm" if self.model_type else self.logits_alignment
+
+    @property
     def tasks(self) -> list[str]:
         """Return what the folder does as it stands, in the Hub's words: `fill-mask` and `text-generation` or less."""
-        tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.logits_alignment == "mntp" else ""}
+        tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.alignment == "mntp" else ""}
         return [task for task in SNIPPETS if task in tasks]
 
 
@@ -142,7 +153,7 @@ def front_matter(facts: Facts) -> str:
         language=list(dict.fromkeys(language["tag"] for language in facts.languages.values())) or None,
         library_name="transformers",
         pipeline_tag=next(iter(facts.tasks), None),
-        tags=["gpt-bert", "babylm", "custom_code"],
+        tags=[facts.model_type, "babylm"] if facts.model_type else ["gpt-bert", "babylm", "custom_code"],
         **({"model_name": facts.name, "eval_results": results} if results else {}),
         **known,
     )
@@ -154,7 +165,8 @@ def introduction(facts: Facts) -> str:
     names = ", ".join(language["name"] for language in facts.languages.values())
     count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
-    return f"A [GPT-BERT]({PAPER}) language model{f' of {names}' if names else ''}: {count} parameters{trained}."
+    kind = f"`{facts.model_type}`" if facts.model_type else f"[GPT-BERT]({PAPER})"
+    return f"A {kind} language model{f' of {names}' if names else ''}: {count} parameters{trained}."
 
 
 def without_path(source: str) -> str:
@@ -264,7 +276,8 @@ def training(facts: Facts, hours: float | None) -> list[str]:
         lines.append("![loss by step](training_curve.png)")
     for section, values in facts.settings.items():
         unused = ["epochs"] if values.get("max_steps") is not None else []
-        rows = [[f"`{section}.{key}`", value] for key, value in values.items() if key not in unused]
+        known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
+        rows = [[f"`{key}`", value] for key, value in known.items()]
         lines.append(table(["setting", "value"], rows))
     return lines
 
@@ -314,11 +327,11 @@ def given_back(evaluation: dict[str, Any]) -> str:
 def files_and_versions(code: dict[str, str]) -> list[str]:
     """Return what the folder was made with, and the digests of its code."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
-    return [
-        "## Files and versions",
-        f"Made by Babelmill {__version__} with {versions}.",
-        table(["code file", "sha256"], [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(code.items())]),
-    ]
+    lines = ["## Files and versions", f"Made by Babelmill {__version__} with {versions}."]
+    if code:
+        digests = [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(code.items())]
+        lines.append(table(["code file", "sha256"], digests))
+    return lines
 
 
 def render(facts: Facts, hours: float | None) -> str:
@@ -331,9 +344,9 @@ def render(facts: Facts, hours: float | None) -> str:
         beginning(facts),
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts.name, facts.tasks, facts.gated, OBJECTIVES[facts.objective].unmasks),
-        notes(facts.variants, facts.default_variant, facts.logits_alignment),
-        pipelines(facts.name, facts.scores, facts.logits_alignment),
+        *use(facts.name, facts.tasks, facts.gated, OBJECTIVES[facts.objective].unmasks, facts.model_type),
+        notes(facts.variants, facts.default_variant, facts.alignment, facts.model_type),
+        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type),
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)

@@ -1,5 +1,7 @@
 """What a model card says about use: code for each task, and what to type for pipelines that others wrote."""
 
+import re
+
 # Each works as it stands, where `{path}` is the folder.
 MASKED = """\
 ```python
@@ -58,6 +60,16 @@ layers = ["in_proj_qk", "{value}", "out_proj"]
 model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=layers, modules_to_save=["score"]))
 model.print_trainable_parameters()
 ```"""
+ALL_LINEAR = """\
+```python
+# The same with adapters, in place of all weights (pip install peft accelerate).
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForSequenceClassification
+
+model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2)
+model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
+model.print_trainable_parameters()
+```"""
 NOTES = """\
 * {variants}
 * {alignment}
@@ -92,6 +104,10 @@ SCORERS = {
     "causal": {"note": "", "scorer": "IncrementalLMScorer"},
     "masked": {"note": ", masked (transformers 4)", "scorer": "MaskedLMScorer"},
 }
+NO_CODE = """\
+* {variants}
+* Its class is transformers' own (`model_type` is `{model_type}`), {versions}; the folder has no code."""
+NEW_IN_5 = {"eurobert"}  # types that transformers 4.57 does not have
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 
 
@@ -101,7 +117,12 @@ def weights(variants: list[str], default: str) -> str:
     return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
 
 
-def use(path: str, tasks: list[str], gated: bool, unmasks: bool) -> list[str]:
+def without_code(text: str) -> str:
+    """Return text about a folder of which no code has to be trusted."""
+    return re.sub(r", ?trust_remote_code=True", "", text)
+
+
+def use(path: str, tasks: list[str], gated: bool, unmasks: bool, model_type: str | None = None) -> list[str]:
     """Return how the model is used, as code.
 
     Args:
@@ -109,23 +130,29 @@ def use(path: str, tasks: list[str], gated: bool, unmasks: bool) -> list[str]:
         tasks: those that the folder does as it stands.
         gated: attention has gates.
         unmasks: it generates by filling masks.
+        model_type: of a model of transformers.
     """
-    return [
+    adapters = ALL_LINEAR if model_type else ADAPTERS
+    pieces = [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub.",
         *([UNMASKING.format(path=path)] if unmasks else []),
         *(SNIPPETS[task].format(path=path) for task in tasks),
         CLASSIFICATION.format(path=path),
-        ADAPTERS.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
+        adapters.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
     ]
+    return [without_code(piece) for piece in pieces] if model_type else pieces
 
 
-def notes(variants: list[str], default: str, alignment: str) -> str:
+def notes(variants: list[str], default: str, alignment: str, model_type: str | None = None) -> str:
     """Return what a user should know besides."""
+    if model_type:
+        versions = "from version 5" if model_type in NEW_IN_5 else "in versions 4.57 and 5"
+        return NO_CODE.format(variants=weights(variants, default), model_type=model_type, versions=versions)
     return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
 
 
-def pipelines(path: str, scores: tuple[str, ...], alignment: str) -> str:
+def pipelines(path: str, scores: tuple[str, ...], alignment: str, model_type: str | None = None) -> str:
     """Return what to type for each evaluation pipeline that fits the scores of the objective."""
     rows: list[tuple[tuple[str, str], dict[str, str]]] = []
     if "masked" in scores:
@@ -135,4 +162,5 @@ def pipelines(path: str, scores: tuple[str, ...], alignment: str) -> str:
     lines = [f"| {name} | {what} |".format(path=path, alignment=alignment, **more) for (name, what), more in rows]
     if not rows:
         return ""
+    lines = [without_code(line) for line in lines] if model_type else lines
     return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

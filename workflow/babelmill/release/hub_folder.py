@@ -18,12 +18,13 @@ from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.architecture import Architecture, ExportInputs
 from babelmill.release.gpt_bert_folder import GPTBertFolder
+from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Roles
 
 log = logging.getLogger(__name__)
 
-ARCHITECTURES: dict[str, Architecture] = {"gpt_bert": GPTBertFolder()}
+ARCHITECTURES: dict[str, Architecture] = {"gpt_bert": GPTBertFolder(), "transformers": TransformersFolder()}
 
 
 def architecture_of(model: Path) -> Architecture:

@@ -152,15 +152,24 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     steps = re.search(r"\d+", path.stem)
     origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
     rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
-    shape = recorded(run["settings"], TrainSettings, identity).model.shape() | {"vocab_size": rows}
+    model = recorded(run["settings"], TrainSettings, identity).model
+    require_gpt_bert(model.architecture, path)
+    shape = model.shape() | {"vocab_size": rows}
     theirs = run["data"].get(SOURCE, {}).get("shape", {})  # of a model that went on from another
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
+def require_gpt_bert(architecture: str, source: Path) -> None:
+    """UserError for any other architecture."""
+    if architecture != "gpt_bert":
+        raise UserError(f"{source}: is no GPT-BERT; run the workflow, which converts a model of transformers by itself")
+
+
 def check(found: Found, source: Path) -> None:
     """UserError unless the weights are those of a model of this shape, and the tokenizer one for them."""
     fields = GPTBertShape.__dataclass_fields__
+    require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
     if absent := [name for name in fields if name not in found.shape]:
         raise UserError(f"{source}: its configuration has no {absent[0]}; it is none that training leaves")
     for variant, weights in found.weights.items():

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from babelmill.config.model_size import Shape
+from babelmill.config.model_size import Counted, Shape
 
 # Dense bf16 FLOP/s by a word of the device's name (vendors' data sheets).
 PEAK = {
@@ -32,7 +32,7 @@ def peak_of(device: str) -> float | None:
 Amount = TypeVar("Amount", float, np.ndarray)
 
 
-def flops(config: Shape, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:
+def flops(config: Shape | Counted, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:
     """Return the floating-point operations of forward and backward passes.
 
     Matrix products alone: projections, feed-forward, attention over the whole row, position tables, output.
@@ -42,6 +42,9 @@ def flops(config: Shape, vocab_size: int, length: int, positions: float, targets
         positions: number of positions.
         targets: number of targets, or an array of such numbers.
     """
+    if isinstance(config, Counted):
+        attention = 2 * length * config.hidden_size * config.num_hidden_layers
+        return 6.0 * ((config.matrices + attention) * positions + config.output * targets)
     size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
     projections = (5 if config.gate else 4) * size * size + 3 * size * inner
     attention = 2 * length * size + 2 * buckets * size

@@ -28,9 +28,9 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     if source is None:
         return GPTBertShape(vocab_size=vocab_size, **settings.model.shape())
     name, theirs = settings.model.source, read_json(source / "config.json")
-    if "model_type" in theirs:
+    if kind := theirs.get("model_type") or theirs.get("config", {}).get("model_type"):
         raise UserError(
-            f"model.source = {name}: is a {theirs['model_type']} model of transformers, which is fetched but cannot be"
+            f"model.source = {name}: is a {kind} model of transformers, which is fetched but cannot be"
             " trained yet; GPT-BERT models can, of this workflow or published"
         )
     dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})

@@ -13,6 +13,7 @@ from torch import nn
 
 from babelmill.runtime.cost import Amount
 from babelmill.training.batches import MicroBatch
+from babelmill.training.optim import decays_by_name
 
 
 class Gradients(Protocol):
@@ -95,10 +96,18 @@ class Network(ABC):
         """Return the number of parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Return whether a parameter has weight decay: by default as published, by its name."""
+        return decays_by_name(name, parameter)
+
+    def weights(self, average: bool = False) -> dict[str, torch.Tensor]:
+        """Return the weights, or their moving average, by name; a tensor of two names is there once."""
+        return (self.average if average else self.model).state_dict()
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return weights and moving average, by name, as a checkpoint has them."""
-        named = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        return named | {f"average.{name}": value for name, value in self.average.state_dict().items()}
+        named = {f"model.{name}": value for name, value in self.weights().items()}
+        return named | {f"average.{name}": value for name, value in self.weights(average=True).items()}
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what `tensors` returned; what else is among them does not count."""

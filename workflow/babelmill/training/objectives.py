@@ -261,6 +261,11 @@ def objective_of(train: schema.Train) -> Objective:
     return OBJECTIVES[train.objective](train)
 
 
+def hides_alone(objective: Objective) -> bool:
+    """Return whether all rows hide their targets: a model that reads both sides is enough."""
+    return all(objective.kinds[kind].hides for kind in objective.occurring)
+
+
 def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:
     """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""
     return np.minimum(maskable, np.maximum(1, np.floor(mask_rate * maskable + rounding).astype(np.int64)))

@@ -4,7 +4,7 @@
 are when `finite` is 0. That is a number on the device: nobody has to wait for it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch import nn
 from babelmill.config import schema
 
 Groups = list[dict[str, Any]]  # of parameters, as torch.optim takes them
+
+Decays = Callable[[str, nn.Parameter], bool]
 
 NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
 
@@ -79,14 +81,21 @@ class Muon(torch.optim.Muon):
             parameter.copy_(torch.where(finite > 0, parameter, old))
 
 
-def parameter_groups(named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> Groups:
-    """Return two groups: with weight decay, and without (names with `bias` or `layer_norm`).
+def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
+    """Return whether a parameter has weight decay, as published: not with `bias` or `layer_norm` in its name."""
+    return not any(part in name for part in NO_DECAY)
+
+
+def parameter_groups(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float, decays: Decays = decays_by_name
+) -> Groups:
+    """Return two groups: with weight decay, and without.
 
     The parameters have their names with them, so that a checkpoint can be read without this code.
     """
     decay, rest = [], []
     for name, parameter in named_parameters:
-        (rest if any(part in name for part in NO_DECAY) else decay).append((name, parameter))
+        (decay if decays(name, parameter) else rest).append((name, parameter))
     groups = [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
@@ -95,24 +104,25 @@ class Optimizers:
     """The optimizers of a model behind one interface.
 
     Args:
-        model: its parameters' names decide about weight decay, and under `muon` which are its: matrices of layers.
+        model: under `muon`, its parameters' names decide which are its: matrices of layers.
         train: optimizer, learning rate, betas and so on.
+        decays: says of a parameter, by its name, whether it has weight decay.
     """
 
-    def __init__(self, model: nn.Module, train: schema.Train):
+    def __init__(self, model: nn.Module, train: schema.Train, decays: Decays = decays_by_name):
         named = list(model.named_parameters())
         rate, betas, eps = train.learning_rate, train.betas, train.eps
         if train.optimizer == "lamb":
-            self._parts = [Lamb(parameter_groups(named, train.weight_decay), rate, betas, eps)]
+            self._parts = [Lamb(parameter_groups(named, train.weight_decay, decays), rate, betas, eps)]
         elif train.optimizer == "adamw":
-            self._parts = [FusedAdamW(parameter_groups(named, train.weight_decay), rate, betas, eps)]
+            self._parts = [FusedAdamW(parameter_groups(named, train.weight_decay, decays), rate, betas, eps)]
         else:
             matrices = [(n, p) for n, p in named if p.ndim == 2 and "embedding" not in n]
             chosen = {name for name, _ in matrices}
             rest = [(name, parameter) for name, parameter in named if name not in chosen]
             self._parts = [
-                Muon(parameter_groups(matrices, train.weight_decay), rate),
-                FusedAdamW(parameter_groups(rest, train.weight_decay), rate, betas, eps),
+                Muon(parameter_groups(matrices, train.weight_decay, decays), rate),
+                FusedAdamW(parameter_groups(rest, train.weight_decay, decays), rate, betas, eps),
             ]
 
     def step(self, learning_rate: float, finite: torch.Tensor) -> None:

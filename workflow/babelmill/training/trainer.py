@@ -74,7 +74,7 @@ class Trainer:
             self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
         self._fitted: dict[int, int] = {}  # by length, rows of the largest forward pass so far
-        self._optimizers = Optimizers(self.model, train)
+        self._optimizers = Optimizers(self.model, train, network.decays)
         self._moving_average = MovingAverage(self.model, self.average, train.ema_decay)
         self._compiled = self.device.type == "cuda"
         if self._compiled:

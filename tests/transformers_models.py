@@ -1,0 +1,38 @@
+"""Small models of transformers, as settings, and as networks of the training."""
+
+import torch
+
+from babelmill.config import schema
+from babelmill.runtime.processes import Processes
+from training_data import VOCABULARY, section
+
+# By kind: the objective, and `model.config` without `model_type`. Windows are shorter than the rows of the tests.
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+BERT = LLAMA
+KINDS = {
+    "gpt2": ("causal", {"n_embd": 16, "n_layer": 2, "n_head": 2}),
+    "bert": ("masked", BERT),
+    "modernbert": ("masked", BERT | {"num_hidden_layers": 4, "local_attention": 8}),
+    "llama": ("causal", LLAMA | {"num_key_value_heads": 1, "rope_theta": 5000.0}),
+    "eurobert": ("masked", BERT | {"num_key_value_heads": 2}),
+}
+ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
+
+
+def model_section(kind: str, positions: int = 32, **more) -> schema.Model:
+    """The section `model` of a small model."""
+    config = {"model_type": kind, **KINDS.get(kind, ("", BERT))[1], **more}
+    return section("model", architecture="transformers", config=config, max_position_embeddings=positions)
+
+
+def train_section(kind: str, **values) -> schema.Train:
+    """The section `train` that goes with it."""
+    objective = KINDS.get(kind, ("masked",))[0]
+    return section("train", **{"objective": objective, "optimizer": "adamw", "learning_rate": 0.01, **values})
+
+
+def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, **more):
+    """A network of a small model; `more` keys of its `model.config`."""
+    from babelmill.training.transformers_network import TransformersNetwork
+
+    return TransformersNetwork(model_section(kind, **more), train or train_section(kind), VOCABULARY, processes)

@@ -1,0 +1,242 @@
+"""Models of transformers in training: what is proven before they train, their loss, their gradients, their folders."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+from babelmill.config.schema import Export
+from babelmill.core.files import UserError, write_json
+from babelmill.release.architecture import ExportInputs
+from babelmill.release.loading import load
+from babelmill.release.prove import Comparison, check_differences, random_rows
+from babelmill.release.transformers_folder import TransformersFolder
+from babelmill.runtime.checkpoint import write_tensors
+from babelmill.training.batches import MicroBatch, TokenStream
+from babelmill.training.layouts import Packed
+from babelmill.training.objectives import objective_of
+from babelmill.training.plan import Plan
+from babelmill.training.transformers_size import planned
+from environments import TRANSFORMERS_4, installed
+from prepared import CONTEXT
+from training_data import VOCABULARY, documents, train_settings, write_documents
+from transformers_models import KINDS, model_section, network, train_section
+
+
+def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, MicroBatch]:
+    """The first global batch of a run as one micro-batch, its plan and its tokens."""
+    settings = train_section(kind, **train)
+    shard = write_documents(folder / "shard.safetensors", documents(60))
+    plan = Plan(settings, 1.0, [Packed(shard.offsets)])
+    objective = objective_of(settings)
+    in_place = settings.objective == "masked"
+    tokens = TokenStream([shard], VOCABULARY, 7, torch.device("cpu"), objective, in_place)
+    step = plan.step(0)
+    return plan, tokens, tokens.micro_batch(step.rows, step.length, step.weights)
+
+
+# What is proven.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tmp_path):
+    """Each document of each row alone in a batch, through transformers' own forward pass, without any mask of ours."""
+    made = network(kind)
+    batch = batch_of(kind, tmp_path)[2]
+    made.model.eval()
+    loss, sums = made.forward(batch, 2)
+    loss.backward()
+    found = {name: parameter.grad.clone() for name, parameter in made.model.named_parameters()}
+
+    plain = transformers.AutoConfig.for_model(**made.config["config"])
+    reference = getattr(transformers, made.config["auto_class"]).from_config(plain).eval()
+    reference.load_state_dict(made.weights(), strict=False)
+    total, nats = torch.zeros(()), 0.0
+    weight_of = dict(zip(batch.positions.tolist(), zip(batch.targets, batch.weights, strict=True), strict=True))
+    length = batch.input_ids.size(1)
+    for row, segments in enumerate(batch.segments):
+        for segment in segments.unique().tolist():
+            part = (segments == segment).nonzero()[:, 0]
+            logits = reference(input_ids=batch.input_ids[row, part][None]).logits[0]
+            for place, position in enumerate(part.tolist()):
+                if row * length + position in weight_of:
+                    target, weight = weight_of[row * length + position]
+                    entropy = F.cross_entropy(logits[place], target)
+                    total = total + weight * (entropy + 1e-4 * logits[place].logsumexp(0).square())
+                    nats += entropy.item()
+    total.backward()
+    assert len(batch.targets) > 20 and batch.segments.max() > 1
+    torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
+    assert float(sums[:, 0].sum()) == pytest.approx(nats, rel=1e-5)
+    for name, parameter in reference.named_parameters():
+        wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(found[name], wanted, atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    "kind, train, more, words",
+    [
+        ("deberta-v2", {}, {}, "documents in the same row see each other"),
+        ("bert", {"objective": "causal"}, {}, "reads later tokens"),
+        ("gpt2", {"objective": "masked"}, {}, "no class of it for hidden tokens"),
+        (
+            "gemma3_text",
+            {"objective": "causal"},
+            {"head_dim": 8, "num_key_value_heads": 2, "final_logit_softcapping": 0.1},
+            "caps them",
+        ),
+        ("mamba", {"objective": "causal"}, {}, "model.config has 'intermediate_size', which MambaConfig"),
+        ("gemma2", {"objective": "causal"}, {}, "does not support an attention implementation"),
+        ("gpt2", {}, {"n_embd": 15}, "'gpt2' cannot be trained here"),
+    ],
+)
+def test_a_model_that_computes_something_else_is_refused(kind, train, more, words):
+    with pytest.raises(UserError) as error:
+        network(kind, train=train_section(kind, **train), **more)
+    assert words in str(error.value) and kind in str(error.value).lower() and "\n" not in str(error.value)
+
+
+def test_weights_come_from_the_seed_alone():
+    torch.manual_seed(1)
+    first = network("gpt2").weights()
+    torch.manual_seed(2)
+    second, other = network("gpt2").weights(), network("gpt2", train=train_section("gpt2", seed=8)).weights()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_matrices_alone_have_weight_decay():
+    made = network("bert")
+    without = {name for name, parameter in made.model.named_parameters() if not made.decays(name, parameter)}
+    assert {name for name, _ in made.model.named_parameters() if "bias" in name or "LayerNorm" in name} == without
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_size_is_known_without_weights(kind):
+    made, size = network(kind), planned(model_section(kind), train_section(kind), VOCABULARY.size)
+    assert size.parameters == made.parameters
+    assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * len(made.blocks)) * 32 + 96 * 16 * 5)
+    assert len(made.blocks) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
+
+
+# Several processes.
+
+
+def gradient(rank: int, size: int, port: int, kind: str, folder: str, results) -> None:
+    """Send the gradient of the first step, as one vector, and its sums."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    from babelmill.runtime.processes import Processes
+    from babelmill.training.trainer import Trainer
+
+    try:
+        train = {"global_batch_tokens": 112, "micro_batch_tokens": 48, "sequence_lengths": [16], "phase_starts": [0.0]}
+        own = Path(folder) / f"{size}-{rank}"
+        own.mkdir()
+        plan, tokens, _ = batch_of(kind, own, **train)
+        settings = train_settings(["eng"], model_section(kind), plan.train)
+        processes = Processes.start(1)
+        trainer = Trainer(
+            settings, network(kind, processes, plan.train), plan, tokens, (plan.layouts, tokens), processes
+        )
+        trainer.begin_alike()
+        sums = trainer._learn_share(plan.step(0), [])
+        trainer._gradients.reduce()
+        processes.sum_(sums)
+        results.put((rank, trainer._gradients.flat.numpy().copy(), sums.numpy().copy()))
+        processes.stop()
+    except BaseException:
+        results.put((rank, traceback.format_exc(), None))
+
+
+def test_the_gradient_of_one_two_and_three_processes(tmp_path):
+    """With dropout. Three micro-batches, the last of them short: of two processes, one has two."""
+    found, kind = {}, "bert"
+    for size in (1, 2, 3):
+        with socket.create_server(("localhost", 0)) as server:
+            port = server.getsockname()[1]
+        results = CONTEXT.Queue()
+        arguments = [(rank, size, port, kind, str(tmp_path), results) for rank in range(size)]
+        processes = [CONTEXT.Process(target=gradient, args=each) for each in arguments]
+        for process in processes:
+            process.start()
+        answers = {rank: (flat, sums) for rank, flat, sums in (results.get(timeout=300) for _ in processes)}
+        for process in processes:
+            process.join()
+        assert not isinstance(answers[0][0], str), answers[0][0]
+        found[size] = answers[0]
+    flat, sums = (torch.from_numpy(value) for value in found[1])
+    assert flat.norm() > 0.01
+    for size in (2, 3):
+        assert (torch.from_numpy(found[size][0]) - flat).norm() <= 1e-6 * flat.norm()
+        torch.testing.assert_close(torch.from_numpy(found[size][1]), sums, atol=0, rtol=1e-6)
+
+
+# Their folders.
+
+CHECK = """
+import json, sys, torch, transformers
+for folder in sys.argv[1:]:
+    config = json.load(open(f"{folder}/config.json"))
+    auto = "AutoModelForMaskedLM" if "MaskedLM" in config["architectures"][0] else "AutoModelForCausalLM"
+    model, report = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True)
+    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    logits = model.eval()(input_ids=torch.arange(5, 29)[None]).logits
+    print(json.dumps([transformers.__version__, logits.double().abs().sum().item(), logits[0, -1, -1].item()]))
+"""
+
+
+def write_folder(kind: str, folder: Path) -> Path:
+    """Write a trained model as the stage `train` does, and export it; the exported folder."""
+    made, model, out = network(kind), folder / kind / "model", folder / kind / "export"
+    for parameter in made.model.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3))
+    for name, average in (("model", False), ("ema", True)):
+        write_tensors(model / f"{name}.safetensors", made.weights(average), {"format": "pt"})
+    write_json(model / "config.json", made.config)
+    choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm", "include_raw": False}
+    out.mkdir()
+    TransformersFolder().write(out, ExportInputs(model, folder, []), Export.model_validate(choices))
+    return out
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    return {kind: write_folder(kind, tmp_path_factory.mktemp("folders")) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_folder_is_the_trained_model(folders, kind):
+    model, rows = folders[kind].parent / "model", random_rows(VOCABULARY.size, 32)
+    architecture = TransformersFolder()
+    for variant, named in (("main", None), ("ema", "ema")):
+        trained = architecture.trained(model, variant)
+        for case in architecture.cases(model):
+            exported = load(getattr(transformers, case.auto_class), folders[kind], named)
+            check_differences(kind, Comparison(architecture, trained, exported).differences(rows, case))
+    assert not list(folders[kind].glob("*.py")) and "auto_map" not in json.loads(
+        (folders[kind] / "config.json").read_text()
+    )
+
+
+def test_both_versions_of_transformers_compute_the_same(folders):
+    """Without `trust_remote_code`. Version 4 has other names in some configurations, and no EuroBERT."""
+    old = {kind: folder for kind, folder in folders.items() if kind != "eurobert"}
+    answers = []
+    for packages in ([], [str(installed(TRANSFORMERS_4))]):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-c", CHECK, *map(str, old.values())]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        answers.append([json.loads(line) for line in done.stdout.splitlines()])
+    for kind, (new, *found), (version, *wanted) in zip(old, *answers, strict=True):
+        assert (new, version) == (transformers.__version__, "4.57.6")
+        assert found == pytest.approx(wanted, rel=1e-5), kind

@@ -1,0 +1,90 @@
+"""What the configuration says of a model of transformers, checked without importing it: kinds of models, and their keys.
+
+Importing transformers takes seconds, and a configuration is read at each start of Snakemake. So the names are read from
+its source: a typing mistake in `model.config` is refused before any job runs. What is not found there is not refused
+here: training, which imports transformers, looks again.
+"""
+
+import ast
+import functools
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from babelmill.config import schema
+from babelmill.config.layers import nearest
+
+# Other names of what `rope_parameters` holds, from earlier versions, which transformers understands.
+ROPE = ("rope_theta", "rope_scaling", "global_rope_theta", "local_rope_theta")
+FROM_SCRATCH = "such a model is trained from scratch; one of GPT-BERT can go on from another"
+BASE = {"PreTrainedConfig", "PretrainedConfig"}
+
+
+@functools.cache
+def _models() -> Path | None:
+    """Return the folder of transformers' models."""
+    spec = importlib.util.find_spec("transformers")
+    return Path(spec.origin).parent / "models" if spec and spec.origin else None
+
+
+def _tree(*names: str) -> ast.Module | None:
+    folder = _models()
+    path = folder.joinpath(*names) if folder else None
+    return ast.parse(path.read_bytes()) if path and path.is_file() else None
+
+
+@functools.cache
+def _table(name: str) -> dict[str, str]:
+    """Return a table of `models/auto/auto_mappings.py`; empty if it is not there."""
+    tree = _tree("auto", "auto_mappings.py")
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Call):
+            return dict(ast.literal_eval(node.value.args[0]))
+    return {}
+
+
+@functools.cache
+def keys(model_type: str) -> frozenset[str]:
+    """Return the keys that the configuration of a kind of models has of its own; none if they are not found."""
+    module = _table("SPECIAL_MODEL_TYPE_TO_MODULE_NAME").get(model_type, model_type.replace("-", "_"))
+    tree, wanted = _tree(module, f"configuration_{module}.py"), _table("CONFIG_MAPPING_NAMES").get(model_type)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.ClassDef) and node.name == wanted and {ast.unparse(b) for b in node.bases} <= BASE:
+            found = {ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign)}
+            for part in node.body:
+                if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "attribute_map":
+                    found |= ast.literal_eval(part.value).keys()
+            return frozenset(found | (set(ROPE) if "rope_parameters" in found else set()))
+    return frozenset()
+
+
+def unknown(config: dict[str, Any]) -> str | None:
+    """Return what transformers does not know of a `model.config`, with the nearest names; None if it knows all."""
+    model_type, types = config["model_type"], _table("CONFIG_MAPPING_NAMES")
+    if types and model_type not in types:
+        return f"model.config.model_type = {model_type!r}: transformers has no such model{nearest(model_type, types)}"
+    known = keys(model_type)
+    for key in sorted(config.keys() - known - {"model_type"}) if known else ():
+        return f"model.config has {key!r}, which {types[model_type]} of transformers does not{nearest(key, known)}"
+    return None
+
+
+def refused(model: schema.Model, train: schema.Train, evaluation: schema.Evaluation) -> str | None:
+    """Return why values of several sections do not go together with a model of transformers; None if they do."""
+    if model.architecture == "gpt_bert":
+        return None
+    name = "model.architecture = 'transformers'"
+    if model.source is not None:
+        return f"{name} with model.source = {model.source!r}: {FROM_SCRATCH}"
+    if train.objective == "diffusion":
+        return f"{name} cannot generate by diffusion yet; set train.objective: masked or causal"
+    if train.objective == "hybrid":
+        return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked or causal"
+    if train.optimizer == "muon":
+        return f"{name} trains with adamw or lamb; set train.optimizer"
+    if evaluation.sequence_length > model.max_position_embeddings:
+        return (
+            f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
+            f" {model.max_position_embeddings}, all that {name} can read; lower the one or raise the other"
+        )
+    return unknown(model.config or {})

@@ -1,0 +1,66 @@
+"""The Hugging Face folder of a model of transformers, which needs no code, and what proves it the trained one."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from babelmill.config.schema import Export
+from babelmill.core.files import copy_file, read_json, write_json
+from babelmill.release.architecture import Architecture, Case, ExportInputs
+from babelmill.release.loading import WEIGHTS, weights_name
+
+
+def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
+    """Make config.json from the training model's. transformers 4 has another name for the base of RoPE: give both."""
+    config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
+    rope = config.get("rope_parameters") or {}
+    if "rope_theta" in rope:
+        config["rope_theta"] = rope["rope_theta"]
+    names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+    layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
+    return config | layers
+
+
+class TransformersFolder(Architecture):
+    """The folder of a model of transformers."""
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """See `Architecture.write`."""
+        files = []
+        for variant in export.variants:
+            files.append(weights_name(variant, export.default_variant))
+            copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
+        write_json(folder / "config.json", hub_config(read_json(inputs.model / "config.json")))
+        return [*files, "config.json"]
+
+    def trained(self, model: Path, variant: str) -> nn.Module:
+        """See `Architecture.trained`: the class as it was in training, which keeps documents apart."""
+        from transformers import AutoConfig  # takes seconds
+
+        from babelmill.training.transformers_models import make_model
+
+        values = read_json(model / "config.json")
+        config = AutoConfig.for_model(**values["config"])
+        trained = make_model(config, hides=values["auto_class"] == "AutoModelForMaskedLM").eval()
+        found = trained.load_state_dict(load_file(model / WEIGHTS[variant]), strict=False)
+        tied = {n for n, _ in trained.named_parameters(remove_duplicate=False)} - {
+            n for n, _ in trained.named_parameters()
+        }
+        if found.unexpected_keys or set(found.missing_keys) - tied:
+            raise ValueError(f"{model / WEIGHTS[variant]}: not the weights of its config.json: {found}")
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """See `Architecture.logits`."""
+        from babelmill.training.document_masks import documents
+
+        with documents(torch.zeros_like(row)):
+            return trained(input_ids=row).logits
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return the one class that the model is of."""
+        auto_class = read_json(model / "config.json")["auto_class"]
+        return [Case(auto_class, "bidirectional" if auto_class == "AutoModelForMaskedLM" else "causal")]

@@ -1,0 +1,129 @@
+"""Models of transformers from `model.config`: their configuration, with what is the workflow's, and their class."""
+
+import copy
+import dataclasses
+import json
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+
+from babelmill.config import schema
+from babelmill.config.layers import nearest
+from babelmill.config.transformers_models import ROPE
+from babelmill.core.files import UserError
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.document_masks import NAME
+
+CLASSES = {
+    "AutoModelForMaskedLM": (AutoModelForMaskedLM, MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+    "AutoModelForCausalLM": (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+}
+
+
+def auto_class(hides: bool) -> str:
+    """Return the class of a model that predicts hidden tokens, or next ones."""
+    return "AutoModelForMaskedLM" if hides else "AutoModelForCausalLM"
+
+
+def refused(model_type: str, why: object) -> UserError:
+    """Return the error of a model that cannot be trained; of an exception `why`, its first sentence counts."""
+    line = next(iter(str(why).strip().splitlines()), "").partition(". ")[0] or type(why).__name__
+    return UserError(f"model.config.model_type = {model_type!r} cannot be trained here: {line}")
+
+
+def known_keys(config: PreTrainedConfig) -> set[str]:
+    """Return the keys that a class of configurations has of its own, aliases included."""
+    common = {field.name for field in dataclasses.fields(PreTrainedConfig)}
+    own = {field.name for field in dataclasses.fields(config)} - common
+    return own | config.attribute_map.keys() | (set(ROPE) if "rope_parameters" in own else set())
+
+
+def make_config(model: schema.Model, hides: bool, vocabulary: Vocabulary) -> PreTrainedConfig:
+    """Return the configuration of a model: what `model.config` says, and the workflow's vocabulary and length.
+
+    Raises:
+        UserError: transformers has no such model, or its configuration no such key.
+    """
+    values = dict(model.config or {})
+    model_type = values.pop("model_type")
+    if model_type not in CONFIG_MAPPING_NAMES:
+        near = nearest(str(model_type), CONFIG_MAPPING_NAMES)
+        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
+    _, mapping = CLASSES[auto_class(hides)]
+    if model_type not in mapping:
+        what = "hidden tokens (train.objective: masked)" if hides else "next tokens (train.objective: causal)"
+        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {what}")
+    plain = AutoConfig.for_model(model_type)
+    for key in sorted(values.keys() - known_keys(plain)):
+        near = nearest(key, known_keys(plain))
+        raise UserError(f"model.config has {key!r}, which {type(plain).__name__} of transformers does not{near}")
+    ids = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad, "mask": vocabulary.mask}
+    ids |= {"cls": vocabulary.bos, "sep": vocabulary.eos}
+    named = {f"{name}_token_id": value for name, value in ids.items()}
+    values |= {key: value for key, value in named.items() if hasattr(plain, key)}
+    values |= {"vocab_size": vocabulary.size}
+    if hasattr(plain, "max_position_embeddings"):
+        values["max_position_embeddings"] = model.max_position_embeddings
+    try:
+        config = AutoConfig.for_model(model_type, **values)
+    except Exception as error:  # whatever transformers raises, of many types
+        raise refused(model_type, error) from error
+    if first := first_position(on_meta(config, hides)):
+        config.max_position_embeddings = model.max_position_embeddings + first
+    return config
+
+
+def first_position(model: nn.Module) -> int:
+    """Return what a model counts positions from: RoBERTa and its kind do so from the id of `<pad>` plus 1."""
+    for name, module in model.named_modules():
+        if "position" in name and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.padding_idx + 1
+    return 0
+
+
+def make_model(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
+    """Return a new model that keeps documents apart; `config` stays as it is."""
+    cls, _ = CLASSES[auto_class(hides)]
+    try:
+        model = cls.from_config(copy.deepcopy(config), attn_implementation=NAME)
+    except Exception as error:  # as above
+        raise refused(config.model_type, error) from error
+    model.config.use_cache = False
+    return model
+
+
+def on_meta(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
+    """Return a model without weights: its modules and their shapes."""
+    cls, _ = CLASSES[auto_class(hides)]
+    try:
+        with torch.device("meta"):
+            return cls.from_config(copy.deepcopy(config))
+    except Exception as error:  # as below
+        raise refused(config.model_type, error) from error
+
+
+def as_json(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return all of a configuration, since defaults differ between versions of transformers."""
+    values = json.loads(config.to_json_string(use_diff=False))
+    return {key: value for key, value in values.items() if key not in ("id2label", "label2id", "architectures")}
+
+
+def output_layer(model: PreTrainedModel) -> nn.Module:
+    """Return the layer that makes scores from features. UserError: there is none."""
+    layer = model.get_output_embeddings()
+    if layer is None or not isinstance(getattr(layer, "weight", None), torch.Tensor):
+        raise refused(model.config.model_type, "it has no output layer of one matrix")
+    return layer
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """Return the layers that are alike: the list of modules with most parameters."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters()), default=[]))

@@ -1,0 +1,142 @@
+"""Does a model of transformers compute what training assumes? It is asked before it trains, and refused in one line.
+
+* A row of one document has the same scores as without our mask, also where it is longer than the model's window.
+* Of two documents in a row, neither changes anything in the other, and each is computed as if it were alone.
+* A model that predicts hidden tokens reads both sides, one that predicts the next token only the left one.
+* Features times output matrix are the scores: a model that caps them afterwards has another loss. (One that scales
+  them, scales the features then.)
+"""
+
+import torch
+from transformers import PreTrainedModel
+
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.document_masks import NAME, documents, positions
+from babelmill.training.transformers_models import output_layer, refused
+
+TOLERANCE = 1e-5  # of the largest score: what another order of sums may change
+SHORTEST = 32  # tokens of a row
+WINDOWS = ("sliding_window", "local_attention", "attention_window")
+
+
+def identity(features: torch.Tensor) -> torch.Tensor:
+    """Stand in for the output layer."""
+    return features
+
+
+class Proof:
+    """Forward passes of a model on random rows, in evaluation mode, and what they have to fulfil.
+
+    Args:
+        model: that keeps documents apart, on the CPU.
+        hides: whether it predicts hidden tokens.
+        vocabulary: rows are made of its ordinary tokens.
+        length: of the longest row in training.
+    """
+
+    def __init__(self, model: PreTrainedModel, hides: bool, vocabulary: Vocabulary, length: int):
+        self._model, self._hides = model, hides
+        self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in vocabulary.special])
+        self._generator = torch.Generator().manual_seed(0)
+        windows = [getattr(model.config, name, None) for name in WINDOWS]
+        window = max([value for value in windows if isinstance(value, int)], default=0)
+        self._length = max(2, min(length, max(SHORTEST, 2 * window + 2)))
+        self._first: int | None = None
+
+    @torch.no_grad()
+    def run(self) -> int | None:
+        """Return what position ids begin with; None if the model takes none.
+
+        Raises:
+            UserError: the model does not compute what training assumes.
+        """
+        training, model_type = self._model.training, self._model.config.model_type
+        self._model.eval()
+        try:
+            self._one_document()
+            self._two_documents()
+            self._sides()
+            self._features()
+        except _Failed as failure:
+            raise refused(model_type, failure) from None
+        except (ValueError, TypeError, RuntimeError, NotImplementedError, AttributeError) as error:
+            raise refused(model_type, error) from error
+        self._model.train(training)
+        return self._first
+
+    def _ids(self) -> torch.Tensor:
+        drawn = torch.randint(len(self._ordinary), (1, self._length), generator=self._generator)
+        return self._ordinary[drawn]
+
+    def _scores(self, ids: torch.Tensor, segments: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the scores [T, V] of a row."""
+        given = {}
+        if segments is not None and self._first is not None:
+            given["position_ids"] = positions(segments) + self._first
+        with documents(segments):
+            return self._model(input_ids=ids, **given).logits[0]
+
+    def _one_document(self) -> None:
+        """Compare with transformers' own masks, and find out how positions are counted."""
+        ids = self._ids()
+        self._model.set_attn_implementation("sdpa")
+        wanted = self._scores(ids)
+        self._model.set_attn_implementation(NAME)
+        one = torch.zeros_like(ids)
+        _require(_same(self._scores(ids, one), wanted), "a row of one document has other scores with document masks")
+        for first in (0, (getattr(self._model.config, "pad_token_id", None) or 0) + 1):
+            self._first = first
+            try:
+                if _same(self._scores(ids, one), wanted):
+                    return
+            except (TypeError, IndexError):  # it takes none, or has fewer
+                continue
+        self._first = None
+
+    def _two_documents(self) -> None:
+        ids, middle = self._ids(), self._length // 2
+        segments = torch.zeros_like(ids)
+        segments[:, middle:] = 1
+        before = self._scores(ids, segments)
+        for part, other in ((slice(0, middle), slice(middle, None)), (slice(middle, None), slice(0, middle))):
+            changed = ids.clone()
+            changed[:, part] = self._ids()[:, part]
+            after = self._scores(changed, segments)
+            _require(_same(before[other], after[other]), "documents in the same row see each other")
+        alone = self._scores(ids[:, middle:], torch.zeros_like(ids[:, middle:]))
+        _require(_same(before[middle:], alone), "a document's scores depend on where in the row it stands")
+
+    def _sides(self) -> None:
+        ids, middle = self._ids(), self._length // 2
+        changed = ids.clone()
+        changed[0, middle] = self._ordinary[(self._ordinary == ids[0, middle]).int().argmin()]
+        one = torch.zeros_like(ids)
+        differs = (self._scores(ids, one) != self._scores(changed, one)).any(1)
+        _require(bool(differs[middle + 1 :].any()), "its scores do not depend on the tokens before")
+        left = bool(differs[:middle].any())
+        _require(left or not self._hides, "it reads no later tokens, which train.objective: masked needs")
+        _require(not left or self._hides, "it reads later tokens, which train.objective: causal must not")
+
+    def _features(self) -> None:
+        """Whatever comes after the output layer must change nothing. That layer stays as if it were not there."""
+        ids, layer = self._ids(), output_layer(self._model)
+        wanted = self._scores(ids)
+        layer.forward = identity
+        found = self._scores(ids)
+        matrix, bias = layer.weight, getattr(layer, "bias", None)
+        fits = found.size(-1) == matrix.size(-1)  # pyright: ignore[reportCallIssue]
+        text = "its scores are not the features times the output matrix (it caps them)"
+        _require(fits and _same(torch.nn.functional.linear(found, matrix, bias), wanted), text)  # pyright: ignore
+
+
+class _Failed(Exception):
+    """A property that does not hold; the message says which."""
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise _Failed(otherwise)
+
+
+def _same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return bool((found - wanted).abs().max() <= TOLERANCE * wanted.abs().max())
