@@ -21,6 +21,7 @@ from babelmill.settings import read_settings, settings_of
 from babelmill.stages import STAGES, TO_CONVERTED
 from conftest import ROOT
 
+GPT2 = "train: {objective: causal}\nmodel: {architecture: transformers, config: {model_type: gpt2"
 TEXT = "languages: {eng: {corpus: {files: [texts/*.txt]}}}\n"
 
 
@@ -121,6 +122,20 @@ def refused(*words: str, **arguments) -> str:
             "model: {hidden_size: 65536, num_attention_heads: 64, intermediate_size: 262144}\n",
             ["model.hidden_size = 65536", "parameters; at 20 bytes each", "TiB, more than 2 TiB"],
         ),
+        (
+            "model: {architecture: transformers}\n",
+            ["model.architecture = 'transformers' needs model.config", "model_type:"],
+        ),
+        ("model: {config: {model_type: gpt2}}\n", ["model.architecture = 'gpt_bert' has no model.config"]),
+        ("model: {architecture: transformers, config: {n_layer: 2}}\n", ["model.config needs `model_type`"]),
+        (GPT2.replace("gpt2", "gpt3") + "}}\n", ["model.config.model_type = 'gpt3'", "did you mean", "gpt2"]),
+        (GPT2 + ", n_embed: 64}}\n", ["model.config has 'n_embed', which GPT2Config", "did you mean n_embd"]),
+        (GPT2 + ", vocab_size: 9}}\n", ["model.config has vocab_size", "tokenizer.vocab_size"]),
+        (GPT2 + ", n_positions: 9}}\n", ["model.config has n_positions", "model.max_position_embeddings"]),
+        (GPT2 + ", eos_token_id: 9}}\n", ["model.config has eos_token_id", "its tokenizer's"]),
+        (GPT2.replace("causal", "hybrid") + "}}\n", ["train.objective: masked or causal"]),
+        (GPT2.replace("causal", "causal, optimizer: muon") + "}}\n", ["trains with adamw or lamb"]),
+        (GPT2 + "}}\nevaluation: {sequence_length: 600}\n", ["evaluation.sequence_length = 600", "= 512"]),
         ("tokenizer: {source: own/tokenizer.json}\n", ["tokenizer.source: own/tokenizer.json: no such file"]),
         ("tokenizer: {source: ./texts}\n", ["tokenizer.source: ./texts: this is a folder"]),
         ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not valid JSON"]),
@@ -137,6 +152,15 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
     with open("config/config.yaml", "a") as file:
         file.write("preset: tiny\ntrain: {batch_reduction: 4}\n")
     assert refused(*words, configfiles=("mine.yaml",)).startswith("mine.yaml: ")
+
+
+@pytest.mark.parametrize(
+    "model", ["{source: b}", "{source: deu, architecture: transformers, config: {model_type: gpt2}}"]
+)
+def test_models_of_transformers_begin_from_scratch(model):
+    Path("mine.yaml").write_text(f"models: {{eng: {{model: {model}}}, b: {{languages: [eng], preset: bert_30m}}}}")
+    line = refused("model.source = ", "such a model is trained from scratch", configfiles=("mine.yaml",))
+    assert line.startswith("mine.yaml, models.eng: ")
 
 
 def test_a_folder_without_a_configuration():

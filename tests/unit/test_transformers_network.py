@@ -13,7 +13,10 @@ import torch
 import torch.nn.functional as F
 import transformers
 
+from babelmill.config.model_size import parameters
+from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Export
+from babelmill.config.transformers_models import keys
 from babelmill.core.files import UserError, write_json
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.loading import load
@@ -24,6 +27,7 @@ from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
 from babelmill.training.plan import Plan
+from babelmill.training.transformers_models import known_keys
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
 from prepared import CONTEXT
@@ -125,6 +129,21 @@ def test_the_size_is_known_without_weights(kind):
     assert size.parameters == made.parameters
     assert made.flops(16, 32.0, 5.0) == 6 * ((size.matrices + 2 * 16 * 16 * len(made.blocks)) * 32 + 96 * 16 * 5)
     assert len(made.blocks) == size.num_hidden_layers == KINDS[kind][1].get("n_layer", size.num_hidden_layers)
+
+
+@pytest.mark.parametrize("preset", ["gpt2_30m", "bert_30m"])
+def test_presets_are_of_the_size_of_small(preset):
+    made = Configuration([("test", {"models": {"a": {"languages": ["eng"], "preset": preset}}})]).model("a")
+    small = Configuration([("test", {"preset": "small"})]).model("eng")
+    size, entries = planned(made.model, made.train, made.tokenizer.vocab_size), small.tokenizer.vocab_size
+    assert entries == made.tokenizer.vocab_size
+    assert size.parameters == pytest.approx(parameters(small.model, entries), rel=0.02)
+
+
+def test_the_keys_of_configurations_are_found_without_transformers():
+    """As its classes have them, once imported."""
+    for kind in (*KINDS, "roberta", "distilbert", "electra", "deberta-v2", "mistral"):
+        assert keys(kind) == known_keys(transformers.AutoConfig.for_model(kind)), kind
 
 
 # Several processes.

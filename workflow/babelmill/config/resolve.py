@@ -214,12 +214,10 @@ class Configuration:
         ancestors = self.ancestors(model)
         if not ancestors or self._said_source(ancestors[-1]):
             return None
-        base = self.model(ancestors[0]).model
+        base, said = self.model(ancestors[0]).model, self._said_source(model)
         if base.architecture != "gpt_bert":
-            raise UserError(
-                f"{self._said_source(model)[1]}: model.source = {ancestors[0]} of model {model} is a model of transformers;"
-                f" {FROM_SCRATCH}"
-            )
+            where = said[1] if said else "?"
+            raise UserError(f"{where}: model.source = {ancestors[0]} is a model of transformers; {FROM_SCRATCH}")
         return {key: getattr(base, key) for key in SHAPE}
 
     @functools.cache  # noqa: B019

@@ -1,4 +1,4 @@
-"""What the configuration says of a model of transformers, checked without importing it: kinds of models, and their keys.
+"""What the configuration says of a model of transformers, checked without importing it: its kind, and its keys.
 
 Importing transformers takes seconds, and a configuration is read at each start of Snakemake. So the names are read from
 its source: a typing mistake in `model.config` is refused before any job runs. What is not found there is not refused

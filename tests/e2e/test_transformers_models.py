@@ -1,0 +1,140 @@
+"""Models of transformers from text to converted folder: GPT-2 (causal) and BERT (masked), in one run of the workflow."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub import ModelCard
+
+from babelmill.commands import show
+from babelmill.core import manifest
+from babelmill.core.files import read_json
+from conftest import ROOT, SMALL, Workspace, write_texts
+from environments import TRANSFORMERS_4, installed
+
+pytestmark = pytest.mark.xdist_group("models of transformers")
+
+SIZES = {
+    "gpt2": ("causal", {"n_embd": 32, "n_layer": 2, "n_head": 2}),
+    "bert": (
+        "masked",
+        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48},
+    ),
+}
+SETTINGS = {
+    "targets": list(SIZES),
+    "tokenizer": SMALL["tokenizer"],
+    "train": SMALL["train"]
+    | {
+        "optimizer": "adamw",
+        "learning_rate": 0.01,
+        "precision": "fp32",
+        "batch_reduction": 1,
+        "micro_batch_tokens": 128,
+    },
+    "evaluation": SMALL["evaluation"] | {"sequence_length": 64},
+    "run": SMALL["run"],
+    "languages": {"eng": SMALL["languages"]["eng"]},
+    "models": {
+        kind: {
+            "languages": ["eng"],
+            "train": {"objective": objective},
+            "model": {
+                "architecture": "transformers",
+                "max_position_embeddings": 64,
+                "config": {"model_type": kind, **sizes},
+            },
+        }
+        for kind, (objective, sizes) in SIZES.items()
+    },
+}
+# Loaded and used by the first lines of a card, without `trust_remote_code`; with any version of transformers.
+USE = """
+import transformers
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+for name, auto in (("gpt2", "AutoModelForCausalLM"), ("bert", "AutoModelForMaskedLM")):
+    folder = f"converted/{name}"
+    tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
+    assert len(tokenizer) == config.vocab_size == 320 and config.pad_token_id == tokenizer.pad_token_id == 3
+    inputs = tokenizer("the quick fox", return_tensors="pt")
+    assert inputs["input_ids"][0, 0] == tokenizer.bos_token_id and set(inputs) == {"input_ids", "attention_mask"}
+    cls, scores = getattr(transformers, auto), []
+    for variant in (None, "main"):
+        model, report = cls.from_pretrained(folder, variant=variant, output_loading_info=True)
+        assert not report["missing_keys"] and not report["unexpected_keys"]
+        scores.append(model.eval()(**inputs).logits)
+    assert (scores[0] != scores[1]).any()
+    print(name, round(scores[0].double().sum().item(), 2))
+    assert AutoModel.from_pretrained(folder)(**inputs).last_hidden_state.shape[-1] == 32
+    assert AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)(**inputs).logits.shape == (1, 3)
+print(repr(pipeline("text-generation", model="converted/gpt2")("the", max_new_tokens=3, do_sample=False)))
+print(repr(pipeline("fill-mask", model="converted/bert")("the <mask> fox")[0]["token_str"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A workflow's folder, once for this module."""
+    workspace = Workspace(tmp_path_factory.mktemp("made"))
+    workspace.configure(SETTINGS)
+    write_texts(workspace.path / "texts/eng", "eng")
+    workspace.snakemake(*(f"converted/{kind}" for kind in SIZES), "--profile", ROOT / "profiles/local")
+    return workspace
+
+
+def test_scores_are_those_of_the_objective(made):
+    for kind, (objective, _) in SIZES.items():
+        evaluation = read_json(made.path / f"results/evaluations/{kind}/evaluation.json")
+        assert {tuple(scores) for scores in evaluation["variants"].values()} == {(objective,)}
+        assert 0.5 < evaluation["variants"]["ema"][objective]["value"] < 4
+        exported = manifest.verify(made.path / f"results/exports/{kind}")["files"]
+        assert not any(name.endswith(".py") for name in exported)
+
+
+def test_the_folders_load_in_both_versions_without_trust(made):
+    said = []
+    for packages in ([], [str(installed(TRANSFORMERS_4))]):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-c", USE]
+        done = subprocess.run(command, cwd=made.path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.splitlines()[-4:])
+    assert said[0] == said[1]
+
+
+def test_cards_say_nothing_of_gpt_bert(made):
+    for kind, (objective, sizes) in SIZES.items():
+        card = ModelCard.load(made.path / f"converted/{kind}/README.md", ignore_metadata_errors=False)
+        for word in ("trust_remote_code", "GPT-BERT", "gpt-bert", "attention_mode", "logits_alignment", "custom_code"):
+            assert word not in card.content
+        assert kind in card.data.tags and f"A `{kind}` language model of English" in card.text
+        assert all(f"| `model.config.{key}` | {value} |" in card.text for key, value in sizes.items())
+        assert card.data.pipeline_tag == ("text-generation" if objective == "causal" else "fill-mask")
+        assert (
+            f"{manifest.read(made.path / f'results/models/{kind}')['figures']['parameters']:,} parameters" in card.text
+        )
+
+
+def test_show_fills_and_continues(made, capsys):
+    show.run(show_arguments(made.path / "converted/gpt2", prompt="the quick"))
+    show.run(show_arguments(made.path / "converted/bert", masked="the <mask> fox"))
+    said = capsys.readouterr().out
+    assert "causal" in said and "masked" in said and "the quick ..." in said and "the <mask> fox" in said
+
+
+def show_arguments(folder, **given):
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    show.add_arguments(parser)
+    values = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return parser.parse_args([str(folder), *values])
+
+
+def test_only_what_changed_runs_again(made):
+    """The settings of one model; nothing of the other, nothing of its own data."""
+    assert made.would_run(targets=("converted/gpt2", "converted/bert")) == set()
+    again = {(stage, "gpt2") for stage in ("train", "export", "evaluate", "convert")}
+    more = ("--config", "models={gpt2: {model: {config: {n_head: 4}}}}")
+    assert made.would_run(*more, targets=("converted/gpt2", "converted/bert")) == again
