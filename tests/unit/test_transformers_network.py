@@ -28,12 +28,13 @@ from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
 from babelmill.training.plan import Plan
+from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_models import known_keys
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
 from prepared import CONTEXT
 from training_data import VOCABULARY, documents, train_settings, write_documents
-from transformers_models import KINDS, model_section, network, train_section
+from transformers_models import ALONE, KINDS, model_section, network, train_section
 
 
 def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, MicroBatch]:
@@ -147,6 +148,30 @@ def test_the_keys_of_configurations_are_found_without_transformers():
         assert keys(kind) == known_keys(transformers.AutoConfig.for_model(kind)), kind
 
 
+def test_a_run_goes_on_exactly(tmp_path):
+    """Weights, average and optimizer of a run that was taken up after two steps are those of one that was not."""
+    plan, tokens, _ = batch_of("gpt2", tmp_path)
+    settings = train_settings(["eng"], model_section("gpt2"), plan.train)
+
+    def trainer() -> Trainer:
+        return Trainer(settings, network("gpt2", train=plan.train), plan, tokens, (plan.layouts, tokens), ALONE)
+
+    first, second = trainer(), trainer()
+    for step in range(4):
+        if step == 2:
+            saved = {name: value.clone() for name, value in first.tensors().items()}
+            second.restore(saved, first.state())
+        first.run_step(step)
+    for step in (2, 3):
+        second.run_step(step)
+    wanted, found = first.tensors(), second.tensors()
+    assert wanted.keys() == found.keys() and not any(name.endswith("lm_head.weight") for name in wanted)
+    assert all(torch.equal(value, found[name]) for name, value in wanted.items())
+    assert first.validate() == second.validate()
+    with pytest.raises(ValueError, match="are not those of this model"):
+        second.network.load({name: value for name, value in wanted.items() if "wpe" not in name})
+
+
 # Several processes.
 
 
@@ -155,7 +180,6 @@ def gradient(rank: int, size: int, port: int, kind: str, folder: str, results) -
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     from babelmill.runtime.processes import Processes
-    from babelmill.training.trainer import Trainer
 
     try:
         train = {"global_batch_tokens": 112, "micro_batch_tokens": 48, "sequence_lengths": [16], "phase_starts": [0.0]}

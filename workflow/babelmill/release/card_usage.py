@@ -107,7 +107,7 @@ SCORERS = {
 NO_CODE = """\
 * {variants}
 * Its class is transformers' own (`model_type` is `{model_type}`), {versions}; the folder has no code."""
-# Types of models that transformers 4.57 reads, too, as was tried. Others are new in 5 or have other names of weights there.
+# Types that transformers 4.57 reads, too, as was tried. Others are new in 5, or their weights have other names there.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 
