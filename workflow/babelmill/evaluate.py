@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -148,6 +148,22 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
     return figures | {"vocabulary_used": text.vocabulary_used}
 
 
+def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
+    """Return what evaluation.json says of all languages together."""
+    whole = [text.whole_bytes for text in texts.values()]
+    return {
+        "metrics": described([*metrics, "unigram"]),
+        "variants": {
+            variant: {
+                metric: pooled([scores[language][variant][metric] for language in texts], whole) for metric in metrics
+            }
+            for variant in next(iter(scores.values()))
+        },
+        "unigram": pooled([text.score(text.unigram) for text in texts.values()], whole),
+        "documents": {key: sum(text.size[key] for text in texts.values()) for key in ("scored", "of")},
+    }
+
+
 def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
     settings = read_settings(args.settings, EvaluateSettings)
@@ -164,26 +180,13 @@ def run(args: argparse.Namespace) -> None:
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
     scores = evaluate_model(args.export, texts, vocabulary, settings)
-    variants = recorded(manifest.read(args.export)["settings"], ExportSettings, args.export).export.variants
-    languages = {
-        language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}
-        for language, text in texts.items()
-    }
-    whole = [text.whole_bytes for text in texts.values()]
-    evaluation = {
-        "metrics": described([*settings.scores, "unigram"]),
-        "variants": {
-            variant: {
-                metric: pooled([scores[language][variant][metric] for language in texts], whole)
-                for metric in settings.scores
-            }
-            for variant in variants
-        },
-        "unigram": pooled([languages[language]["unigram"] for language in texts], whole),
-        "documents": {key: sum(text.size[key] for text in texts.values()) for key in ("scored", "of")},
+    evaluation = overall(scores, texts, settings.scores) | {
         "vocab_size": vocabulary.size,
         "sequence_length": settings.evaluation.sequence_length,
-        "languages": languages,
+        "languages": {
+            language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}
+            for language, text in texts.items()
+        },
         "tokenizer": {
             language: tokenizer_figures(tokenizer, language, text, settings.lossy) for language, text in texts.items()
         },

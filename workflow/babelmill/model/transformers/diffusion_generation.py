@@ -23,9 +23,21 @@ def noisy(logits: torch.Tensor, temperature: float, generator: torch.Generator |
     return logits.double() / temperature - (-uniform.log()).log()
 
 
-def shares(total: int, parts: int) -> list[int]:
-    """Return `parts` whole numbers that add up to `total`, the larger ones first."""
-    return [total // parts + (part < total % parts) for part in range(parts)]
+def _steps_of_a_block(gen_length: int, block_length: int | None, steps: int | None) -> tuple[int, list[int]]:
+    """Return the length of a block, and how many tokens each of its steps keeps, more in the first ones.
+
+    Raises:
+        ValueError: the numbers do not fit together.
+    """
+    block_length = gen_length if block_length is None else block_length
+    if gen_length < 1 or block_length < 1 or gen_length % block_length:
+        raise ValueError(f"gen_length {gen_length} is no multiple of block_length {block_length}")
+    blocks = gen_length // block_length
+    steps = gen_length if steps is None else steps
+    if steps < blocks or steps % blocks:
+        raise ValueError(f"steps {steps} is no multiple of the {blocks} blocks (gen_length / block_length)")
+    count = min(steps // blocks, block_length)
+    return block_length, [block_length // count + (step < block_length % count) for step in range(count)]
 
 
 @torch.no_grad()
@@ -58,19 +70,13 @@ def generate(
     Raises:
         ValueError: numbers that do not fit together.
     """
-    block_length = gen_length if block_length is None else block_length
-    if gen_length < 1 or block_length < 1 or gen_length % block_length:
-        raise ValueError(f"gen_length {gen_length} is no multiple of block_length {block_length}")
-    blocks = gen_length // block_length
-    steps = gen_length if steps is None else steps
-    if steps < blocks or steps % blocks:
-        raise ValueError(f"steps {steps} is no multiple of the {blocks} blocks (gen_length / block_length)")
+    block_length, kept_by_step = _steps_of_a_block(gen_length, block_length, steps)
     if remasking not in REMASKING:
         raise ValueError(f"remasking is {remasking!r}; choose one of {', '.join(REMASKING)}")
     prompt = input_ids.size(1)
     tokens = torch.nn.functional.pad(input_ids, (0, gen_length), value=mask_token_id)
     for begin in range(prompt, prompt + gen_length, block_length):
-        for kept in shares(block_length, min(steps // blocks, block_length)):
+        for kept in kept_by_step:
             scores = _scores(model, tokens, prompt, mask_token_id, cfg_scale)[:, begin : begin + block_length]
             scores[..., mask_token_id] = -torch.inf
             here = tokens[:, begin : begin + block_length]
