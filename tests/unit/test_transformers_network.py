@@ -110,6 +110,22 @@ def test_a_model_that_computes_something_else_is_refused(kind, train, more, word
     assert words in str(error.value) and kind in str(error.value).lower() and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_activation_checkpointing_and_bf16(kind, tmp_path):
+    """With dropout: the same gradient, to the last bit, where activations are made again; nearly the same in bf16."""
+    found = []
+    for train in ({}, {"activation_checkpointing": True}, {"precision": "bf16"}):
+        made = network(kind, train=train_section(kind, **train))
+        batch = batch_of(kind, tmp_path)[2]
+        made.model.train()
+        torch.manual_seed(1)
+        loss, _ = made.forward(batch, 2)
+        loss.backward()
+        found.append(made.gradients.flat)
+    assert torch.equal(found[0], found[1])
+    assert 0 < (found[2] - found[0]).norm() < 0.1 * found[0].norm()
+
+
 def test_weights_come_from_the_seed_alone():
     torch.manual_seed(1)
     first = network("gpt2").weights()

@@ -145,7 +145,8 @@ def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path |
         from babelmill.training.transformers_network import TransformersNetwork  # imports transformers, for seconds
 
         return TransformersNetwork(settings.model, settings.train, vocabulary, processes)
-    return GPTBertNetwork(shape_of(settings, source, vocabulary.size), settings.train, processes)
+    shape = shape_of(settings, source, vocabulary.size)
+    return GPTBertNetwork(shape, settings.train, processes)
 
 
 def make_trainer(

@@ -109,6 +109,15 @@ def on_meta(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
         raise refused(config.model_type, error) from error
 
 
+def checkpoint_activations(model: PreTrainedModel) -> None:
+    """Let a model compute the activations of its layers again when it needs them. UserError: its class cannot."""
+    try:
+        model.activation_checkpointing_enable()
+    except ValueError as error:
+        why = f"{error} Set train.activation_checkpointing: false"
+        raise UserError(f"model.config.model_type = {model.config.model_type!r}: {why}") from error
+
+
 def as_json(config: PreTrainedConfig) -> dict[str, Any]:
     """Return all of a configuration, since defaults differ between versions of transformers."""
     values = json.loads(config.to_json_string(use_diff=False))

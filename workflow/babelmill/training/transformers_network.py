@@ -19,7 +19,13 @@ from babelmill.training.loss import loss
 from babelmill.training.network import Network
 from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.randomness import INITIALIZATION
-from babelmill.training.transformers_models import blocks_of, make_config, make_model, output_layer
+from babelmill.training.transformers_models import (
+    blocks_of,
+    checkpoint_activations,
+    make_config,
+    make_model,
+    output_layer,
+)
 from babelmill.training.transformers_proof import Proof
 from babelmill.training.transformers_size import counted
 
@@ -53,7 +59,7 @@ class TransformersNetwork(Network):
         self.average = nn.Module.to(copy.deepcopy(made).requires_grad_(False).eval(), self._device)
         self._size = counted(made)
         if train.activation_checkpointing:
-            made.gradient_checkpointing_enable()
+            checkpoint_activations(made)
         self.model = nn.Module.to(made, self._device)
         self.gradients = FlatGradients(self.model, processes)
         self.blocks = blocks_of(self.model)
