@@ -190,14 +190,14 @@ def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say what training begins with: of a model of this workflow, the weights that its export ships by default."""
-    source = configuration.model(name).source
+    source, unread = configuration.model(name).source, {"model": {"revision": LEFT_OUT}}
     if source is None:
-        return {}
+        return unread
     ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
     added: dict[str, Any] = {"begin_with": "ema.safetensors" if ours else "model.safetensors"}
     if source.beside:
         added["shape"] = source.beside
-    return added | {"model": {"revision": LEFT_OUT}}
+    return added | unread
 
 
 def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
