@@ -65,10 +65,21 @@ def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> dict[int, str]:
     return {pid: job for pid, job in jobs.items() if processes[pid][0] not in jobs}
 
 
+def of_slurm(pid: int) -> bool:
+    """Whether a process belongs to a SLURM job; False where that cannot be seen."""
+    try:
+        return "SLURM_JOB_ID" in psutil.Process(pid).environ()
+    except psutil.Error:
+        return False
+
+
 def refuse_beside_themselves(jobs: set[str]) -> None:
-    """Raise a UserError if one of the jobs that a run would begin lives already; Snakemake would remove its log."""
+    """Raise a UserError if one of the jobs that a run would begin lives already; Snakemake would remove its log.
+
+    Jobs on SLURM, which may share this machine, are not meant: a run cancels those that an earlier one left.
+    """
     for pid, job in living_jobs(processes_here()).items():
-        if job in jobs:
+        if job in jobs and not of_slurm(pid):
             raise UserError(
                 f"{job}: an earlier run's job still does this, process {pid}; wait for it, or end it with `kill`"
                 " (training saves first)"
