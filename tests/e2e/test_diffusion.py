@@ -14,6 +14,7 @@ from transformers import AutoModelForMaskedLM
 from babelmill.model.transformers.diffusion_generation import generate
 from conftest import ROOT, SMALL, Workspace
 
+pytestmark = pytest.mark.xdist_group("diffusion")  # one process trains the model
 MODEL = "unmasking"
 
 

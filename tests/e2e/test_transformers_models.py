@@ -116,7 +116,8 @@ def test_cards_say_nothing_of_gpt_bert(made):
         )
 
 
-def test_show_fills_and_continues(made, capsys):
+def test_show_fills_and_continues(made, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as the command does, for good
     show.run(show_arguments(made.path / "converted/gpt2", prompt="the quick"))
     show.run(show_arguments(made.path / "converted/bert", masked="the <mask> fox"))
     said = capsys.readouterr().out
