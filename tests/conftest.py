@@ -169,6 +169,19 @@ def workspace(built, tmp_path) -> Workspace:
     return Workspace(tmp_path / "work")
 
 
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A Hub on this machine, which this process and all that it starts talk to, with an empty cache."""
+    from hub_server import HubServer
+
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        yield server
+
+
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory) -> Path:
     """A small model that knows three sentences by heart (`hub_data.py`), trained and exported once for all processes."""

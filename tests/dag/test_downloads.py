@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from conftest import Workspace
-from hub_server import HubServer
 
 DOCUMENTS = [{"text": f"Document number {i} says something of its own.", "category": "qed"} for i in range(300)]
 
@@ -16,15 +15,10 @@ def dataset(documents) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
-    with HubServer() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        for code in ("eng", "deu"):
-            server.commit(f"datasets/BabyLM-community/babylm-{code}", dataset(DOCUMENTS))
-        yield server
+def hub(hub):
+    for code in ("eng", "deu"):
+        hub.commit(f"datasets/BabyLM-community/babylm-{code}", dataset(DOCUMENTS))
+    return hub
 
 
 @pytest.fixture

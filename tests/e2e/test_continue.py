@@ -9,7 +9,6 @@ import pytest
 
 from babelmill.core.files import sha256
 from conftest import SMALL
-from hub_server import HubServer
 
 # A step that changes next to nothing, and the real one.
 STILL = {"train": {"max_steps": 1, "learning_rate": 1.0e-12}}
@@ -19,16 +18,6 @@ MODELS = {
     "more": {"model": {"source": "eng"}, **MORE},
     "hub": {"languages": ["eng"], "model": {"source": "ada/eng"}, **MORE},
 }
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    with HubServer() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        yield server
 
 
 def validations(path: Path, model: str) -> list[dict]:

@@ -10,7 +10,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import Workspace
-from hub_server import Fault, HubServer
+from hub_server import Fault
 from hub_uploads import ATTRIBUTES
 
 TOKEN = "hf_CanaryThatMustStandNowhere4711"
@@ -25,15 +25,10 @@ PROGRAM = (
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
-    with HubServer() as server:
-        server.tokens = {TOKEN}
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        yield server
+def hub(hub, monkeypatch):
+    hub.tokens = {TOKEN}
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    return hub
 
 
 class Publisher(Workspace):

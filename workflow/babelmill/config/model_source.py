@@ -112,8 +112,7 @@ def source_of(
         UserError: there is no such source, or a key contradicts its shape.
     """
     values = model.model_dump()
-    text = values["source"]
-    if text is None:
+    if (text := values["source"]) is None:
         return None
     kind = kind_of(text, models)
     if kind is None:

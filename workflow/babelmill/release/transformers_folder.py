@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from babelmill.config.schema import Export
-from babelmill.core.files import copy_file, read_json, write_json
+from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.loading import WEIGHTS, weights_name
 
@@ -50,7 +50,7 @@ class TransformersFolder(Architecture):
             n for n, _ in trained.named_parameters()
         }
         if found.unexpected_keys or set(found.missing_keys) - tied:
-            raise ValueError(f"{model / WEIGHTS[variant]}: not the weights of its config.json: {found}")
+            raise UserError(f"{model / WEIGHTS[variant]}: not the weights of its config.json: {found}")
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:

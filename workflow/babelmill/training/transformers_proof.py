@@ -59,7 +59,7 @@ class Proof:
             self._features()
         except _Failed as failure:
             raise refused(model_type, failure) from None
-        except (ValueError, TypeError, RuntimeError, NotImplementedError, AttributeError) as error:
+        except (ValueError, TypeError, RuntimeError, AttributeError) as error:
             raise refused(model_type, error) from error
         self._model.train(training)
         return self._first
