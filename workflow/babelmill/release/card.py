@@ -20,7 +20,7 @@ from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
 from babelmill.release.card_table import table
-from babelmill.release.card_usage import SNIPPETS, notes, pipelines, use
+from babelmill.release.card_usage import GENERATED, SNIPPETS, notes, pipelines, use
 from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -76,6 +76,13 @@ class Facts:
     def scores(self) -> tuple[str, ...]:
         """Return the metrics that a model of this objective has."""
         return OBJECTIVES[self.objective].scores
+
+    @property
+    def unmasks(self) -> int:
+        """Return how many tokens a model that generates by filling masks reads at most; 0 of another."""
+        if not OBJECTIVES[self.objective].unmasks:
+            return 0
+        return self.settings.get("model", {}).get("max_position_embeddings", 2 * GENERATED)
 
     @property
     def gated(self) -> bool:
@@ -307,8 +314,8 @@ def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
         instructed(facts.begun_with, facts.corpora),
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts.name, facts.tasks, facts.gated, OBJECTIVES[facts.objective].unmasks, facts.model_type),
-        notes(facts.variants, facts.default_variant, facts.alignment, facts.model_type),
+        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type),
+        notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
         pipelines(facts.name, facts.scores, facts.alignment, facts.model_type),
     ]
     if facts.evaluation:
