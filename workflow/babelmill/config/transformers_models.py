@@ -76,10 +76,8 @@ def refused(model: schema.Model, train: schema.Train, evaluation: schema.Evaluat
     name = "model.architecture = 'transformers'"
     if model.source is not None:
         return f"{name} with model.source = {model.source!r}: {FROM_SCRATCH}"
-    if train.objective == "diffusion":
-        return f"{name} cannot generate by diffusion yet; set train.objective: masked or causal"
     if train.objective == "hybrid":
-        return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked or causal"
+        return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked, diffusion or causal"
     if train.optimizer == "muon":
         return f"{name} trains with adamw or lamb; set train.optimizer"
     if evaluation.sequence_length > model.max_position_embeddings:
