@@ -20,7 +20,7 @@ from pathlib import Path
 import program_server
 
 CONTEXT = multiprocessing.get_context("forkserver")  # for functions of a test
-CONTEXT.set_forkserver_preload(["torch"])
+CONTEXT.set_forkserver_preload(["torch", "transformers.modeling_utils"])
 VARIABLE = "BABELMILL_PROGRAM_SERVER"  # its folder
 STARTED = []  # by this process
 
