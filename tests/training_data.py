@@ -56,10 +56,10 @@ def train_settings(languages: list[str], model: schema.Model, train: schema.Trai
     return TrainSettings(stage="train", name="test", languages=languages, model=model, train=train, mixture=mixture)
 
 
-def code_label() -> str:
-    """What a settings file says of the present code of the training stage."""
-    stage = STAGES["train"]
-    return code_versions.labels(stage.name, stage.digest, lambda key: code_versions.UNKNOWN)[0]
+def code_label(sections: dict[str, dict]) -> str:
+    """What a settings file with these sections says of the present code of the training stage."""
+    stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
+    return code_versions.labels(stage.name, stage.digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
@@ -127,18 +127,13 @@ class Data:
 
     def settings(self, model=None, mixture: str | float = "size", **train) -> None:
         """Write the train settings: tiny ones, with these values changed."""
-        write_json(
-            self.folder / "train.json",
-            {
-                "stage": "train",
-                "name": "test",
-                "code": code_label(),
-                "languages": self.languages,
-                "model": section("model", **(model or {})).model_dump(),
-                "train": section("train", **train).model_dump(),
-                "mixture": {"weights": mixture},
-            },
-        )
+        sections = {
+            "model": section("model", **(model or {})).model_dump(),
+            "train": section("train", **train).model_dump(),
+            "mixture": {"weights": mixture},
+        }
+        about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
+        write_json(self.folder / "train.json", about | sections)
 
     def run_settings(self, **run) -> None:
         """Write the run settings."""
