@@ -222,9 +222,13 @@ def scored_text(evaluation: dict[str, Any]) -> str:
     if "documents" not in evaluation:  # a folder that an earlier version made
         return "the validation text"
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
-    if scored == all_of:
-        return f"all {all_of:,} validation documents"
-    return f"a sample of {scored:,} of the {all_of:,} validation documents"
+    text = f"all {all_of:,} validation documents"
+    if scored != all_of:
+        text = f"a sample of {scored:,} of the {all_of:,} validation documents"
+    with_prompt = evaluation["documents"].get("with_prompt", 0)
+    if with_prompt == scored:
+        return f"the responses in {text}, given their prompts"
+    return f"{text} (of the {with_prompt:,} with a prompt, the response alone)" if with_prompt else text
 
 
 def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:

@@ -114,7 +114,7 @@ class RowDropout(nn.Dropout):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the input, in training with some elements dropped and the others scaled."""
-        if not self.training or self.p == 0.0:
+        if not self.training or self.p == 0.0 or not len(input):  # there may be no target
             return input
         keys = draw(getattr(self._keys, self._of), self._place)
         kept = keep(keys, input.numel() // len(keys), self.p).mul_(1 / (1 - self.p))
