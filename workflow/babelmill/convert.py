@@ -16,6 +16,7 @@ from babelmill.config.model_source import SHAPE
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, read_json, sha256
 from babelmill.release import card
+from babelmill.release.card_beginning import without_path
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import ConvertSettings, ExportSettings, TokenizerSettings
 
@@ -49,7 +50,7 @@ def convert(args: argparse.Namespace) -> None:
         **settings.card.model_dump(),
         evaluation=evaluation,
         corpora={folder.name: manifest.read(folder) for folder in args.corpora},
-        tokenizer_source=source and card.without_path(source),
+        tokenizer_source=source and without_path(source),
         figures=model["figures"],
     )
     with atomic_folder(args.out) as folder:
