@@ -75,19 +75,13 @@ class Text:
         if shard.metadata["tokenizer_sha256"] != digest:
             raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
         chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
-        tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
-        prompts, self.with_prompt = None, 0
-        if shard.responses is not None:
-            sizes = (shard.responses - shard.offsets[:-1] - 1)[chosen]
-            prompts = in_prompts(sizes, np.diff(shard.offsets)[chosen])
-            self.with_prompt = int((sizes > 0).sum())
-        self.stream = Stream(tokens, prompts)
+        self.stream, self.with_prompt = stream_of(shard, chosen)
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
         self.vocabulary_used = vocabulary_used(tokenizer, training)
         text = self.stream.is_text(vocabulary)
         self.count = int(text.sum())
-        surprise = np.where(text, unigram_nats(training, vocabulary)[tokens], 0.0)
-        self.unigram = np.add.reduceat(surprise, np.flatnonzero(tokens == vocabulary.bos))
+        surprise = np.where(text, unigram_nats(training, vocabulary)[self.stream.tokens], 0.0)
+        self.unigram = np.add.reduceat(surprise, np.flatnonzero(self.stream.tokens == vocabulary.bos))
 
     @property
     def size(self) -> dict[str, int]:
@@ -114,6 +108,15 @@ def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.nda
     chosen = np.sort(order[:sample])
     size = np.concatenate(sizes)
     return chosen, size[chosen], int(size.sum())
+
+
+def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[Stream, int]:
+    """Return the documents of a shard with these numbers, and how many of them have a prompt."""
+    tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
+    if shard.responses is None:
+        return Stream(tokens), 0
+    prompts = (shard.responses - shard.offsets[:-1] - 1)[chosen]
+    return Stream(tokens, in_prompts(prompts, np.diff(shard.offsets)[chosen])), int((prompts > 0).sum())
 
 
 def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
