@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from torch import nn
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.stages import TrainSettings
+from babelmill.training.network import Network
 
 
 def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape:
@@ -52,19 +52,17 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
 
 
 @torch.no_grad()
-def load_weights(path: Path, *models: nn.Module) -> None:
-    """Give models the weights of a safetensors file, a tensor at a time; a UserError unless they are the models'."""
-    with safe_open(path, "pt") as file:
-        names = set(file.keys())
-        for model in models:
-            weights = model.state_dict()
-            if odd := sorted(names ^ weights.keys()):
-                raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
-            for name, value in weights.items():
-                theirs = file.get_tensor(name)
-                if theirs.shape != value.shape:
-                    raise UserError(f"{path}: {name} is {list(theirs.shape)}, {list(value.shape)} is expected")
-                value.copy_(theirs)
+def load_weights(path: Path, network: Network) -> None:
+    """Give a network the weights of a safetensors file, a tensor at a time; a UserError unless they are its own."""
+    weights, sharding = network.weights(), network.sharding
+    saved = SavedTensors(path, sharding.rows if sharding else None)
+    if odd := sorted(set(saved) ^ weights.keys()):
+        raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
+    for name, value in weights.items():
+        theirs, expected = saved.shape(name), list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
+        if theirs != expected:
+            raise UserError(f"{path}: {name} is {theirs}, {expected} is expected")
+        value.copy_(saved[name])
 
 
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
