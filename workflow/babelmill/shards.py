@@ -31,8 +31,8 @@ from babelmill.settings import read_settings
 from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import write_shard
-from babelmill.tokens.tokenizer_file import encode, load_tokenizer, token_id, use_threads, vocab_size
-from babelmill.tokens.vocabulary import Roles
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.vocabulary import Vocabulary
 
 log = logging.getLogger("babelmill.shards")
 
@@ -69,15 +69,14 @@ def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tupl
 
 
 def build(
-    tokenizer: Tokenizer, roles: Roles, digest: str, corpus: Documents, path: Path, threads: int
+    tokenizer: Tokenizer, vocabulary: Vocabulary, digest: str, corpus: Documents, path: Path, threads: int
 ) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens and bytes of text."""
-    bos, eos = token_id(tokenizer, roles.begin), token_id(tokenizer, roles.end)
     documents = size = 0
     began = reported = time.monotonic()
-    with write_shard(path, corpus.count, vocab_size(tokenizer), digest) as writer:
+    with write_shard(path, corpus.count, vocabulary.size, digest) as writer:
         for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
-            writer.append(*enclose(tokens, lengths, bos, eos))
+            writer.append(*enclose(tokens, lengths, vocabulary.bos, vocabulary.eos))
             documents += len(lengths)
             size += text_bytes
             if time.monotonic() - reported > PROGRESS_SECONDS:
@@ -95,6 +94,7 @@ def run(args: argparse.Namespace) -> None:
     manifest.verify(args.corpus, "train.parquet", "validation.parquet")
     path = args.tokenizer / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
+    vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     corpora = {split: Documents(args.corpus / f"{split}.parquet") for split in ("train", "validation")}
     if not corpora["validation"].count:
         raise UserError(
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
         )
     figures: dict[str, dict[str, int]] = {"documents": {}, "tokens": {}, "bytes": {}}
     for split, corpus in corpora.items():
-        counts = build(tokenizer, Roles.of(path), digest, corpus, args.out / f"{split}.safetensors", args.threads)
+        counts = build(tokenizer, vocabulary, digest, corpus, args.out / f"{split}.safetensors", args.threads)
         for name, count in counts.items():
             figures[name][split] = count
         log.info(

@@ -122,7 +122,7 @@ def train(arguments: argparse.Namespace) -> int:
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and not done.steps:
-            load_weights(source / settings.begin_with, trainer.model, trainer.average)
+            load_weights(source / settings.begin_with, network.weights(), network.weights(average=True))
             log.info("begins with the weights of %s", settings.model.source)
         state = restore(trainer, folder, done)
         if processes.main:
@@ -142,9 +142,11 @@ def train(arguments: argparse.Namespace) -> int:
 def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
     """Make the network of a run that has not begun; `source`: the folder of the model that it goes on from."""
     if settings.model.architecture == "transformers":
-        from babelmill.training.transformers_network import TransformersNetwork  # imports transformers, for seconds
+        from babelmill.training.transformers_models import config_to_train  # imports transformers, for seconds
+        from babelmill.training.transformers_network import TransformersNetwork
 
-        return TransformersNetwork(settings.model, settings.train, vocabulary, processes)
+        config = config_to_train(settings, source, vocabulary)
+        return TransformersNetwork(config, settings.train, vocabulary, processes)
     shape = shape_of(settings, source, vocabulary.size)
     return GPTBertNetwork(shape, settings.train, processes)
 
@@ -196,9 +198,8 @@ def write_results(
     out, plan = options.out, trainer.plan
     for name, average in (("model", False), ("ema", True)):
         checkpoint.write_tensors(out / f"{name}.safetensors", trainer.network.weights(average), {"format": "pt"})
-    ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
     unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
-    write_json(out / "config.json", trainer.network.config | ids | unmasks)
+    write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
     with atomic_write(out / "metrics.jsonl") as file:
         file.write(folder.record.path.read_bytes())
     figures = {

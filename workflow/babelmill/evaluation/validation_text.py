@@ -74,7 +74,7 @@ class Text:
         chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
         self.tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
-        self.vocabulary_used = vocabulary_used(tokenizer, training)
+        self.vocabulary_used = vocabulary_used(tokenizer, training[: vocabulary.entries])
         text = ~vocabulary.is_special[self.tokens]
         self.count = int(text.sum())
         surprise = np.where(text, unigram_nats(training, vocabulary)[self.tokens], 0.0)
