@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from conftest import ROOT
@@ -43,8 +42,7 @@ class Checkout:
         return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, *command) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", *map(str, command)]
-        return subprocess.run(command, cwd=self.results, env=self.environment, capture_output=True, text=True)
+        return run_module(*command, cwd=self.results, environment=self.environment)
 
     def babelmill(self, *arguments, check: bool = True) -> str:
         """What a command prints."""

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from prepared import run_module
+from prepared import run_module, start_server
 
 ROOT = Path(__file__).parents[1]
 # Tests start many processes beside each other: none of them may take all cores.
@@ -81,6 +81,12 @@ WORDS = {
 }
 
 
+def pytest_configure() -> None:
+    """One server of programs for all test processes."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        start_server()
+
+
 def pytest_xdist_auto_num_workers(config) -> int:
     """Two processes more than cores: those with the SLURM tests mostly wait for time limits."""
     return len(os.sched_getaffinity(0)) + 2
@@ -129,6 +135,9 @@ class Workspace:
         return done
 
     def python(self, *arguments) -> subprocess.CompletedProcess:
+        """Run Python in this folder."""
+        if arguments[0] == "-m":
+            return run_module(*arguments[1:], cwd=self.path)
         return subprocess.run([sys.executable, *map(str, arguments)], cwd=self.path, capture_output=True, text=True)
 
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:

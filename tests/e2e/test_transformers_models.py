@@ -1,6 +1,10 @@
-"""Models of transformers from text to converted folder: GPT-2 (causal) and BERT (masked), in one run of the workflow."""
+"""Models of transformers from text to converted folder, in one run of the workflow.
+
+GPT-2 (causal), BERT (masked) and ModernBERT (masked diffusion).
+"""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -9,18 +13,17 @@ from huggingface_hub import ModelCard
 
 from babelmill.commands import show
 from babelmill.core import manifest
-from babelmill.core.files import read_json
+from babelmill.core.files import UserError, read_json
 from conftest import ROOT, SMALL, Workspace, write_texts
 from environments import TRANSFORMERS_4, installed
 
 pytestmark = pytest.mark.xdist_group("models of transformers")
 
+BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 SIZES = {
     "gpt2": ("causal", {"n_embd": 32, "n_layer": 2, "n_head": 2}),
-    "bert": (
-        "masked",
-        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48},
-    ),
+    "bert": ("masked", BERT),
+    "modernbert": ("diffusion", BERT),
 }
 SETTINGS = {
     "targets": list(SIZES),
@@ -53,7 +56,8 @@ SETTINGS = {
 USE = """
 import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
-for name, auto in (("gpt2", "AutoModelForCausalLM"), ("bert", "AutoModelForMaskedLM")):
+masked = "AutoModelForMaskedLM"
+for name, auto in (("gpt2", "AutoModelForCausalLM"), ("bert", masked), ("modernbert", masked)):
     folder = f"converted/{name}"
     tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
     assert len(tokenizer) == config.vocab_size == 320 and config.pad_token_id == tokenizer.pad_token_id == 3
@@ -89,18 +93,24 @@ def test_scores_are_those_of_the_objective(made):
         assert {tuple(scores) for scores in evaluation["variants"].values()} == {(objective,)}
         assert 0.5 < evaluation["variants"]["ema"][objective]["value"] < 4
         exported = manifest.verify(made.path / f"results/exports/{kind}")["files"]
-        assert not any(name.endswith(".py") for name in exported)
+        code = [name for name in exported if name.endswith(".py")]
+        assert code == (["diffusion_generation.py"] if objective == "diffusion" else [])
 
 
 def test_the_folders_load_in_both_versions_without_trust(made):
-    said = []
+    """And the card's code generates by diffusion, as a user pastes it: the same text, for the seed is the same."""
+    card, said = (made.path / "converted/modernbert/README.md").read_text(), []
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
+    assert "gen_length=32" in code, "it reads 64 tokens"
+    assert "of the folder, which holds the sampler alone" in card
+    code = "import torch\ntorch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, "-c", USE]
+        command = [sys.executable, "-c", USE + code]
         done = subprocess.run(command, cwd=made.path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        said.append(done.stdout.splitlines()[-4:])
-    assert said[0] == said[1]
+        said.append(done.stdout[done.stdout.index("gpt2 ") :])
+    assert said[0] == said[1] and "\nThe beginning of a text" in said[0]
 
 
 def test_cards_say_nothing_of_gpt_bert(made):
@@ -120,8 +130,13 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as the command does, for good
     show.run(show_arguments(made.path / "converted/gpt2", prompt="the quick"))
     show.run(show_arguments(made.path / "converted/bert", masked="the <mask> fox"))
+    diffusion = made.path / "converted/modernbert"
+    show.run(show_arguments(diffusion, prompt="seven wizards", steps="8", masked="the <mask> fox"))
     said = capsys.readouterr().out
     assert "causal" in said and "masked" in said and "the quick ..." in said and "the <mask> fox" in said
+    assert "diffusion at most" in said and "'seven wizards" in said
+    with pytest.raises(UserError, match=r"--prompt has .* tokens, and the model reads 64: no place to go on"):
+        show.complete(diffusion, "seven wizards boil warm water " * 9, None)
 
 
 def show_arguments(folder, **given):

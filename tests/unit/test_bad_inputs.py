@@ -133,7 +133,7 @@ def refused(*words: str, **arguments) -> str:
         (GPT2 + ", vocab_size: 9}}\n", ["model.config has vocab_size", "tokenizer.vocab_size"]),
         (GPT2 + ", n_positions: 9}}\n", ["model.config has n_positions", "model.max_position_embeddings"]),
         (GPT2 + ", eos_token_id: 9}}\n", ["model.config has eos_token_id", "its tokenizer's"]),
-        (GPT2.replace("causal", "hybrid") + "}}\n", ["train.objective: masked or causal"]),
+        (GPT2.replace("causal", "hybrid") + "}}\n", ["train.objective: masked, diffusion or causal"]),
         (GPT2.replace("causal", "causal, optimizer: muon") + "}}\n", ["trains with adamw or lamb"]),
         (GPT2 + "}}\nevaluation: {sequence_length: 600}\n", ["evaluation.sequence_length = 600", "= 512"]),
         ("tokenizer: {source: own/tokenizer.json}\n", ["tokenizer.source: own/tokenizer.json: no such file"]),

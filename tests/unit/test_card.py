@@ -2,6 +2,7 @@
 
 import re
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -35,6 +36,15 @@ EVALUATION = {
     "sequence_length": 512,
 }
 
+# Two hours of training, and the validation before and after it.
+RECORD = pd.DataFrame(
+    [
+        {"step": 0, "kind": "validation", "loss_masked": 5.25, "ema_loss_masked": 5.25, "loss_causal": None},
+        {"step": 9, "kind": "train", "tokens": 7200, "tokens_per_second": 1.0, "loss_masked": 4.0},
+        {"step": 9, "kind": "validation", "loss_masked": 4.5, "ema_loss_masked": 4.75, "loss_causal": None},
+    ]
+)
+
 
 def facts(**changes) -> card.Facts:
     return card.Facts(
@@ -63,7 +73,7 @@ def front_matter(text: str) -> dict:
 
 def test_what_is_not_known_is_not_said():
     """Of a bare folder: what it is and how to use it."""
-    text = card.render(facts(languages={}), None)
+    text = card.render(facts(languages={}))
     assert "model: 29.9 million parameters." in text
     for words in ("## Results", "## Training", "## Tokenizer", "curve", "Authors", "None", "unknown"):
         assert words not in text
@@ -87,7 +97,7 @@ def test_what_is_not_known_is_not_said():
     ],
 )
 def test_origin_of_the_text(manifest, origin):
-    text = card.render(facts(corpora={"eng": manifest}), None)
+    text = card.render(facts(corpora={"eng": manifest}))
     assert f"| English | {origin} | 1,234 | 5 | cc-by-4.0 |" in text
     assert front_matter(text).get("datasets") == (
         ["BabyLM-community/babylm-eng"] if manifest["figures"]["hub"] else None
@@ -95,12 +105,12 @@ def test_origin_of_the_text(manifest, origin):
 
 
 def test_a_tokenizer_from_elsewhere_is_named():
-    text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"), None)
+    text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"))
     assert "That of `org/tokenizer`, of 8,192 entries" in text and "Byte-level BPE" not in text
 
 
 def test_a_sample_and_its_error_stand_beside_the_scores():
-    text = card.render(facts(evaluation=EVALUATION), None)
+    text = card.render(facts(evaluation=EVALUATION))
     assert "Bits per byte of a sample of 100 of the 2,345 validation documents, on which it was not trained" in text
     assert "| English | ema | 1.500 ± 0.012 | 1.500 ± 0.012 | 1.500 ± 0.012 |" in text
     (result, _) = front_matter(text)["model-index"][0]["results"]
@@ -114,7 +124,7 @@ def test_the_scores_of_an_earlier_version_are_shown():
         "languages": {"eng": {"variants": {"ema": {"causal": score, "masked": score}}, "unigram": score}}
     }
     del (evaluation := dict(evaluation))["documents"], evaluation["metrics"]
-    text = card.render(facts(evaluation=evaluation), None)
+    text = card.render(facts(evaluation=evaluation))
     assert "Bits per byte of the validation text" in text and "| English | ema | 1.500 | 1.500 | 1.500 |" in text
 
 
@@ -131,7 +141,7 @@ def test_only_what_was_measured_is_shown():
         "variants": {"ema": {"new": SCORE}},
         "languages": {"eng": {"variants": {"ema": {"new": SCORE}}, "unigram": SCORE, "documents": DOCUMENTS}},
     }
-    text = card.render(facts(evaluation=evaluation), None)
+    text = card.render(facts(evaluation=evaluation))
     assert "| English | ema | at most 1.500 ± 0.012 | 1.500 ± 0.012 |" in text and "| weights | new | unigram" in text
     assert "New: each in some order. The default weights' new perplexity is at most 7.4 a token" in text
     (result,) = front_matter(text)["model-index"][0]["results"]
@@ -151,7 +161,7 @@ NAMES = ("pipeline", "AutoModelForCausalLM", "AutoModelForSequenceClassification
     ],
 )
 def test_use_is_what_it_was_trained_for(objective, tag, names):
-    text = card.render(facts(settings={"model": {"hidden_size": 8}, "train": {"objective": objective}}), 2.0)
+    text = card.render(facts(settings={"model": {"hidden_size": 8}, "train": {"objective": objective}}), RECORD)
     assert front_matter(text)["pipeline_tag"] == tag
     assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
     assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
@@ -167,7 +177,7 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
 def test_a_folder_for_the_mntp_backend(objective, tag):
     """Its scores are one position off for `pipeline("fill-mask")`: nothing in the card leads there."""
     settings = {"model": {"hidden_size": 8}, "train": {"objective": objective}}
-    text = card.render(facts(settings=settings, logits_alignment="mntp"), None)
+    text = card.render(facts(settings=settings, logits_alignment="mntp"))
     assert front_matter(text).get("pipeline_tag") == tag
     assert 'pipeline("fill-mask", model' not in text and "MaskedLMScorer" not in text
     assert "eval_zero_shot.sh eng mlm" not in text
@@ -177,26 +187,49 @@ def test_a_folder_for_the_mntp_backend(objective, tag):
 
 def test_adapters_name_the_layers_of_the_model():
     for gate, value in ((True, "in_proj_vg"), (False, "in_proj_v")):
-        text = card.render(facts(settings={"model": {"gate": gate}}), None)
+        text = card.render(facts(settings={"model": {"gate": gate}}))
         assert f'["in_proj_qk", "{value}", "out_proj"]' in text
 
 
 def test_what_training_went_on_from():
     """A repository, its commit and licence, also where a model of the workflow stands between; nothing of paths."""
     base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
-    text = card.render(facts(begun_with=base | {"license": "mit"}), None)
+    text = card.render(facts(begun_with=base | {"license": "mit"}))
     assert front_matter(text)["base_model"] == "owner/name"
     assert f"(https://huggingface.co/owner/name) at commit `{'c' * 40}` (licence: mit)." in text
-    text = card.render(facts(begun_with={"name": "eng", "sha256": "b" * 64, "source": base | {"license": None}}), None)
+    text = card.render(facts(begun_with={"name": "eng", "sha256": "b" * 64, "source": base | {"license": None}}))
     assert front_matter(text)["base_model"] == "owner/name"
     assert f"of `eng` (weights with sha256 `{'b' * 64}`), which went on from [`owner/name`]" in text
     assert "(its card names no licence)" in text
-    text = card.render(facts(begun_with={"name": "../secret/theirs", "sha256": "a" * 64}), None)
+    text = card.render(facts(begun_with={"name": "../secret/theirs", "sha256": "a" * 64}))
     assert "base_model" not in front_matter(text) and "`theirs`" in text and "secret" not in text
+
+
+def test_source_and_result_on_the_same_text():
+    """The loss before training is the source's; a model that began with random weights has none to show."""
+    base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
+    text = card.render(facts(begun_with=base), RECORD)
+    assert "| prediction | `owner/name` | this model |" in text
+    assert "| masked | 5.25 | 4.75 |" in text and "| causal |" not in text, "of the averaged weights, the default"
+    assert "| masked | 5.25 | 4.5 |" in card.render(facts(begun_with=base, default_variant="main"), RECORD)
+    assert "this model |" not in card.render(facts(begun_with=base), RECORD[1:]), "a run of an earlier version"
+    assert "this model |" not in card.render(facts(), RECORD)
+
+
+def test_instructions_that_raw_text_may_undo():
+    base = {"name": "owner/name", "sha256": "a" * 64, "instructed": True}
+    warning = "the base model was tuned on instructions"
+    assert warning in card.render(facts(begun_with=base, corpora={"eng": CORPUS}))
+    assert warning in card.render(
+        facts(begun_with={"name": "b", "sha256": "", "source": base}, corpora={"eng": CORPUS})
+    )
+    assert warning not in card.render(facts(begun_with=base | {"instructed": False}, corpora={"eng": CORPUS}))
+    prompts = corpus({"prompt_column": "question"})
+    assert warning not in card.render(facts(begun_with=base, corpora={"eng": prompts}))
 
 
 def test_a_tokenizer_that_loses_text_is_said_to():
     lossy = EVALUATION | {"tokenizer": {"eng": EVALUATION["tokenizer"]["eng"] | {"round_trip_rate": 0.4}}}
-    assert "it gives every text back unchanged" in card.render(facts(evaluation=EVALUATION), None)
-    text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"), None)
+    assert "it gives every text back unchanged" in card.render(facts(evaluation=EVALUATION))
+    text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"))
     assert "That of `owner/name`" in text and "does not give every text back" in text and "unchanged.\n" not in text

@@ -86,6 +86,8 @@ SEVERAL = {
     "release/gpt_bert_folder.py": {"export"},
     "release/__init__.py": {"base_model", "export", "evaluate", "convert"},
     "release/card.py": {"convert"},
+    "release/card_beginning.py": {"convert"},
+    "release/card_table.py": {"convert"},
     "release/card_usage.py": {"convert"},
     "release/hub_folder.py": {"export"},
     "release/loading.py": {"export", "evaluate"},

@@ -26,7 +26,7 @@ from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.layouts import Packed
-from babelmill.training.objectives import objective_of
+from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_models import known_keys
@@ -43,8 +43,7 @@ def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, Micro
     shard = write_documents(folder / "shard.safetensors", documents(60))
     plan = Plan(settings, 1.0, [Packed(shard.offsets)])
     objective = objective_of(settings)
-    in_place = settings.objective == "masked"
-    tokens = TokenStream([shard], VOCABULARY, 7, torch.device("cpu"), objective, in_place)
+    tokens = TokenStream([shard], VOCABULARY, 7, torch.device("cpu"), objective, hides_alone(objective))
     step = plan.step(0)
     return plan, tokens, tokens.micro_batch(step.rows, step.length, step.weights)
 
@@ -52,11 +51,11 @@ def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, Micro
 # What is proven.
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tmp_path):
+@pytest.mark.parametrize("kind, train", [*((kind, {}) for kind in KINDS), ("eurobert", {"objective": "diffusion"})])
+def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, train, tmp_path):
     """Each document of each row alone in a batch, through transformers' own forward pass, without any mask of ours."""
-    made = network(kind)
-    batch = batch_of(kind, tmp_path)[2]
+    made = network(kind, train=train_section(kind, **train))
+    plan, _, batch = batch_of(kind, tmp_path, **train)
     made.model.eval()
     loss, sums = made.forward(batch, 2)
     loss.backward()
@@ -66,7 +65,9 @@ def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tmp
     reference = getattr(transformers, made.config["auto_class"]).from_config(plain).eval()
     reference.load_state_dict(made.weights(), strict=False)
     total, nats = torch.zeros(()), 0.0
-    weight_of = dict(zip(batch.positions.tolist(), zip(batch.targets, batch.weights, strict=True), strict=True))
+    counted = torch.ones(len(batch.targets)) if batch.importance is None else batch.importance
+    targets = zip(batch.targets, batch.weights, counted.tolist(), strict=True)
+    weight_of = dict(zip(batch.positions.tolist(), targets, strict=True))
     length = batch.input_ids.size(1)
     for row, segments in enumerate(batch.segments):
         for segment in segments.unique().tolist():
@@ -74,12 +75,18 @@ def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tmp
             logits = reference(input_ids=batch.input_ids[row, part][None]).logits[0]
             for place, position in enumerate(part.tolist()):
                 if row * length + position in weight_of:
-                    target, weight = weight_of[row * length + position]
+                    target, weight, importance = weight_of[row * length + position]
                     entropy = F.cross_entropy(logits[place], target)
                     total = total + weight * (entropy + 1e-4 * logits[place].logsumexp(0).square())
-                    nats += entropy.item()
+                    nats += importance * entropy.item()
     total.backward()
     assert len(batch.targets) > 20 and batch.segments.max() > 1
+    if train:
+        rows = plan.step(0).rows
+        every = plan.layouts[0].targets(length)[1][rows.row]
+        assert float(batch.weights.sum()) == pytest.approx(1) and (rows.stands_for == every).all()
+        assert counted.tolist() == pytest.approx((every / rows.targets)[batch.positions // length])
+        assert (batch.input_ids.flatten()[batch.positions] == VOCABULARY.mask).all(), "hidden where they stand"
     torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
     assert float(sums[:, 0].sum()) == pytest.approx(nats, rel=1e-5)
     for name, parameter in reference.named_parameters():

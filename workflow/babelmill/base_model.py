@@ -13,6 +13,7 @@ This runs where there is a network, which compute nodes often lack.
 import argparse
 import functools
 import logging
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -141,6 +142,14 @@ def drop_code(path: Path) -> None:
         )
 
 
+def instructed(names: list[str], tokenizer_config: Path | None, repository: str) -> bool:
+    """Return whether a model was tuned on instructions: it has a chat template, or is called so."""
+    template = "chat_template.jinja" in names
+    if tokenizer_config:
+        template |= "chat_template" in read_json(tokenizer_config)
+    return template or bool(re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE))
+
+
 def licence(files: Files) -> str | None:
     """What the model's card says of its licence."""
     card = some(files, ("README.md",))
@@ -184,7 +193,10 @@ def run(args: argparse.Namespace) -> None:
         )
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
-        names = write_tokenizer(folder, some(files, FILES), kind, rows, where)
+        tokenizer = some(files, FILES)
+        names = write_tokenizer(folder, tokenizer, kind, rows, where)
+        settings_of = tokenizer.get("tokenizer_config.json")
+        figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []
         manifest.write(folder, settings, ["model.safetensors", "config.json", *names], figures=figures)
     if source := settings.source:

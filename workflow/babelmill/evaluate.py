@@ -124,7 +124,8 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
         for metric in settings.scores:
             named = None if variant == exported.default_variant else variant
             model_class, score_with = SCORERS[metric]
-            model = load(model_class, folder, named, use_cache=False, **aligned(folder)).to(device)
+            model = load(model_class, folder, named, **aligned(folder)).to(device)
+            model.config.use_cache = False  # pyright: ignore (not every class takes it as an argument)
             for language, text in texts.items():
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
                 asked = Asked(model, text.tokens, vocabulary, settings.evaluation, progress)

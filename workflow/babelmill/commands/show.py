@@ -74,8 +74,13 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     given = torch.tensor([tokenizer(prompt).input_ids])
+    length = min(GENERATED, tokenizer.model_max_length - given.size(1))
+    if length < 1:
+        raise UserError(
+            f"--prompt has {given.size(1)} tokens, and the model reads {tokenizer.model_max_length}: no place to go on"
+        )
     model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
-    tokens = generate(model, given, tokenizer.mask_token_id, gen_length=GENERATED, steps=steps)[0].tolist()
+    tokens = generate(model, given, tokenizer.mask_token_id, gen_length=length, steps=steps)[0].tolist()
     end = tokens.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in tokens else len(tokens)
     return tokenizer.decode(tokens[:end], skip_special_tokens=True)
 

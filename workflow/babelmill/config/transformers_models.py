@@ -73,10 +73,8 @@ def refused(model: schema.Model, train: schema.Train) -> str | None:
     if model.architecture == "gpt_bert":
         return None
     name = "model.architecture = 'transformers'"
-    if train.objective == "diffusion":
-        return f"{name} cannot generate by diffusion yet; set train.objective: masked or causal"
     if train.objective == "hybrid":
-        return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked or causal"
+        return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked, diffusion or causal"
     if train.optimizer == "muon":
         return f"{name} trains with adamw or lamb; set train.optimizer"
     return unknown(model.config) if model.config else None

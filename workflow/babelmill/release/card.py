@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from huggingface_hub import EvalResult, ModelCardData
 
 from babelmill import __version__
@@ -17,7 +18,9 @@ from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
-from babelmill.release.card_usage import SNIPPETS, notes, pipelines, use
+from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
+from babelmill.release.card_table import table
+from babelmill.release.card_usage import GENERATED, SNIPPETS, notes, pipelines, use
 from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -37,6 +40,9 @@ class Facts:
         settings: sections of the training settings: `model`, or another shape, `train` if known, and the `mixture` of
             several languages.
         license, authors, description, carbon_grams: the user's `card` section.
+        model_type: the name that transformers has for its kind of model; None of a GPT-BERT.
+        mask: what the tokenizer calls the token that hides another; None where it has no name for it.
+        published_tokenizer: it is that of a published model, as it is.
         origin: where a model comes from that this workflow did not make.
         evaluation: evaluation.json.
         corpora: the manifest of each language's corpus.
@@ -58,6 +64,9 @@ class Facts:
     carbon_grams: float | None = None
     origin: str = ""
     logits_alignment: str = "mlm"
+    model_type: str | None = None
+    mask: str | None = "<mask>"
+    published_tokenizer: bool = False
     evaluation: dict[str, Any] | None = None
     corpora: dict[str, dict[str, Any]] | None = None
     tokenizer_source: str | None = None
@@ -75,14 +84,16 @@ class Facts:
         return OBJECTIVES[self.objective].scores
 
     @property
+    def unmasks(self) -> int:
+        """Return how many tokens a model that generates by filling masks reads at most; 0 of another."""
+        if not OBJECTIVES[self.objective].unmasks:
+            return 0
+        return self.settings.get("model", {}).get("max_position_embeddings", 2 * GENERATED)
+
+    @property
     def gated(self) -> bool:
         """Return whether attention has gates."""
         return self.settings.get("model", {}).get("gate", True)
-
-    @property
-    def model_type(self) -> str | None:
-        """Return the name that transformers has for its kind of model; None of a GPT-BERT."""
-        return (self.settings.get("model", {}).get("config") or {}).get("model_type")
 
     @property
     def alignment(self) -> str:
@@ -110,18 +121,6 @@ TRAINED = {
 }
 
 
-def table(header: list[str], rows: list[list[Any]]) -> str:
-    """Return a Markdown table; numbers to the right."""
-    lines = [header, ["---:" if isinstance(cell, int | float) else "---" for cell in rows[0]], *rows]
-    return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
-
-
-def _text(cell: Any) -> str:
-    if isinstance(cell, float):
-        return f"{cell:.4g}"
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
-
-
 def front_matter(facts: Facts) -> str:
     """Return the card's YAML: languages, licence, tags, data, carbon and the model-index."""
     results = []
@@ -145,8 +144,8 @@ def front_matter(facts: Facts) -> str:
                 )
     datasets = [hub["repository"] for hub in map(hub_of, (facts.corpora or {}).values()) if hub]
     known: dict[str, Any] = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
-    if bases := [base["repository"] for base in lineage(facts) if "repository" in base]:
-        known["base_model"] = bases[-1]
+    if base := base_model(facts.begun_with):
+        known["base_model"] = base
     if facts.carbon_grams is not None:
         known["co2_eq_emissions"] = {"emissions": facts.carbon_grams, "training_type": "pre-training"}
     card = ModelCardData(
@@ -167,36 +166,6 @@ def introduction(facts: Facts) -> str:
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
     kind = f"`{facts.model_type}`" if facts.model_type else f"[GPT-BERT]({PAPER})"
     return f"A {kind} language model{f' of {names}' if names else ''}: {count} parameters{trained}."
-
-
-def without_path(source: str) -> str:
-    """Return a name of a model or a tokenizer: of a file or a folder of one's own, nothing of where it is."""
-    own = source.endswith(".json") or source.startswith(("./", "../", "/"))
-    return Path(source).name if own else source
-
-
-def lineage(facts: Facts) -> list[dict[str, Any]]:
-    """Return what the model goes on from, what that goes on from, and so forth."""
-    found, base = [], facts.begun_with
-    while base:
-        found.append(base)
-        base = base.get("source")
-    return found
-
-
-def beginning(facts: Facts) -> str:
-    """Return what training began with, down to the first model; "" if that was random weights."""
-    parts = []
-    for base in lineage(facts):
-        if "repository" in base:
-            licence = f"licence: {base['license']}" if base.get("license") else "its card names no licence"
-            parts.append(
-                f"[`{base['repository']}`](https://huggingface.co/{base['repository']}) at commit `{base['commit']}`"
-                f" ({licence})"
-            )
-        else:
-            parts.append(f"`{without_path(base['name'])}` (weights with sha256 `{base['sha256']}`)")
-    return f"Training went on from the weights of {', which went on from '.join(parts)}." if parts else ""
 
 
 def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
@@ -334,22 +303,26 @@ def files_and_versions(code: dict[str, str]) -> list[str]:
     return lines
 
 
-def render(facts: Facts, hours: float | None) -> str:
-    """Return the whole card; `hours` of training, None if there is no record of it (and no curve)."""
+def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
+    """Return the whole card; `metrics`: the lines of the training's record, None if there is none (and no curve)."""
+    hours = None if metrics is None else training_hours(metrics)
     sections = [
         front_matter(facts),
         f"# {facts.name}",
         introduction(facts),
         facts.origin,
-        beginning(facts),
+        beginning(facts.begun_with),
+        instructed(facts.begun_with, facts.corpora),
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts.name, facts.tasks, facts.gated, OBJECTIVES[facts.objective].unmasks, facts.model_type),
-        notes(facts.variants, facts.default_variant, facts.alignment, facts.model_type),
-        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type),
+        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type, facts.mask),
+        notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
+        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type, facts.published_tokenizer),
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)
+    if metrics is not None:
+        sections.append(before_and_after(facts.begun_with, metrics, facts.default_variant))
     if facts.corpora:
         sections += ["## Training data", training_data(facts.corpora, facts.languages)]
     if facts.evaluation:
@@ -362,13 +335,12 @@ def render(facts: Facts, hours: float | None) -> str:
 
 def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
     """Write README.md, and the training curve if there is a metrics.jsonl. Returns their names."""
-    hours, files = None, ["README.md"]
+    lines, files = None, ["README.md"]
     if metrics:
         lines = read_metrics(metrics)
-        hours = training_hours(lines)
         with atomic_write(folder / "training_curve.png") as file:
             draw_curve(lines, file)
         files.append("training_curve.png")
     with atomic_write(folder / "README.md", "w") as file:
-        file.write(render(facts, hours))
+        file.write(render(facts, lines))
     return files

@@ -9,7 +9,7 @@ MASKED = """\
 from transformers import pipeline
 
 fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
-print(fill("A text with a <mask> in it."))
+print(fill("A text with a {mask} in it."))
 ```"""
 CAUSAL = """\
 ```python
@@ -31,7 +31,7 @@ generate = get_class_from_dynamic_module("diffusion_generation.generate", "{path
 tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
 model = AutoModelForMaskedLM.from_pretrained("{path}", trust_remote_code=True)
 prompt = tokenizer("The beginning of a text", return_tensors="pt").input_ids
-tokens = generate(model, prompt, tokenizer.mask_token_id, gen_length=64, steps=64, temperature=0.5)
+tokens = generate(model, prompt, tokenizer.mask_token_id, gen_length={length}, steps={length}, temperature=0.5)
 print(tokenizer.decode(tokens[0], skip_special_tokens=True))
 ```"""
 SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # by task; the first that a folder does is its main one
@@ -106,10 +106,16 @@ SCORERS = {
 }
 NO_CODE = """\
 * {variants}
-* Its class is transformers' own (`model_type` is `{model_type}`), {versions}; the folder has no code."""
+* Its class is transformers' own (`model_type` is `{model_type}`), {versions}; {code}."""
+WITHOUT_CODE = "the folder has no code"
+GENERATED = 64  # tokens of an example, at most
 # Types that transformers 4.57 reads, too, as was tried. Others are new in 5, or their weights have other names there.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
+# What holds for our own tokenizers alone, which put `<s>` in front of every text.
+OURS = re.compile(
+    r",add_bos_token=False|; without `add_bos_token=False`[^|]*?`<s>`|, without `bos_token=True` [^|]* itself"
+)
 
 
 def weights(variants: list[str], default: str) -> str:
@@ -123,38 +129,56 @@ def without_code(text: str) -> str:
     return re.sub(r", ?trust_remote_code=True", "", text)
 
 
-def use(path: str, tasks: list[str], gated: bool, unmasks: bool, model_type: str | None = None) -> list[str]:
+def use(
+    path: str, tasks: list[str], gated: bool, unmasks: int, model_type: str | None = None, mask: str | None = "<mask>"
+) -> list[str]:
     """Return how the model is used, as code.
 
     Args:
         path: of the folder.
         tasks: those that the folder does as it stands.
         gated: attention has gates.
-        unmasks: it generates by filling masks.
+        unmasks: how many tokens it reads at most, if it generates by filling masks; else 0.
         model_type: of a model of transformers.
+        mask: what the tokenizer calls the token that hides another; None where it has no name for it.
     """
     adapters = ALL_LINEAR if model_type else ADAPTERS
     pieces = [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub.",
-        *([UNMASKING.format(path=path)] if unmasks else []),
-        *(SNIPPETS[task].format(path=path) for task in tasks),
+        *([unmasking(path, unmasks, mask)] if unmasks else []),
+        *(SNIPPETS[task].format(path=path, mask=mask) for task in tasks if mask or task != "fill-mask"),
         CLASSIFICATION.format(path=path),
         adapters.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
     ]
     return [without_code(piece) for piece in pieces] if model_type else pieces
 
 
-def notes(variants: list[str], default: str, alignment: str, model_type: str | None = None) -> str:
+def unmasking(path: str, unmasks: int, mask: str | None) -> str:
+    """Return the code that generates by filling masks."""
+    code = UNMASKING.format(path=path, length=min(GENERATED, max(1, unmasks // 2)))
+    return code if mask else code.replace("tokenizer.mask_token_id", "model.config.mask_token_id")
+
+
+def notes(
+    variants: list[str], default: str, alignment: str, unmasks: bool = False, model_type: str | None = None
+) -> str:
     """Return what a user should know besides."""
     if model_type:
         versions = "in versions 4.57 and 5" if model_type in ALSO_IN_4 else "from version 5"
-        return NO_CODE.format(variants=weights(variants, default), model_type=model_type, versions=versions)
+        code = "loading it runs no code of the folder, which holds the sampler alone" if unmasks else WITHOUT_CODE
+        known = {"model_type": model_type, "versions": versions, "code": code}
+        return NO_CODE.format(variants=weights(variants, default), **known)
     return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
 
 
-def pipelines(path: str, scores: tuple[str, ...], alignment: str, model_type: str | None = None) -> str:
-    """Return what to type for each evaluation pipeline that fits the scores of the objective."""
+def pipelines(
+    path: str, scores: tuple[str, ...], alignment: str, model_type: str | None = None, published: bool = False
+) -> str:
+    """Return what to type for each evaluation pipeline that fits the scores of the objective.
+
+    `published`: its tokenizer is that of a published model, which puts in front of a text what that model's does.
+    """
     rows: list[tuple[tuple[str, str], dict[str, str]]] = []
     if "masked" in scores:
         rows += [(BABYLM_MASKED, {}), *([(MINICONS, SCORERS["masked"])] if alignment == "mlm" else [])]
@@ -164,4 +188,5 @@ def pipelines(path: str, scores: tuple[str, ...], alignment: str, model_type: st
     if not rows:
         return ""
     lines = [without_code(line) for line in lines] if model_type else lines
+    lines = [OURS.sub("", line) for line in lines] if published else lines
     return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

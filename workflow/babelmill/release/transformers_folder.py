@@ -21,7 +21,8 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
         config["rope_theta"] = rope["rope_theta"]
     names = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
     layers = {name: rope[layer]["rope_theta"] for layer, name in names.items() if layer in rope}
-    return config | layers
+    unmasks = {"objective": trained["objective"]} if "objective" in trained else {}
+    return config | layers | unmasks
 
 
 class TransformersFolder(Architecture):

@@ -75,7 +75,6 @@ def load_weights(path: Path, *models: Mapping[str, torch.Tensor]) -> None:
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
     """Return where a source is from, for the manifest: its name, its weights, and what is known of a foreign one."""
     made = manifest.read(source)
-    known = {
-        key: made["figures"][key] for key in ("repository", "commit", "license", "source") if key in made["figures"]
-    }
+    keys = ("repository", "commit", "license", "instructed", "source")
+    known = {key: made["figures"][key] for key in keys if key in made["figures"]}
     return {"name": settings.model.source, "sha256": made["files"][settings.begin_with or ""]["sha256"], **known}

@@ -92,7 +92,7 @@ class Loop:
     def run(self) -> bool:
         """Train; return False if there was a reason to leave before the end."""
         done, lag = self._done.steps, 1 if self._trainer.device.type == "cuda" else 0
-        if not self._done.validated and self._validates(done):
+        if not self._done.validated and (self._validates(done) or self._goes_on_from_another(done)):
             self._validate(done)
         while done < self._steps and not self._leaving:
             self._step(done)
@@ -119,6 +119,10 @@ class Loop:
     def _validates(self, done: int) -> bool:
         every = self._run.validate_every
         return done == self._steps or bool(done and every and done % every == 0)
+
+    def _goes_on_from_another(self, done: int) -> bool:
+        """Return whether the weights are still those of `model.source`: the card has their loss beside the result's."""
+        return done == 0 and self._trainer.settings.begin_with is not None
 
     def _step(self, number: int) -> None:
         began = time.monotonic()

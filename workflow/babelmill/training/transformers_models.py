@@ -71,7 +71,7 @@ def make_config(model: schema.Model, hides: bool, vocabulary: Vocabulary) -> Pre
         raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
     _, mapping = CLASSES[auto_class(hides)]
     if model_type not in mapping:
-        what = "hidden tokens (train.objective: masked)" if hides else "next tokens (train.objective: causal)"
+        what = "hidden tokens (objectives masked, diffusion)" if hides else "next tokens (objective causal)"
         raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {what}")
     plain = AutoConfig.for_model(model_type)
     for key in sorted(values.keys() - known_keys(plain)):

@@ -114,7 +114,7 @@ class Proof:
         differs = (self._scores(ids, one) != self._scores(changed, one)).any(1)
         _require(bool(differs[middle + 1 :].any()), "its scores do not depend on the tokens before")
         left = bool(differs[:middle].any())
-        _require(left or not self._hides, "it reads no later tokens, which train.objective: masked needs")
+        _require(left or not self._hides, "it reads no later tokens, which train.objective: masked or diffusion needs")
         _require(not left or self._hides, "it reads later tokens, which train.objective: causal must not")
 
     def _features(self) -> None:

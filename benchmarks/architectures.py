@@ -1,0 +1,88 @@
+"""GPT-BERT beside GPT-2 and BERT of its size: scores, speed and memory on the same text, in fp32.
+
+    python benchmarks/architectures.py FOLDER [--steps 300] [--cores N]
+
+trains the presets `small`, `gpt2_30m` and `bert_30m` in FOLDER by the workflow, each for 300 steps of 16 rows of 128
+tokens of English (`real_text.py`: the help of LibreOffice and the documentation of Python), loads each converted folder
+of a model of transformers as its users do, without `trust_remote_code`, and prints a table. What is there already is
+kept. Speed is the median of the record's lines, memory the largest of them; on a machine that does something else, read
+the scores alone, and run it again with `--steps 30` in another folder for the speed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from real_text import PYTHON, fetch
+
+ROOT = Path(__file__).parents[1]
+MODELS = {"gpt_bert": "small", "gpt2": "gpt2_30m", "bert": "bert_30m"}
+AUTO_CLASSES = {"gpt2": "AutoModelForCausalLM", "bert": "AutoModelForMaskedLM"}
+TRAIN = {"global_batch_tokens": 2048, "sequence_lengths": [128], "phase_starts": [0.0], "precision": "fp32"}
+
+
+def run(folder: Path, steps: int, cores: int) -> None:
+    """Train, evaluate and convert the models by the workflow."""
+    texts = [str(fetch(folder / "texts", name)) for name in ("en-us", PYTHON)]
+    configuration = {
+        "models": {name: {"languages": ["eng"], "preset": preset} for name, preset in MODELS.items()},
+        "languages": {"eng": {"corpus": {"files": texts, "validation_share": 0.01}}},
+        "train": TRAIN | {"max_steps": steps, "micro_batch_tokens": 2048},
+        "evaluation": {"documents": 100},
+        "run": {"log_every": 10, "validate_every": 0},
+        "resources": {"gpus": 0},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
+    command += ["--configfile", folder / "config.yaml", "--cores", cores, "--resources", "gpu=0", "--rerun-incomplete"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    targets = ["--", *(f"converted/{name}" for name in MODELS)]
+    subprocess.run([*map(str, command), *targets], env=environment, check=True)
+
+
+def load(folder: Path, name: str) -> None:
+    """Load a converted folder without any code of its own."""
+    import transformers
+
+    cls = getattr(transformers, AUTO_CLASSES[name])
+    _, report = cls.from_pretrained(folder / "converted" / name, output_loading_info=True)
+    assert not report["missing_keys"], report
+
+
+def row(folder: Path, name: str) -> str:
+    """Return a model's line of the table."""
+    with open(folder / f"results/models/{name}/metrics.jsonl", encoding="utf-8") as file:
+        lines = [line for line in map(json.loads, file) if line["kind"] == "train"]
+    evaluation = json.loads((folder / f"results/evaluations/{name}/evaluation.json").read_text(encoding="utf-8"))
+    figures = json.loads((folder / f"results/models/{name}/manifest.json").read_text(encoding="utf-8"))["figures"]
+    scores = evaluation["variants"]["ema"]
+    shown = ", ".join(f"{metric} {score['value']:.3f}" for metric, score in scores.items())
+    speed = statistics.median(line["tokens_per_second"] for line in lines)
+    memory = max(line["memory"] for line in lines)
+    return f"| {name} | {figures['parameters'] / 1e6:.1f} M | {shown} | {speed:,.0f} | {memory:,.0f} |"
+
+
+def main() -> None:
+    """Train, load, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    folder = args.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    run(folder, args.steps, args.cores)
+    for name in AUTO_CLASSES:
+        load(folder, name)
+    print("| model | parameters | bits per byte | tokens/s | peak MiB |\n|---|---|---|---|---|")
+    for name in MODELS:
+        print(row(folder, name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Forks Python programs from a process that has large libraries imported already; `prepared.py` is what tests use of it.
+
+    python program_server.py serve FOLDER FILE_DESCRIPTOR   the server, which waits for requests until its input ends
+    python program_server.py ask FOLDER -m MODULE ...       have it run a program in the place of `python -m MODULE ...`
+
+A request is one message: what to run, and the file descriptors of standard input, output and error. The server answers
+with the number of the process, and with its exit code when it has ended. Whoever ends the one that asks ends the program.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+
+# All that take long, but for those that read the environment when they are imported: huggingface_hub, transformers, wandb.
+LIBRARIES = [
+    "snakemake.cli",
+    "snakemake.report.html_reporter",
+    "smart_open",
+    "pydantic",
+    "pyarrow.parquet",
+    "tokenizers",
+]
+LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "PIL.Image", "regex", "httpx2"]
+FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+MOST_BYTES = 200_000  # of a request; mostly environment variables
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def ask(folder: str, command: list[str], cwd: str, environment: dict[str, str], descriptors: list[int], begun) -> int:
+    """Have the server of a folder run a program; return its exit code, negative if a signal ended it.
+
+    Args:
+        folder: of the server.
+        command: the module and its arguments.
+        cwd: the folder that it runs in.
+        environment: all its environment variables.
+        descriptors: of its standard input, output and error.
+        begun: called with the number of its process.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(f"{folder}/socket")
+        request = json.dumps({"command": command, "cwd": cwd, "environment": environment})
+        socket.send_fds(connection, [request.encode()], descriptors)
+        begun(int(connection.recv(100)))
+        return int(connection.recv(100))
+
+
+def stand_for(folder: str, arguments: list[str]) -> None:
+    """Be `python arguments` for whoever started this process: forward its signals, end as the program does."""
+    options = arguments[:1] if arguments[:1] == ["-u"] else []
+    if arguments[len(options) : len(options) + 1] != ["-m"]:
+        os.execv(sys.executable, [sys.executable, *arguments])
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a process to forward them to
+
+    def forward_to(process: int) -> None:
+        for number in FORWARDED:
+            signal.signal(number, lambda number, _: os.kill(process, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+
+    code = ask(folder, arguments[len(options) + 1 :], os.getcwd(), dict(os.environ), [0, 1, 2], forward_to)
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+class Server:
+    """Waits for requests and forks for each of them."""
+
+    def __init__(self, folder: str, listener: socket.socket):
+        import selectors
+
+        self._folder, self._listener, self._prepared = folder, listener, False
+        self._running: dict[int, socket.socket] = {}
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(0, selectors.EVENT_READ, self._end)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 1000) and self._tell_ends())
+        self._events = selectors.EVENT_READ
+
+    def serve(self) -> dict:
+        """Serve until standard input ends. This returns in the forks alone, each with the request that it is for."""
+        while True:
+            for key, _ in self._selector.select():
+                if request := key.data():
+                    return request
+
+    def _accept(self) -> dict | None:
+        """Fork; return the request in the fork."""
+        import gc
+
+        if not self._prepared:
+            for library in LIBRARIES:
+                __import__(library)
+            gc.freeze()
+            self._prepared = True
+        connection, _ = self._listener.accept()
+        message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
+        if not message:  # it was ended before it asked
+            connection.close()
+            return None
+        process = os.fork()
+        if not process:
+            for other in (self._listener, connection, *self._running.values()):
+                other.close()
+            return json.loads(message) | {"descriptors": descriptors, "python": f"{self._folder}/python"}
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._running[process] = connection
+        self._selector.register(connection, self._events, lambda: os.kill(process, signal.SIGKILL))
+        _tell(connection, process)
+        return None
+
+    def _tell_ends(self) -> None:
+        """Tell those who asked how their programs ended."""
+        while self._running:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if not process:
+                return
+            connection = self._running.pop(process)
+            self._selector.unregister(connection)
+            _tell(connection, os.waitstatus_to_exitcode(status))
+            connection.close()
+
+    def _end(self) -> None:
+        import shutil
+
+        for process in self._running:
+            os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(0)
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # who asked has been ended
+        connection.send(str(number).encode())
+
+
+def become(request: dict) -> None:
+    """Be the program that was asked for."""
+    import runpy
+
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, descriptor in enumerate(request["descriptors"]):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    environment, cwd = request["environment"], request["cwd"]
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    folders = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [cwd, *folders, *(path for path in sys.path if path and path != HERE)]
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    sys.executable = request["python"]
+    sys.argv[:] = request["command"]
+    runpy.run_module(request["command"][0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ask":
+        stand_for(sys.argv[2], sys.argv[3:])
+    become(Server(sys.argv[2], socket.socket(fileno=int(sys.argv[3]))).serve())

@@ -1,0 +1,79 @@
+"""What a model card says of the model that training went on from: which it is, its scores, and its licence."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from babelmill.release.card_table import table
+
+
+def without_path(source: str) -> str:
+    """Return a name of a model or a tokenizer: of a file or a folder of one's own, nothing of where it is."""
+    own = source.endswith(".json") or source.startswith(("./", "../", "/"))
+    return Path(source).name if own else source
+
+
+def lineage(begun_with: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return what a model goes on from, what that goes on from, and so forth."""
+    found = []
+    while begun_with:
+        found.append(begun_with)
+        begun_with = begun_with.get("source")
+    return found
+
+
+def base_model(begun_with: dict[str, Any] | None) -> str | None:
+    """Return the repository that a model descends from, for the card's `base_model`; None if there is none."""
+    return next((base["repository"] for base in reversed(lineage(begun_with)) if "repository" in base), None)
+
+
+def beginning(begun_with: dict[str, Any] | None) -> str:
+    """Return what training began with, down to the first model; "" if that was random weights."""
+    parts = []
+    for base in lineage(begun_with):
+        if "repository" in base:
+            licence = f"licence: {base['license']}" if base.get("license") else "its card names no licence"
+            parts.append(
+                f"[`{base['repository']}`](https://huggingface.co/{base['repository']}) at commit `{base['commit']}`"
+                f" ({licence})"
+            )
+        else:
+            parts.append(f"`{without_path(base['name'])}` (weights with sha256 `{base['sha256']}`)")
+    return f"Training went on from the weights of {', which went on from '.join(parts)}." if parts else ""
+
+
+def instructed(begun_with: dict[str, Any] | None, corpora: dict[str, dict[str, Any]] | None) -> str:
+    """Return a warning where a model that was tuned on instructions went on with text that has no prompts; else ""."""
+    tuned = any(base.get("instructed") for base in lineage(begun_with))
+    raw = [code for code, made in (corpora or {}).items() if not made["settings"]["corpus"].get("prompt_column")]
+    if not tuned or not raw:
+        return ""
+    return (
+        "**Note:** the base model was tuned on instructions, and this training text has no prompts"
+        " (`corpus.prompt_column`): the model may follow instructions less well than its base does."
+    )
+
+
+def before_and_after(begun_with: dict[str, Any] | None, metrics: pd.DataFrame, variant: str) -> str:
+    """Return the losses of the source and of the result on the validation text, as training measured them.
+
+    Columns of losses are named by kind of rows (`record.py`).
+
+    Args:
+        begun_with: what the model goes on from; without it, the answer is "".
+        metrics: the lines of the record.
+        variant: of the weights that the folder has by default, `main` or `ema`.
+    """
+    lines = metrics.loc[metrics["kind"] == "validation"]
+    if not begun_with or not len(lines) or lines.iloc[0]["step"] != 0:
+        return ""
+    prefix = "ema_loss_" if variant == "ema" else "loss_"
+    before, after = lines.iloc[0], lines.iloc[-1]
+    columns = [column for column in metrics.columns if column.startswith(prefix) and pd.notna(before[column])]
+    rows = [[column.removeprefix(prefix), float(before[column]), float(after[column])] for column in columns]
+    name = begun_with.get("repository") or without_path(begun_with["name"])
+    return (
+        "Before and after: the loss in nats per target on the same validation text, with the contexts of training"
+        " (lower is better).\n\n" + table(["prediction", f"`{name}`", "this model"], rows)
+    )
