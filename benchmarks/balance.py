@@ -5,7 +5,7 @@
 takes every 20th step of a run of 10 epochs over 130 million tokens (`base`) or 13 million (`small`) in documents of
 about 300 tokens, and adds up the floating-point operations of the process that has most to do. Compared are whole
 micro-batches of 16,384 tokens dealt in turn, equal numbers of rows, and rows dealt by their work, as the trainer does.
-The last columns say what a step sends: bytes per process of a ring all-reduce of fp32 gradients.
+The last column says what a step sends: megabytes per process of a ring all-reduce of fp32 gradients.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4, 8, 16])
     args = parser.parse_args()
-    print("| preset | processes | whole micro-batches | equal rows | by work | MB sent per step |")
+    print("| preset | processes | whole micro-batches | equal rows | by work | MB sent per step and process |")
     print("|---|---|---|---|---|---|")
     for preset in TOKENS:
         simulate(preset, args.processes)

@@ -15,7 +15,7 @@ from babelmill.model.gpt_bert import GPTBertShape, training_mask
 from babelmill.runtime.processes import Processes
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
-from babelmill.training import dropout, gradients
+from babelmill.training import dropout, gradients, work
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.loop import Loop
 from babelmill.training.pending import Pending
@@ -116,6 +116,16 @@ def test_dropout_does_not_depend_on_the_forward_passes(make, by_hand):
     for rows in (1, 3, 10):
         got = gradient(make(dropout=0.1, micro_batch_tokens=32 * rows, by_hand=by_hand))
         assert (got - wanted).norm() / wanted.norm() < 1e-6
+
+
+def test_a_pass_may_have_no_target(make):
+    """A row with nothing to hide, alone in a forward pass: it adds nothing."""
+    trainer = make(dropout=0.1)
+    step = trainer.plan.step(STEP)
+    trainer.network.begin_step(STEP)
+    trainer._gradients.zero()
+    sums, _ = trainer._learn(work.without_targets(step.rows[:1]), step.length, step.weights)
+    assert not sums.any() and not trainer._gradients.flat.any()
 
 
 def test_dropout_is_another_at_each_step_and_in_each_place(make):

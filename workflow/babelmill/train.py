@@ -186,9 +186,9 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
     whole = trainer.network.whole_micro_batches
     if trainer.train.micro_batch_tokens and not whole:
-        log.warning("train.micro_batch_tokens does not count here, where rows are dealt: say run.micro_batch_tokens")
+        log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
     if whole:
-        log.info("dropout has no keys here: processes take whole micro-batches of train.micro_batch_tokens")
+        log.info("dropout depends on the micro-batch here: its size, train.micro_batch_tokens, is part of the result")
 
 
 def write_results(

@@ -1,9 +1,9 @@
 """Dropout keyed by row: which elements are dropped is a hash of (seed, row of the run, place in the model, element).
 
 So a row loses the same elements whatever rows are beside it in a forward pass, and whichever process makes it; and
-activation checkpointing makes them again without any state. One hash decides about two elements, by 16 bits each: the
-probability is a multiple of 2^-16, 0.1 becomes 0.100006. The numbers are those of `randomness.draw`, here in int32
-lanes that wrap around: half the memory, and the same integers on every device.
+activation checkpointing makes them again without any state. Each hash of 32 bits decides about two elements, with 16
+bits for each: the probability is a multiple of 2^-16, 0.1 becomes 0.100006. The numbers are those of
+`randomness.draw`, here in int32 lanes that wrap around: half the memory, and the same integers on every device.
 
 What all rows share, the table of relative positions, loses the same elements in all rows of a step.
 """
@@ -114,7 +114,7 @@ class RowDropout(nn.Dropout):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the input, in training with some elements dropped and the others scaled."""
-        if not self.training or self.p == 0.0:
+        if not self.training or self.p == 0.0 or not input.numel():  # a pass may have no target at all
             return input
         keys = draw(getattr(self._keys, self._of), self._place)
         kept = keep(keys, input.numel() // len(keys), self.p).mul_(1 / (1 - self.p))
@@ -174,5 +174,7 @@ def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention] | N
             if isinstance(child, nn.Dropout):
                 of = "step" if id(child) in shared else "targets" if id(child) in of_targets else "rows"
                 setattr(module, name, RowDropout(child.p, place := place + 1, keys, of))
-        if isinstance(module, Attention) and attention_type is not None:
-            module.attend = attention_type(place := place + 1, keys)
+        if isinstance(module, Attention):
+            place += 1  # also where PyTorch drops, so that later places draw the same numbers on every device
+            if attention_type is not None:
+                module.attend = attention_type(place, keys)

@@ -295,10 +295,8 @@ class GPTBertForSequenceClassification(GPTBertHead):
         self.post_init()
 
     def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        (batch, length, _), causal = (
-            hidden.shape,
-            self.model.attention_mode == "causal",
-        )  # len() would fix a dynamic size
+        # Not len(hidden): it would fix a dynamic size.
+        (batch, length, _), causal = hidden.shape, self.model.attention_mode == "causal"
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
         seen = allowed[:, 0].sum(-1).expand(batch, -1)
         return hidden[torch.arange(batch, device=hidden.device), seen.argmax(1)]
