@@ -33,7 +33,7 @@ def train_section(kind: str, **values) -> schema.Train:
 
 def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, **more):
     """A network of a small model; `more` keys of its `model.config`."""
-    from babelmill.training.transformers_models import config_to_train
+    from babelmill.training.transformers_config import config_to_train
     from babelmill.training.transformers_network import TransformersNetwork
 
     train = train or train_section(kind)

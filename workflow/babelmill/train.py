@@ -142,7 +142,7 @@ def train(arguments: argparse.Namespace) -> int:
 def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
     """Make the network of a run that has not begun; `source`: the folder of the model that it goes on from."""
     if settings.model.architecture == "transformers":
-        from babelmill.training.transformers_models import config_to_train  # imports transformers, for seconds
+        from babelmill.training.transformers_config import config_to_train  # imports transformers, for seconds
         from babelmill.training.transformers_network import TransformersNetwork
 
         config = config_to_train(settings, source, vocabulary)
