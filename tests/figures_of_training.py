@@ -1,6 +1,5 @@
 """Figures of the tiny run of `stored_figures.py`: optimizers, gradients, training, scores."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ from figures_of_data import rows_of_kind, shard_files, stream_and_counts, vocabu
 
 
 def small_model():
-    """Return an embedding, a matrix and a bias, and a copy of them."""
+    """Return an embedding, a matrix and a bias."""
     import torch
 
     torch.manual_seed(0)
-    model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(5, 3), "linear": torch.nn.Linear(3, 4)})
-    return model, copy.deepcopy(model)
+    return torch.nn.ModuleDict({"embedding": torch.nn.Embedding(5, 3), "linear": torch.nn.Linear(3, 4)})
 
 
 def optimizer_figures(_: Path) -> dict:
@@ -27,8 +25,8 @@ def optimizer_figures(_: Path) -> dict:
 
     result: dict[str, Any] = {}
     for name in ("lamb", "adamw", "muon"):
-        model, _ = small_model()
-        optimizers = Optimizers(model, section("train", optimizer=name))
+        model = small_model()
+        optimizers = Optimizers(dict(model.named_parameters()), section("train", optimizer=name))
         for step in range(3):
             for parameter in model.parameters():
                 parameter.grad = torch.sin(torch.arange(1.0, parameter.numel() + 1) * (step + 1)).view_as(parameter)
@@ -48,13 +46,13 @@ def averaging_figures(_: Path) -> dict:
         gradient = torch.arange(1.0, 5.0)
         norm, finite = clip(gradient, limit)
         result[f"clip to {limit}"] = [norm.item(), finite.item(), *gradient.tolist()]
-    model, average = small_model()
-    moving = MovingAverage(model, average, 0.05)
+    model = small_model()
+    moving = MovingAverage(dict(model.named_parameters()), 0.05)
     for step in (0, 1, 2, 3, 100):
         with torch.no_grad():
             model["linear"].bias.fill_(step + 1)
         moving.update(step)
-        result[f"average after {step}"] = average["linear"].bias.tolist()
+        result[f"average after {step}"] = moving.tensors["linear.bias"].tolist()
     return result
 
 
@@ -115,11 +113,11 @@ def make_trainer(folder: Path, model: dict, train: dict):
     return Trainer(settings, network, plan, stream, (validation_counts, validation_stream), alone, 128)
 
 
-def projection(model) -> tuple[float, float]:
-    """Return the norm of a model's weights, and a sum of them in which each counts differently."""
+def projection(parameters) -> tuple[float, float]:
+    """Return the norm of weights, and a sum of them in which each counts differently."""
     import torch
 
-    weights = torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
+    weights = torch.cat([parameter.detach().double().flatten() for parameter in parameters])
     return weights.norm().item(), (weights * torch.arange(len(weights)).double().cos()).sum().item()
 
 
@@ -132,7 +130,7 @@ def train_steps(trainer, steps) -> dict[str, list[float]]:
         found["cross-entropy"].append(float(outcome.sums[:, 0].sum()) / targets)
         found["logsumexp^2"].append(float(outcome.sums[:, 1].sum()) / targets)
         found["gradient norm"].append(outcome.norm)
-    ends = [projection(model) for model in (trainer.model, trainer.average)]
+    ends = [projection(weights) for weights in (trainer.model.parameters(), trainer.average.tensors.values())]
     found["norms of weights and average"] = [norm for norm, _ in ends]
     found["projections of weights and average"] = [projected for _, projected in ends]
     measured = trainer.validate()
@@ -165,7 +163,7 @@ def training_figures(folder: Path) -> dict:
         trainer = make_trainer(folder, model, train)
         result[name] = train_steps(trainer, steps)
         if name == next(iter(RUNS)):
-            kinds = {str(p.dtype) for m in (trainer.model, trainer.average) for p in m.parameters()}
+            kinds = {str(p.dtype) for p in (*trainer.model.parameters(), *trainer.average.tensors.values())}
             kinds |= {str(parameter.grad.dtype) for parameter in trainer.model.parameters()}
             kinds |= {str(keep(torch.zeros(1, dtype=torch.int32), 4, 0.1).dtype)}
             kinds |= {str(tensor.dtype) for n, tensor in trainer.tensors().items() if not n.endswith(".step")}

@@ -18,12 +18,13 @@ from babelmill.commands.key_figures import key_figures
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
-from babelmill.model.gpt_bert import GPTBert
 from babelmill.release import published_checkpoint
+from babelmill.runtime.processes import Processes
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from babelmill.tokenizer import adopt_from_model
 from babelmill.training.beginning import load_weights, shape_of
+from babelmill.training.gpt_bert_network import GPTBertNetwork
 from hub_server import HubServer
 from prepared import run_module
 from published import model as published_model
@@ -172,9 +173,9 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     settings = train_settings(["eng"], section("model", source="theirs", hidden_dropout_prob=0.2), section("train"))
     shape = shape_of(settings, Path("out"), 96)
     assert (shape.hidden_size, shape.hidden_dropout_prob) == (config["hidden_size"], 0.2)
-    network = GPTBert(shape)
-    load_weights(Path("out/model.safetensors"), network.state_dict())
-    assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
+    network = GPTBertNetwork(shape, section("train"), Processes(0, 1, 1, torch.device("cpu")))
+    load_weights(Path("out/model.safetensors"), network)
+    assert all(torch.equal(value, expected[name]) for name, value in network.weights().items())
     tokenizer, roles = adopt_from_model(Path("out"), "theirs")
     assert roles is None and tokenizer.encode("a").tokens[0] == "<s>"
     assert "the tokenizer of theirs is not lossless" in caplog.text, "a warning: there is no other for these weights"

@@ -132,6 +132,7 @@ def test_text_of_the_command_line_is_coerced():
     ("layer", "words"),
     [
         ({"train": {"learning_rte": 1}}, ["layer0.yaml", "train.learning_rte", "learning_rate"]),
+        ({"train": {"precision": "fp16"}}, ["layer0.yaml", "train.precision = 'fp16'", "choose bf16", "fp32"]),
         ({"models": {"eng": {"train": {"epoch": 1}}}}, ["layer0.yaml", "models.eng.train.epoch", "epochs"]),
         ({"tran": {}}, ["layer0.yaml", "tran", "train"]),
         (
@@ -375,3 +376,11 @@ def test_a_new_key_of_the_mixture_leaves_models_of_one_language_as_they_are(monk
     assert "mixture" not in values
     read = recorded(values, Wide, "train.json")
     assert read.mixture.weights == 1.0 and read.mixture.temperature == 1.0
+
+
+def test_without_an_average_main_is_the_one_variant():
+    """As soon as it is said, and not before."""
+    made = configuration({"train": {"ema_decay": 0}})
+    assert settings_of(made, "eng", "export")["export"]["variants"] == ["main"]
+    assert made.model("eng").export.default_variant == "main"
+    assert configuration({}).model("eng").export.variants == ["main", "ema"]

@@ -53,7 +53,9 @@ def test_lamb_leaves_a_weight_of_norm_zero_to_adam():
 
 def test_adamw_is_pytorchs():
     ours, theirs = Small(), Small()
-    optimizers = Optimizers(ours, training_data.section("train", optimizer="adamw", learning_rate=0.1))
+    optimizers = Optimizers(
+        dict(ours.named_parameters()), training_data.section("train", optimizer="adamw", learning_rate=0.1)
+    )
     groups = parameter_groups(theirs.named_parameters(), 0.1)
     reference = torch.optim.AdamW(groups, 0.1, (0.9, 0.98), 1e-8, foreach=False)
     for scale in (1.0, 2.0, 0.5):
@@ -69,7 +71,7 @@ def test_adamw_is_pytorchs():
 
 def test_muon_takes_the_matrices_of_layers_and_adamw_the_rest():
     model = Small()
-    optimizers = Optimizers(model, training_data.section("train", optimizer="muon"))
+    optimizers = Optimizers(dict(model.named_parameters()), training_data.section("train", optimizer="muon"))
     model.gradients()
     before = copy.deepcopy(model)
     optimizers.step(0.01, ONE)
@@ -84,7 +86,7 @@ def test_muon_takes_the_matrices_of_layers_and_adamw_the_rest():
 @pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
 def test_a_step_that_is_not_finite_leaves_the_weights(name):
     model = Small()
-    optimizers = Optimizers(model, training_data.section("train", optimizer=name))
+    optimizers = Optimizers(dict(model.named_parameters()), training_data.section("train", optimizer=name))
     model.gradients()
     optimizers.step(0.01, ONE)
     before = copy.deepcopy(model.state_dict())
@@ -102,11 +104,11 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name):
 def test_optimizers_go_on_from_their_state(name):
     train = training_data.section("train", optimizer=name)
     model = Small()
-    optimizers = Optimizers(model, train)
+    optimizers = Optimizers(dict(model.named_parameters()), train)
     model.gradients()
     optimizers.step(0.01, ONE)
     other = copy.deepcopy(model)
-    resumed = Optimizers(other, train)
+    resumed = Optimizers(dict(other.named_parameters()), train)
     resumed.load_state_dict(copy.deepcopy(optimizers.state_dict()))
     for instance, part in ((model, optimizers), (other, resumed)):
         instance.gradients(2.0)
@@ -141,14 +143,25 @@ def test_a_gradient_that_is_not_finite_becomes_zero(bad):
 
 
 def test_the_average_forgets_its_start_early_in_a_run():
-    model, average = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-    expected = average.weight.item()
-    moving = MovingAverage(model, average, 0.999)
+    model = nn.Linear(1, 1, bias=False)
+    expected = model.weight.item()
+    moving = MovingAverage({"weight": model.weight}, 0.999)
     for step in range(200):
         with torch.no_grad():
             model.weight.fill_(step)
         moving.update(step)
         decay = min(0.999, (1 + step) / (60 + step))
         expected = decay * expected + (1 - decay) * step
-    assert average.weight.item() == pytest.approx(expected, rel=1e-5)
-    assert 170 < average.weight.item() < 199
+    average = moving.tensors["weight"].item()
+    assert average == pytest.approx(expected, rel=1e-5) and 170 < average < 199
+    with moving.in_place():
+        assert model.weight.item() == average
+    assert (model.weight.item(), moving.tensors["weight"].item()) == (199, average)
+
+
+def test_without_a_decay_there_is_no_second_copy():
+    model = nn.Linear(1, 1, bias=False)
+    moving = MovingAverage({"weight": model.weight}, 0)
+    moving.update(3)
+    with moving.in_place():
+        assert moving.tensors is None

@@ -82,7 +82,7 @@ def test_a_batch_has_the_loss_of_the_published_model(kind):
     vocabulary = Vocabulary.read("tokenizer/tokenizer.json", shard.vocab_size)
     asked = read_settings(settings(kind, "train"), TrainSettings)
     network = make_network(asked, vocabulary, base, ALONE)
-    load_weights(base / "model.safetensors", network.weights(), network.weights(average=True))
+    load_weights(base / "model.safetensors", network)
     objective = objective_of(asked.train)
     plan = Plan(asked.train, 1.0, [Packed(shard.offsets)])
     tokens = TokenStream([shard], vocabulary, 7, torch.device("cpu"), objective, network.in_place)

@@ -39,7 +39,7 @@ RAW = """\
 
 `{run}/{step}.safetensors` is the state of the training run after its last step, without anything that could run code:
 
-* `model.*`: the last weights; `average.*`: their moving average (names as in the training code);
+* `model.*`: the last weights; `average.*`: their moving average, if there is one (names as in the training code);
 * `optimizer.I.J.KEY`: what optimizer I keeps of its parameter J. Its parameters are numbered along its groups, which
   are in the metadata, with the names of the parameters and everything else that is no tensor:
 
@@ -73,7 +73,8 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     if sha256(data) != read_json(seal)["sha256"]:
         raise UserError(f"{data}: damaged, its sha256 is not the one in {seal}; {remedy}")
     with safe_open(data, "pt") as file:
-        for prefix, weights in (("model", "main"), ("average", "ema")):
+        averaged = any(name.startswith("average.") for name in file.keys())
+        for prefix, weights in (("model", "main"), ("average" if averaged else "model", "ema")):
             for key, tensor in load_file(model / WEIGHTS[weights]).items():
                 if not torch.equal(file.get_tensor(f"{prefix}.{key}"), tensor):
                     raise UserError(f"{data}: {key} is not that of {model}; {remedy}")

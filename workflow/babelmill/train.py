@@ -25,7 +25,7 @@ import torch
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
@@ -43,6 +43,7 @@ from babelmill.training.layouts import Packed
 from babelmill.training.loop import Loop
 from babelmill.training.network import Network
 from babelmill.training.plan import Plan
+from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,8 @@ def train(arguments: argparse.Namespace) -> int:
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
         if source and settings.begin_with and not done.steps:
-            load_weights(source / settings.begin_with, network.weights(), network.weights(average=True))
+            load_weights(source / settings.begin_with, network)
+            trainer.average.begin()
             log.info("begins with the weights of %s", settings.model.source)
         state = restore(trainer, folder, done)
         if processes.main:
@@ -134,7 +136,7 @@ def train(arguments: argparse.Namespace) -> int:
             reason = str(error).splitlines()[0]
             raise UserError(f"training does not fit into memory; choose a smaller model: {reason}") from error
         if finished:
-            processes.on_main(lambda: write_results(options, settings, trainer, data.vocabulary, folder, began))
+            write_results(options, settings, trainer, data.vocabulary, folder, began)
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -166,7 +168,7 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
     """Let the trainer go on from the newest checkpoint; return the state of the loop, None if there is none."""
     if not done.steps:
         return None
-    tensors, state = folder.checkpoints.load(done.steps)
+    tensors, state = folder.checkpoints.load(done.steps, trainer.rows)
     trainer.restore(tensors, state)
     return state["loop"]
 
@@ -194,10 +196,28 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
 def write_results(
     options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
 ) -> None:
-    """Write the trained weights, the shape of the model, the record, and last the manifest."""
+    """Write the trained weights, and what describes them; all processes together, of which the main one writes."""
+    prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
+
+    def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
+        for name, prefix in prefixes.items():
+            path = options.out / f"{name}.safetensors"
+            if prefix:
+                theirs = {key.removeprefix(prefix): shapes[key] for key in shapes if key.startswith(prefix)}
+                checkpoint.write_tensors(path, theirs, {"format": "pt"}, lambda key, prefix=prefix: load(prefix + key))
+            else:
+                link_or_copy(options.out / "model.safetensors", path)
+        describe_results(options, settings, trainer, vocabulary, folder, began)
+
+    names = [key for prefix in prefixes.values() if prefix for key in trainer.tensors() if key.startswith(prefix)]
+    trainer.with_whole(names, write)
+
+
+def describe_results(
+    options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
+) -> None:
+    """Write the shape of the model, the record, and last the manifest."""
     out, plan = options.out, trainer.plan
-    for name, average in (("model", False), ("ema", True)):
-        checkpoint.write_tensors(out / f"{name}.safetensors", trainer.network.weights(average), {"format": "pt"})
     unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
     write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
     with atomic_write(out / "metrics.jsonl") as file:

@@ -12,7 +12,9 @@ import argparse
 import re
 from typing import Any
 
-from babelmill.config.resolve import ROOT, Configuration
+import pydantic
+
+from babelmill.config.resolve import ROOT
 from babelmill.config.schema import SECTIONS
 from babelmill.core import code_versions
 from babelmill.core.files import UserError, atomic_write
@@ -52,9 +54,14 @@ def limits(pairs: list[str]) -> dict[str, list[Any]]:
         section, _, name = key.partition(".")
         if not separator or name not in getattr(SECTIONS.get(section), "model_fields", {}):
             raise UserError(f"--when {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
-        values = Configuration([("--when", {section: {name: parse(text, f"--when {pair}")}})])
-        resolved = values.corpus("eng") if section == "corpus" else values.model("eng")
-        found.setdefault(key, []).append(getattr(resolved.sections[section], name))
+        field = SECTIONS[section].model_fields[name]
+        fields: Any = {name: (field.annotation, field)}
+        alone = pydantic.create_model("Alone", **fields)  # whatever it may stand beside
+        try:
+            checked = alone.model_validate({name: parse(text, f"--when {pair}")})
+        except pydantic.ValidationError as error:
+            raise UserError(f"--when {pair}: {error.errors(include_url=False)[0]['msg']}") from None
+        found.setdefault(key, []).append(getattr(checked, name))
     return found
 
 

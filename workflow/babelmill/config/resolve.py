@@ -192,6 +192,8 @@ class Configuration:
         ]
         theirs = self._shape_of(name)
         sections, origins = self._sections(MODEL_SECTIONS, shape_laid_under(layers, theirs))
+        if sections["train"].ema_decay == 0:  # there is no average to export
+            sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
         if message := refused(resolved.model, resolved.train):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from babelmill.config.values import budget, each_once, exponent, number, ratio, repo_template, two_numbers
+from babelmill.config.values import budget, each_once, exponent, number, precision, ratio, repo_template, two_numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Train(Section):
     clip_norm: Annotated[Number, Field(gt=0)]
     z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
     ema_decay: BelowOne
-    precision: Literal["bf16", "fp32"]
+    precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
 

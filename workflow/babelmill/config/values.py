@@ -23,6 +23,16 @@ def each_once(names: list[str]) -> list[str]:
     return names
 
 
+def precision(value: Any) -> Any:
+    """Refuse fp16 with the reason: it is asked for where GPUs have no bf16."""
+    if str(value).lower() in ("fp16", "float16", "half", "16"):
+        raise ValueError(
+            "fp16 is not supported: its gradients get too small and too large without scaling the loss, which would"
+            " change what is trained; choose bf16 (the same speed and memory) or, where a GPU has no bf16, fp32"
+        )
+    return value
+
+
 def two_numbers(value: Any) -> Any:
     """Refuse what is no list of two."""
     if not isinstance(value, list | tuple) or len(value) != 2:

@@ -129,6 +129,15 @@ def copy_file(source: str | Path, target: str | Path) -> None:
         shutil.copyfileobj(read, write, 1 << 20)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Let `target` be the same file as `source`, or a copy where the file system has no hard links."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        copy_file(source, target)
+
+
 def canonical_json(value: object) -> str:
     """Return JSON with sorted keys, so that equal values are equal texts."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

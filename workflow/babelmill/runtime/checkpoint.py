@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+Rows = Callable[[str, Sequence[int]], slice]
+
 NAME = re.compile(r"step-(\d{8})\.json")
 
 
@@ -86,10 +88,19 @@ class Checkpoints:
         path = self.folder / f"step-{step:08d}"
         return path.with_suffix(".safetensors"), path.with_suffix(".json")
 
-    def save(self, step: int, tensors: Mapping[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Save the state after `step` steps; then remove the oldest beyond `keep`, and what writers left that died."""
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, torch.Tensor],
+        state: dict[str, Any],
+        load: Callable[[str], torch.Tensor] | None = None,
+    ) -> None:
+        """Save the state after `step` steps; then remove the oldest beyond `keep`, and what writers left that died.
+
+        `load`: see `write_tensors`.
+        """
         data, seal = self._paths(step)
-        digest = write_tensors(data, tensors, {"format": "pt", "state": json.dumps(state)})
+        digest = write_tensors(data, tensors, {"format": "pt", "state": json.dumps(state)}, load)
         write_json(seal, {"sha256": digest})
         steps = self.steps()
         for old in steps[: -self._keep]:
@@ -115,7 +126,37 @@ class Checkpoints:
             seal.unlink()
         return 0
 
-    def load(self, step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Return tensors and state of a checkpoint that `newest` found sound."""
-        with safe_open(self._paths(step)[0], "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["state"])
+    def load(self, step: int, rows: Rows | None = None) -> tuple["SavedTensors", dict[str, Any]]:
+        """Return tensors and state of a checkpoint that `newest` found sound; `rows`: see `SavedTensors`."""
+        saved = SavedTensors(self._paths(step)[0], rows)
+        return saved, json.loads(saved.metadata["state"])
+
+
+class SavedTensors(Mapping[str, torch.Tensor]):
+    """The tensors of a safetensors file by name, each read when it is asked for.
+
+    Args:
+        path: the file.
+        rows: says which rows to read of a tensor, by its name and shape; None: all.
+    """
+
+    def __init__(self, path: Path, rows: Rows | None = None):
+        self._file, self._rows = safe_open(path, "pt"), rows
+        self._names = self._file.keys()
+        self.metadata: dict[str, str] = self._file.metadata() or {}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        part = self._file.get_slice(name)
+        if self._rows is None or not (shape := part.get_shape()):
+            return self._file.get_tensor(name)
+        return part[self._rows(name, shape)]
+
+    def shape(self, name: str) -> list[int]:
+        """Return the shape of a whole tensor."""
+        return self._file.get_slice(name).get_shape()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

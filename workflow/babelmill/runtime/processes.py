@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
@@ -69,15 +70,22 @@ class Processes:
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
         if size > 1:
-            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=TIMEOUT)
+            dist.init_process_group(_backend(device), timeout=TIMEOUT)
         return cls(rank, size, local_size, device)
+
+    def mesh(self) -> DeviceMesh:
+        """Return all processes as FSDP2 wants them; a process alone becomes a group of one."""
+        if not dist.is_initialized():
+            store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]
+            dist.init_process_group(_backend(self.device), store=store, rank=0, world_size=1)
+        return init_device_mesh(self.device.type, (self.size,))
 
     def stop(self) -> None:
         """Leave the group, all processes together."""
         if self.size > 1:
             with lost_process():
                 dist.barrier()
+        if dist.is_initialized():
             dist.destroy_process_group()
 
     def on_main(self, function: Callable[[], T]) -> T:
@@ -125,6 +133,10 @@ class Processes:
         return tensor
 
 
+def _backend(device: torch.device) -> str:
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+
+
 @contextlib.contextmanager
 def lost_process() -> Iterator[None]:
     """Wrap what the processes do together: when one of them is gone, the others end with a line that says so."""
@@ -133,6 +145,17 @@ def lost_process() -> Iterator[None]:
     except RuntimeError as error:
         first = (str(error).splitlines() or [""])[0]
         raise UserError(f"{LOST_PROCESS} ({first})") from error
+
+
+@contextlib.contextmanager
+def may_lose_process() -> Iterator[None]:
+    """Wrap what computes and talks to the other processes on its way, as FSDP2's passes do; see `lost_process`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            raise UserError(f"{LOST_PROCESS} ({str(error).splitlines()[0]})") from error
+        raise
 
 
 def keep_freed_memory() -> None:

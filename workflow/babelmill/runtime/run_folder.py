@@ -8,7 +8,7 @@ metrics.jsonl           the record (record.py)
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -79,8 +79,14 @@ class RunFolder:
             self._opened.callback(Mirror(model, self.path).close)
         return Done(done, self.record.validated)
 
-    def save(self, step: int, tensors: Mapping[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Save a checkpoint, unless another process has taken the folder over."""
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, torch.Tensor],
+        state: dict[str, Any],
+        load: Callable[[str], torch.Tensor] | None = None,
+    ) -> None:
+        """Save a checkpoint, unless another process has taken the folder over; `load`: see `write_tensors`."""
         self._lock.check()
         self.record.sync()
-        self.checkpoints.save(step, tensors, state)
+        self.checkpoints.save(step, tensors, state, load)

@@ -1,17 +1,17 @@
 """What a run begins with that goes on from a trained model (`model.source`): the shape and the weights of that one."""
 
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.stages import TrainSettings
+from babelmill.training.network import Network
 
 
 def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> GPTBertShape:
@@ -58,18 +58,17 @@ def published_config(source: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def load_weights(path: Path, *models: Mapping[str, torch.Tensor]) -> None:
-    """Copy a safetensors file into the weights of models, by name, a tensor at a time; a UserError for other names."""
-    with safe_open(path, "pt") as file:
-        names = set(file.keys())
-        for weights in models:
-            if odd := sorted(names ^ weights.keys()):
-                raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
-            for name, value in weights.items():
-                theirs = file.get_tensor(name)
-                if theirs.shape != value.shape:
-                    raise UserError(f"{path}: {name} is {list(theirs.shape)}, {list(value.shape)} is expected")
-                value.copy_(theirs)
+def load_weights(path: Path, network: Network) -> None:
+    """Give a network the weights of a safetensors file, a tensor at a time; a UserError unless they are its own."""
+    weights, sharding = network.weights(), network.sharding
+    saved = SavedTensors(path, sharding.rows if sharding else None)
+    if odd := sorted(set(saved) ^ weights.keys()):
+        raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
+    for name, value in weights.items():
+        theirs, expected = saved.shape(name), list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
+        if theirs != expected:
+            raise UserError(f"{path}: {name} is {theirs}, {expected} is expected")
+        value.copy_(saved[name])
 
 
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:

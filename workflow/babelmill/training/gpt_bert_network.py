@@ -19,7 +19,7 @@ from babelmill.training.randomness import INITIALIZATION
 
 
 class GPTBertNetwork(Network):
-    """A GPT-BERT and its moving average.
+    """A GPT-BERT.
 
     Args:
         shape: of the model.
@@ -34,9 +34,7 @@ class GPTBertNetwork(Network):
         model = GPTBert(shape, train.activation_checkpointing).to(self._device)
         self.keys = dropout.Keys(train.seed, self._device)
         self._install(model, by_hand)
-        average = GPTBert(shape).to(self._device).requires_grad_(False).eval()
-        average.load_state_dict(model.state_dict())
-        self.model, self.average, self._both = model, average, (model, average)
+        self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # a hundred small kernels
         self.gradients = FlatGradients(model, processes)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
@@ -60,9 +58,9 @@ class GPTBertNetwork(Network):
         """Take the dropout key that all rows of step `number` share."""
         self.keys.begin_step(number)
 
-    def forward(self, batch: MicroBatch, groups: int, average: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
-        model = self._both[average]
+        model = self._gpt_bert
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
             seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
             self.keys.begin_pass(batch.dropout, batch.positions, length)

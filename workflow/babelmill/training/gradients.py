@@ -1,4 +1,4 @@
-"""The sum of all processes' gradients.
+"""The sum of all processes' gradients, for models that each process has whole; `fsdp.py` is for the others.
 
 Gradients are summed, never averaged and scaled: multiplying the loss by the number of processes to undo a mean changes
 how bf16 backward passes round, by 0.7 % of the gradient for three processes. All gradients live in one flat buffer,

@@ -234,9 +234,8 @@ class Loop:
         began = time.monotonic()
         trainer = self._trainer
         trainer.compare_replicas()
-        trainer.processes.on_main(
-            lambda: self._folder.save(done, trainer.tensors(), trainer.state() | {"loop": self._window.state()})
-        )
+        state = trainer.state() | {"loop": self._window.state()}
+        trainer.with_whole(trainer.tensors(), lambda tensors, load: self._folder.save(done, tensors, state, load))
         self._pause("checkpoint", began)
         self._saved, self._saving = time.monotonic(), False
         self._cost = self._saved - began

@@ -14,6 +14,7 @@ from torch import nn
 from babelmill.runtime.cost import Amount
 from babelmill.training.batches import MicroBatch
 from babelmill.training.optim import decays_by_name
+from babelmill.training.sharding import Sharding
 
 
 class Gradients(Protocol):
@@ -53,7 +54,6 @@ class Network(ABC):
 
     Attributes:
         model: whose weights are trained.
-        average: a model of the same shape, for their moving average.
         blocks: parts of `model` that are alike: compiled one by one.
         config: what `config.json` beside the trained weights says: enough to make the model again.
         gradients: of `model`.
@@ -62,24 +62,25 @@ class Network(ABC):
             part of the result.
         sharded: each process holds a part of the weights. Then all make as many forward passes, and there are no
             replicas to compare.
+        sharding: how `trained` and `weights` are cut, if `sharded`.
     """
 
     model: nn.Module
-    average: nn.Module
     blocks: Sequence[nn.Module]
     config: dict[str, Any]
     gradients: Gradients
     in_place: bool = False
     whole_micro_batches: bool = False
     sharded: bool = False
+    sharding: Sharding | None = None
 
     @abstractmethod
     def begin_step(self, number: int) -> None:
         """Get ready for the forward passes of step `number`, counted from 0."""
 
     @abstractmethod
-    def forward(self, batch: MicroBatch, groups: int, average: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of a micro-batch under the model or its average, and sums by group of targets: `loss.py`."""
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of a micro-batch, and sums by group of targets: `loss.py`."""
 
     @abstractmethod
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
@@ -100,16 +101,10 @@ class Network(ABC):
         """Return whether a parameter has weight decay: by default as published, by its name."""
         return decays_by_name(name, parameter)
 
-    def weights(self, average: bool = False) -> dict[str, torch.Tensor]:
-        """Return the weights, or their moving average, by name; a tensor of two names is there once."""
-        return (self.average if average else self.model).state_dict()
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that are trained, by name: the same objects at each call. The others are frozen."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return weights and moving average, by name, as a checkpoint has them."""
-        named = {f"model.{name}": value for name, value in self.weights().items()}
-        return named | {f"average.{name}": value for name, value in self.weights(average=True).items()}
-
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Take over what `tensors` returned; what else is among them does not count."""
-        for prefix, model in (("model.", self.model), ("average.", self.average)):
-            model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return what files hold of the model, by name; a tensor of two names is there once."""
+        return self.model.state_dict()

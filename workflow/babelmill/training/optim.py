@@ -4,13 +4,15 @@
 are when `finite` is 0. That is a number on the device: nobody has to wait for it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from babelmill.config import schema
+from babelmill.training.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # of parameters, as torch.optim takes them
 
@@ -40,11 +42,19 @@ class Lamb(FusedAdamW):
     without:             p -= lr u
 
     So p - u is what AdamW makes of p at learning rate 1: its fused kernel does that on a copy, in one pass over memory
-    instead of a dozen, and p moves towards the copy.
+    instead of a dozen, and p moves towards the copy. With `sharding`, norms are those of whole tensors.
     """
 
-    def __init__(self, params: Groups, lr: float, betas: Sequence[float] = (0.9, 0.98), eps: float = 1e-8):
+    def __init__(
+        self,
+        params: Groups,
+        lr: float,
+        betas: Sequence[float] = (0.9, 0.98),
+        eps: float = 1e-8,
+        sharding: Sharding | None = None,
+    ):
         super().__init__(params, lr, betas, eps)
+        self._sharding = sharding
 
     @torch.no_grad()
     def step_if(self, finite: torch.Tensor) -> None:
@@ -55,30 +65,64 @@ class Lamb(FusedAdamW):
         for group in self.param_groups:
             group["lr"] = 1.0
         super().step_if(finite)
+        norms = self._norms(before)
         for group, rate in zip(self.param_groups, rates, strict=True):
             group["lr"] = rate
             for parameter in group["params"]:
                 old = before.pop(0)
                 if group["weight_decay"]:
-                    norm, update = torch.linalg.vector_norm(old), torch.dist(parameter, old)
+                    norm, update = norms.pop(0)
                     rate = group["lr"] * torch.where((norm > 0) & (update > 0), norm / update, 1.0)
                 torch.lerp(old, parameter, rate, out=parameter)
 
+    def _norms(self, before: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the norms of each decayed parameter before the step and of its update, [2] each."""
+        pairs = zip([(group, p) for group in self.param_groups for p in group["params"]], before, strict=True)
+        decayed = [(old, p) for (group, p), old in pairs if group["weight_decay"]]
+        norms = [torch.stack([torch.linalg.vector_norm(old), torch.dist(p, old)]) for old, p in decayed]
+        if self._sharding is None or not norms:
+            return norms
+        return list(self._sharding.sum_(torch.stack(norms).square()).sqrt())
+
 
 class Muon(torch.optim.Muon):
-    """PyTorch's Muon (Jordan et al., 2024), for matrices, with the update scaled to AdamW's size (arXiv:2502.16982)."""
+    """PyTorch's Muon (Jordan et al., 2024), for matrices, with the update scaled to AdamW's size (arXiv:2502.16982).
 
-    def __init__(self, params: Groups, lr: float):
+    An update needs its whole matrix. With `sharding`, all processes gather one matrix at a time, and do the same.
+    """
+
+    def __init__(self, params: Groups, lr: float, sharding: Sharding | None = None):
         super().__init__(params, lr, adjust_lr_fn="match_rms_adamw")
+        self._sharding = sharding
 
     @torch.no_grad()
     def step_if(self, finite: torch.Tensor) -> None:
         """See `FusedAdamW.step_if`. Momentum alone would move the weights, so they are kept aside and put back."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         before = [parameter.clone() for parameter in parameters]
-        super().step()
+        if self._sharding is None:
+            super().step()
+        else:
+            self._step_by_matrix(self._sharding)
         for parameter, old in zip(parameters, before, strict=True):
             parameter.copy_(torch.where(finite > 0, parameter, old))
+
+    def _step_by_matrix(self, sharding: Sharding) -> None:
+        """Make PyTorch's step for each whole matrix, and keep this process's rows."""
+        for group in self.param_groups:
+            options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                state = self.state[parameter]
+                state.setdefault("momentum_buffer", torch.zeros_like(parameter))
+                parts = parameter, parameter.grad, state["momentum_buffer"]
+                weight, gradient, momentum = (sharding.everywhere(part, sharding.shapes[name]) for part in parts)
+                one = torch.optim.Muon([nn.Parameter(weight)], **options)
+                (whole,) = one.param_groups[0]["params"]
+                whole.grad, one.state[whole]["momentum_buffer"] = gradient, momentum
+                one.step()
+                rows = sharding.mine(len(whole))
+                parameter.copy_(whole[rows])
+                state["momentum_buffer"].copy_(momentum[rows])
 
 
 def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
@@ -104,24 +148,31 @@ class Optimizers:
     """The optimizers of a model behind one interface.
 
     Args:
-        model: under `muon`, its parameters' names decide which are its: matrices of layers.
+        named: the parameters that are trained; under `muon`, their names decide which are its: matrices of layers.
         train: optimizer, learning rate, betas and so on.
         decays: says of a parameter, by its name, whether it has weight decay.
+        sharding: how parameters are cut, whose rows are here; None: they are whole.
     """
 
-    def __init__(self, model: nn.Module, train: schema.Train, decays: Decays = decays_by_name):
-        named = list(model.named_parameters())
+    def __init__(
+        self,
+        named: Mapping[str, nn.Parameter],
+        train: schema.Train,
+        decays: Decays = decays_by_name,
+        sharding: Sharding | None = None,
+    ):
         rate, betas, eps = train.learning_rate, train.betas, train.eps
+        every = list(named.items())
         if train.optimizer == "lamb":
-            self._parts = [Lamb(parameter_groups(named, train.weight_decay, decays), rate, betas, eps)]
+            self._parts = [Lamb(parameter_groups(every, train.weight_decay, decays), rate, betas, eps, sharding)]
         elif train.optimizer == "adamw":
-            self._parts = [FusedAdamW(parameter_groups(named, train.weight_decay, decays), rate, betas, eps)]
+            self._parts = [FusedAdamW(parameter_groups(every, train.weight_decay, decays), rate, betas, eps)]
         else:
-            matrices = [(n, p) for n, p in named if p.ndim == 2 and "embedding" not in n]
+            matrices = [(n, p) for n, p in every if p.ndim == 2 and "embedding" not in n]
             chosen = {name for name, _ in matrices}
-            rest = [(name, parameter) for name, parameter in named if name not in chosen]
+            rest = [(name, parameter) for name, parameter in every if name not in chosen]
             self._parts = [
-                Muon(parameter_groups(matrices, train.weight_decay, decays), rate),
+                Muon(parameter_groups(matrices, train.weight_decay, decays), rate, sharding),
                 FusedAdamW(parameter_groups(rest, train.weight_decay, decays), rate, betas, eps),
             ]
 
@@ -141,6 +192,10 @@ class Optimizers:
         for part, state in zip(self._parts, states, strict=True):
             part.load_state_dict(state)
 
+    def name(self, part: int, number: int) -> str:
+        """Return the name of a parameter by its place in `state_dict`."""
+        return [name for group in self._parts[part].param_groups for name in group["param_names"]][number]
+
 
 @torch.no_grad()
 def clip(gradient: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,12 +204,18 @@ def clip(gradient: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tens
     Returns:
         its norm before, and 1 where it was finite, else 0; both scalars on the device.
     """
-    norm = torch.linalg.vector_norm(gradient)
+    return clip_to([gradient], torch.linalg.vector_norm(gradient), limit)
+
+
+@torch.no_grad()
+def clip_to(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do what `clip` does with gradients whose norm together is `norm`."""
     finite = norm.isfinite()
     scale = torch.where(finite, (limit / (norm + 1e-6)).clamp(max=1.0), 0.0)
-    if gradient.device.type != "cpu" or scale != 1:  # on a CPU, looking costs nothing
-        gradient.mul_(scale).nan_to_num_(0.0, 0.0, 0.0)
-    return norm, finite.to(gradient.dtype)
+    if norm.device.type != "cpu" or scale != 1:  # on a CPU, looking costs nothing
+        for gradient in gradients:
+            gradient.mul_(scale).nan_to_num_(0.0, 0.0, 0.0)
+    return norm, finite.to(norm.dtype)
 
 
 class MovingAverage:
@@ -165,14 +226,39 @@ class MovingAverage:
     after 1,000 steps, where the learning rate has come down.
     """
 
-    def __init__(self, model: nn.Module, average: nn.Module, decay: float):
-        """`average`: a model of the same shape that holds the average."""
-        self._weights: list[torch.Tensor] = list(model.parameters())
-        self._average: list[torch.Tensor] = list(average.parameters())
+    def __init__(self, named: Mapping[str, torch.Tensor], decay: float):
+        """Begin with the weights `named`. With a decay of 0 they are their own average, and there is no second copy."""
+        self._weights = dict(named)
         self._decay = decay
+        self.tensors = {name: weight.detach().clone() for name, weight in named.items()} if decay else None
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begin again with the weights as they are now."""
+        for name, average in (self.tensors or {}).items():
+            average.copy_(self._weights[name])
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Take in the weights after step `step`, counted from 0."""
-        decay = min(self._decay, (1 + step) / (60 + step))
-        torch._foreach_lerp_(self._average, self._weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        if self.tensors is None:
+            return
+        decay, average = min(self._decay, (1 + step) / (60 + step)), list(self.tensors.values())
+        torch._foreach_lerp_(average, list(self._weights.values()), 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the average stand in the weights' place for a while: in their memory, so that no third copy is needed."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, average in (self.tensors or {}).items():
+            weight = self._weights[name].detach()
+            kept = weight.clone()
+            weight.copy_(average)
+            average.copy_(kept)

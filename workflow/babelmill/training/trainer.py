@@ -6,15 +6,15 @@ in a step waits for the device: the numbers of a step are read while the next on
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from babelmill.core.files import UserError
-from babelmill.runtime.processes import Processes
+from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.runtime.progress import device_name
 from babelmill.stages import TrainSettings
 from babelmill.training import randomness, work
@@ -28,9 +28,12 @@ from babelmill.training.optim import MovingAverage, Optimizers
 from babelmill.training.pending import Pending, Span, to_host
 from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, VALIDATION
+from babelmill.training.sharding import Load, Sharding
 from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
+
+Returned = TypeVar("Returned")
 
 SHARE_OF_MEMORY = 0.85  # of a GPU's that forward passes may take, with all that training keeps there
 LEAVE_EVERY = 8  # validation micro-batches of each process
@@ -66,7 +69,7 @@ class Trainer:
         self._stream = stream
         self._validation_layouts, self._validation_stream = validation
         self.groups = len(plan.objective.kinds) * len(settings.languages)
-        self.model, self.average, self._gradients = network.model, network.average, network.gradients
+        self.model, self._gradients = network.model, network.gradients
         self._auto = self._finds_size = micro_batch_tokens is None
         self.micro_batch_tokens = micro_batch_tokens or CPU_TOKENS
         if network.whole_micro_batches:
@@ -74,8 +77,9 @@ class Trainer:
             self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
         self._fitted: dict[int, int] = {}  # by length, rows of the largest forward pass so far
-        self._optimizers = Optimizers(self.model, train, network.decays)
-        self._moving_average = MovingAverage(self.model, self.average, train.ema_decay)
+        trained = network.trained()
+        self._optimizers = Optimizers(trained, train, network.decays, network.sharding)
+        self.average = MovingAverage(trained, train.ema_decay)
         self._compiled = self.device.type == "cuda"
         if self._compiled:
             network.compile()
@@ -95,7 +99,7 @@ class Trainer:
         decided = votes().of_all(self.processes)
         norm, finite = self._gradients.clip(self.train.clip_norm)
         self._optimizers.step(step.learning_rate, finite)
-        self._moving_average.update(number)
+        self.average.update(number)
         sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
         ready = None
         if self.device.type == "cuda":
@@ -191,8 +195,9 @@ class Trainer:
         building = Span(self.device)
         batch = self._build(self._stream, rows, length, weights)
         building.end()
-        loss, sums = self.network.forward(batch, self.groups)
-        loss.backward()
+        with may_lose_process():
+            loss, sums = self.network.forward(batch, self.groups)
+            loss.backward()
         return sums, building
 
     def _build(
@@ -217,23 +222,29 @@ class Trainer:
         Returns:
             the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
         """
-        result: dict[str, Any] = {}
-        length, objective = self.train.sequence_lengths[0], self.plan.objective
-        for prefix, average in (("", False), ("ema_", True)):
-            (self.average if average else self.model).eval()
-            sums, counts = self._no_sums(), np.zeros(self.groups, dtype=np.int64)
-            for kind in objective.occurring:
-                rows = every_row(self._validation_layouts, length, objective, kind)
-                if not self._measure(average, rows, length, sums, leave):
-                    return None
-                counts += self.group_counts(rows)
-            self.processes.sum_(sums)
-            summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, objective)
-            del summary["z_loss"]
-            result |= {prefix + key: value for key, value in summary.items()}
-        return result
+        found = self._scores(leave)
+        if found is None or self.average.tensors is None:
+            return found and found | _averaged(found)
+        with self.average.in_place():
+            average = self._scores(leave)
+        return average and found | _averaged(average)
 
-    def _measure(self, average: bool, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
+    def _scores(self, leave: Callable[[], bool]) -> dict[str, Any] | None:
+        """Return the fields of a validation line for the weights as they are; see `validate`."""
+        length, objective = self.train.sequence_lengths[0], self.plan.objective
+        self.model.eval()
+        sums, counts = self._no_sums(), np.zeros(self.groups, dtype=np.int64)
+        for kind in objective.occurring:
+            rows = every_row(self._validation_layouts, length, objective, kind)
+            if not self._measure(rows, length, sums, leave):
+                return None
+            counts += self.group_counts(rows)
+        self.processes.sum_(sums)
+        summary = summarize(sums.cpu().numpy(), counts, self.settings.languages, objective)
+        del summary["z_loss"]
+        return summary
+
+    def _measure(self, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
         """Add this process's share of the statistics of validation rows to `sums`; False if a process has to leave."""
         size = self.processes.size
         micro_batches = self._dealt(split(rows, max(1, self.micro_batch_tokens // length)))
@@ -246,32 +257,62 @@ class Trainer:
             if first + self.processes.rank < len(micro_batches):
                 mine = micro_batches[first + self.processes.rank]
                 batch = self._build(self._validation_stream, mine, length, weights, VALIDATION)
-                sums += self.network.forward(batch, self.groups, average)[1]
+                with may_lose_process():
+                    sums += self.network.forward(batch, self.groups)[1]
         return True
 
     # State.
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return weights, moving average and optimizer state, by name."""
-        named = self.network.tensors()
+        """Return weights, moving average and optimizer state, by name; of what is sharded, this process's rows."""
+        weights, average = self.network.weights(), self.average.tensors
+        named = {f"model.{name}": value for name, value in weights.items()}
+        if average is not None:
+            named |= {f"average.{name}": average.get(name, value) for name, value in weights.items()}
         for i, state in enumerate(self._optimizers.state_dict()):
             for j, values in state["state"].items():
                 named |= {f"optimizer.{i}.{j}.{name}": value for name, value in values.items()}
         return named
+
+    def whole_shape(self, name: str) -> torch.Size | None:
+        """Return the shape of the whole tensor, of a tensor of which each process holds some rows; None for others."""
+        sharding, (kind, _, rest) = self.network.sharding, name.partition(".")
+        if sharding is None:
+            return None
+        if kind != "optimizer":
+            return sharding.shapes.get(rest)
+        part, number, key = rest.split(".")
+        return None if key == "step" else sharding.shapes[self._optimizers.name(int(part), int(number))]
+
+    def with_whole(
+        self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], Returned]
+    ) -> Returned:
+        """Let the main process work with whole tensors of these names, one at a time; see `Sharding.on_main`."""
+        tensors = self.tensors()
+        sharding = self.network.sharding or Sharding({}, self.processes)
+        return sharding.on_main({name: (tensors[name], self.whole_shape(name)) for name in names}, function)
+
+    def rows(self, name: str, shape: Sequence[int]) -> slice:
+        """Return which rows of a tensor of a checkpoint this process reads."""
+        sharding = self.network.sharding
+        return slice(None) if sharding is None or self.whole_shape(name) is None else sharding.mine(shape[0])
 
     def state(self) -> dict[str, Any]:
         """Return what is no tensor: the optimizers' groups, and the size of forward passes on this device."""
         size = {"device": device_name(self.device), "tokens": self.micro_batch_tokens} if self._auto else None
         return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()], "micro_batch": size}
 
-    def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Go on from what `tensors` and `state` returned."""
-        self.network.load(tensors)
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Go on from what `tensors` and `state` returned; what else is among the tensors does not count."""
+        for name, value in self.tensors().items():
+            if not name.startswith("optimizer."):
+                value.copy_(tensors[name])
         states = [{"state": {}, "param_groups": groups} for groups in state["optimizers"]]
-        for name, tensor in tensors.items():
+        for name in tensors:
             if name.startswith("optimizer."):
                 _, i, j, key = name.split(".")
-                states[int(i)]["state"].setdefault(int(j), {})[key] = tensor
+                states[int(i)]["state"].setdefault(int(j), {})[key] = tensors[name].clone()
         self._optimizers.load_state_dict(states)
         size = state["micro_batch"]
         if self._finds_size and size and size["device"] == device_name(self.device):
@@ -328,3 +369,7 @@ class Trainer:
                     " memory may be faulty, or its machine is of another kind; leave it out and run the workflow again,"
                     " which goes on from the last checkpoint"
                 )
+
+
+def _averaged(scores: dict[str, Any]) -> dict[str, Any]:
+    return {f"ema_{key}": value for key, value in scores.items()}

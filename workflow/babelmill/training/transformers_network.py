@@ -1,10 +1,8 @@
 """A model of transformers in training: its own masked or causal class, its own dropout, documents kept apart."""
 
-import copy
-
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
@@ -15,11 +13,12 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import randomness, transformers_models
 from babelmill.training.batches import MicroBatch
 from babelmill.training.document_masks import documents, positions
-from babelmill.training.gradients import FlatGradients
+from babelmill.training.fsdp import ShardedGradients, parts_of, shard
 from babelmill.training.loss import loss
 from babelmill.training.network import Network
 from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.randomness import INITIALIZATION
+from babelmill.training.sharding import Sharding
 from babelmill.training.transformers_models import (
     blocks_of,
     checkpoint_activations,
@@ -31,8 +30,35 @@ from babelmill.training.transformers_proof import Proof
 from babelmill.training.transformers_size import counted
 
 
+class _WithLoss(nn.Module):
+    """A model whose forward pass ends with the loss, since its output matrix is whole only there.
+
+    Args:
+        model: that keeps documents apart.
+        z_loss_weight: see `loss`.
+        first_position: what positions are counted from; None: the model counts them by itself.
+    """
+
+    def __init__(self, model: PreTrainedModel, z_loss_weight: float, first_position: int | None):
+        super().__init__()
+        self.model = model
+        self._z_loss_weight, self._first_position = z_loss_weight, first_position
+
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        given = {"input_ids": batch.input_ids}
+        if self._first_position is not None:
+            given["position_ids"] = positions(batch.segments) + self._first_position
+        with documents(batch.segments):
+            features = self.model(**given).logits.flatten(0, 1)[batch.positions]
+        layer = output_layer(self.model)
+        matrix, bias = layer.weight, getattr(layer, "bias", None)
+        bias = matrix.new_zeros(len(matrix)) if bias is None else bias  # pyright: ignore
+        return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
+
+
 class TransformersNetwork(Network):
-    """A model of transformers and its moving average.
+    """A model of transformers, spread over all processes (`fsdp.py`).
 
     Masked classes predict hidden tokens where they stand, causal classes next tokens.
 
@@ -47,22 +73,14 @@ class TransformersNetwork(Network):
     """
 
     whole_micro_batches = True
+    sharded = True
 
     def __init__(self, config: PreTrainedConfig, train: schema.Train, vocabulary: Vocabulary, processes: Processes):
         logging.set_verbosity_error()  # it warns of padding that is masked by document
-        self._train, self._device = train, processes.device
         self.in_place = hides_alone(objective_of(train))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         made = make_model(config, self.in_place)
-        longest = max(train.sequence_lengths)
-        self._first_position = Proof(made, self.in_place, vocabulary, longest).run()
-        self.average = nn.Module.to(copy.deepcopy(made).requires_grad_(False).eval(), self._device)
-        self._size = counted(made)
-        if train.activation_checkpointing:
-            checkpoint_activations(made)
-        self.model = nn.Module.to(made, self._device)
-        self.gradients = FlatGradients(self.model, processes)
-        self.blocks = blocks_of(self.model)
+        first_position = Proof(made, self.in_place, vocabulary, max(train.sequence_lengths)).run()
         self.config = {
             "architecture": "transformers",
             "auto_class": transformers_models.auto_class(self.in_place),
@@ -71,6 +89,18 @@ class TransformersNetwork(Network):
             "max_position_embeddings": longest_row(made),
             "config": transformers_models.as_json(config),
         }
+        self._size = counted(made)
+        if train.activation_checkpointing:
+            checkpoint_activations(made)
+        self._spread(made, _WithLoss(made, train.z_loss_weight, first_position), train.precision, processes)
+
+    def _spread(self, made: PreTrainedModel, with_loss: _WithLoss, precision: str, processes: Processes) -> None:
+        self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
+        self.sharding = Sharding(self._shapes, processes)
+        self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
+        shard(with_loss, self.blocks, processes, precision)
+        self._parts = parts_of(made)
+        self.gradients = ShardedGradients(made, self._parts, self.sharding)
 
     def begin_step(self, number: int) -> None:
         """Do nothing: what is dropped is drawn from PyTorch's generator, which the trainer seeds by micro-batch."""
@@ -78,19 +108,12 @@ class TransformersNetwork(Network):
     def compile(self) -> None:
         """Do nothing: these models run as transformers has them."""
 
-    def forward(self, batch: MicroBatch, groups: int, average: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
-        model = self.average if average else self.model
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
-            given = {"input_ids": batch.input_ids}
-            if self._first_position is not None:
-                given["position_ids"] = positions(batch.segments) + self._first_position
-            with documents(batch.segments):
-                features = model(**given).logits.flatten(0, 1)[batch.positions]
-            layer = output_layer(model)  # pyright: ignore[reportArgumentType]
-            matrix, bias = layer.weight, getattr(layer, "bias", None)
-            bias = matrix.new_zeros(len(matrix)) if bias is None else bias  # pyright: ignore
-            return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups)  # pyright: ignore
+        result = self._with_loss(batch, groups)
+        if not torch.is_grad_enabled():
+            self._with_loss.reshard()  # pyright: ignore  # FSDP2 would keep what a backward pass needs first
+        return result
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
         """See `Network.flops`."""
@@ -100,19 +123,17 @@ class TransformersNetwork(Network):
         """Return whether a parameter is no bias and no scale of a norm: these have one dimension in all models."""
         return parameter.ndim > 1
 
-    def weights(self, average: bool = False) -> dict[str, torch.Tensor]:
-        """Return the weights by the names of the class; a tied one under its first name, as it is published."""
-        model = self.average if average else self.model
-        every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        buffers = {name: value for name, value in model.state_dict().items() if name not in every}
-        return {name: parameter.detach() for name, parameter in model.named_parameters()} | buffers
+    def trained(self) -> dict[str, nn.Parameter]:
+        """See `Network.trained`: this process's rows."""
+        return self._parts
 
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """See `Network.load`."""
-        for prefix, average in (("model.", False), ("average.", True)):
-            found = {n.removeprefix(prefix): tensor for n, tensor in tensors.items() if n.startswith(prefix)}
-            mine = self.weights(average)
-            if found.keys() != mine.keys():
-                raise ValueError(f"the weights are not those of this model: {sorted(found.keys() ^ mine.keys())[:5]}")
-            for name, tensor in mine.items():
-                tensor.copy_(found[name])
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights by the names of the class; a tied one under its first name, as it is published.
+
+        Where a part of the model is frozen, the files hold the rest.
+        """
+        parts = {name: part.detach() for name, part in self._parts.items()}
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        if len(parts) < len(self._shapes):
+            return parts
+        return parts | {name: value for name, value in self.model.state_dict().items() if name not in named}

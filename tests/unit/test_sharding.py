@@ -1,0 +1,139 @@
+"""Models that are spread over processes: what is computed does not depend on the number of processes."""
+
+import os
+import socket
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from babelmill.runtime.checkpoint import SavedTensors
+from babelmill.training.sharding import rows_of
+from prepared import CONTEXT
+
+# By kind (the last one has tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers or
+# none, and the optimizer.
+CASES = {"llama": (48, "adamw"), "eurobert": (64, "lamb"), "gpt2": (32, "muon")}
+
+
+def make_trainer(kind: str, folder: Path, processes):
+    """A trainer of a small model with dropout where it has some."""
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.layouts import Packed
+    from babelmill.training.objectives import objective_of
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+    from training_data import VOCABULARY, documents, train_settings, write_documents
+    from transformers_models import model_section, network, train_section
+
+    size, optimizer = CASES[kind]
+    lengths = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112}
+    train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, ema_decay=0.5, **lengths)
+    shard = write_documents(folder / f"{kind}-{processes.rank}.safetensors", documents(60))
+    plan = Plan(train, 1.0, [Packed(shard.offsets)])
+    tokens = TokenStream([shard], VOCABULARY, 7, processes.device, objective_of(train), train.objective == "masked")
+    settings = train_settings(["eng"], model_section(kind), train)
+    return Trainer(settings, network(kind, processes, train), plan, tokens, (plan.layouts, tokens), processes)
+
+
+def learn(rank: int, size: int, port: int, folder: str, results) -> None:
+    """Send gradients, weights, validation and so on of each kind, as numbers."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    from babelmill.runtime.checkpoint import Checkpoints
+    from babelmill.runtime.processes import Processes
+
+    try:
+        processes, found, own = Processes.start(1), {}, Path(folder) / str(size)
+        processes.on_main(own.mkdir)
+        for kind in CASES:
+            trainer = make_trainer(kind, own, processes)
+            trainer.begin_alike()
+            sums = trainer._learn_share(trainer.plan.step(0), [])
+            trainer._gradients.reduce()
+            sharding = trainer.network.sharding
+            parts = {name: part.grad for name, part in trainer.network.trained().items()}
+            gradient = {
+                name: sharding.gather(part, sharding.shapes[name]).numpy().copy() for name, part in parts.items()
+            }
+            norm, _ = trainer._gradients.clip(0.1)
+            outcomes = [trainer.run_step(step).read() for step in range(2)]
+            checkpoints = Checkpoints(own / kind, 1)
+            trainer.with_whole(
+                trainer.tensors(), lambda t, load, c=checkpoints, s=trainer: c.save(2, t, s.state(), load)
+            )
+            other = make_trainer(kind, own, processes)
+            other.restore(*checkpoints.load(2, other.rows))
+            same = all(torch.equal(value, other.tensors()[name]) for name, value in trainer.tensors().items())
+            found[kind] = {
+                "gradient": gradient,
+                "sums": processes.sum_(sums).numpy(),
+                "norms": [norm.item(), *(outcome.norm for outcome in outcomes)],
+                "validation": {name: value for name, value in trainer.validate().items() if "loss" in name},
+                "bytes": sum(tensor.nbytes for name, tensor in trainer.tensors().items() if "step" not in name),
+                "same": same,
+            }
+        processes.stop()
+        results.put((rank, found))
+    except BaseException:
+        results.put((rank, traceback.format_exc()))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory) -> tuple[Path, dict[int, list[dict]]]:
+    """By number of processes, what each of them found; and the folder of their checkpoints."""
+    folder, found = tmp_path_factory.mktemp("sharding"), {}
+    for size in (1, 2, 3):
+        with socket.create_server(("localhost", 0)) as server:
+            port = server.getsockname()[1]
+        results = CONTEXT.Queue()
+        arguments = [(rank, size, port, str(folder), results) for rank in range(size)]
+        processes = [CONTEXT.Process(target=learn, args=each) for each in arguments]
+        for process in processes:
+            process.start()
+        said = dict(results.get(timeout=300) for _ in processes)
+        for process in processes:
+            process.join()
+        assert not [text for text in said.values() if isinstance(text, str)], said
+        found[size] = [said[rank] for rank in range(size)]
+    return folder, found
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_gradient_of_one_two_and_three_processes(answers, kind):
+    (alone,), *others = ([found[kind] for found in each] for each in answers[1].values())
+    whole = np.concatenate([value.ravel() for value in alone["gradient"].values()])
+    assert np.linalg.norm(whole) > 0.01
+    for each in others:
+        theirs = np.concatenate([value.ravel() for value in each[0]["gradient"].values()])
+        assert np.linalg.norm(theirs - whole) <= 1e-6 * np.linalg.norm(whole)
+        for found in each:
+            np.testing.assert_allclose(found["sums"], alone["sums"], rtol=1e-6)
+            assert found["norms"][:2] == pytest.approx(alone["norms"][:2], rel=1e-6)
+            assert found["validation"] == pytest.approx(alone["validation"], rel=1e-3 if kind == "gpt2" else 1e-5)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_checkpoint_is_the_same_file_on_any_number_of_processes(answers, kind):
+    """Whole tensors; each process takes up its own rows, to the last bit."""
+    folder, found = answers
+    files = [SavedTensors(folder / str(size) / kind / "step-00000002.safetensors") for size in (1, 2, 3)]
+    for size, file in zip((2, 3), files[1:], strict=True):
+        assert list(file) == list(files[0]), size
+        for name in file:
+            # Muon's update is made in bf16.
+            tolerance = 2e-3 if kind == "gpt2" else 1e-5
+            torch.testing.assert_close(file[name], files[0][name], atol=tolerance, rtol=tolerance, msg=name)
+    assert all(each[kind]["same"] for size in (1, 2, 3) for each in found[size])
+    bytes_of = {size: [each[kind]["bytes"] for each in found[size]] for size in (1, 2, 3)}
+    assert sum(bytes_of[2]) == sum(bytes_of[3]) == bytes_of[1][0] and max(bytes_of[3]) < 0.4 * bytes_of[1][0]
+
+
+def test_rows_of_a_tensor_are_those_of_torch_chunk():
+    for rows in (1, 2, 5, 6, 7, 64):
+        for size in (1, 2, 3, 4):
+            chunks = [chunk.tolist() for chunk in torch.arange(rows).chunk(size)]
+            ours = [torch.arange(rows)[rows_of(rows, rank, size)].tolist() for rank in range(size)]
+            assert ours == chunks + [[]] * (size - len(chunks))

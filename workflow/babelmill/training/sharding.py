@@ -1,0 +1,120 @@
+"""Tensors that processes hold together: each has some rows of them, and no process ever holds all of them at once.
+
+FSDP2 cuts a parameter along its first dimension, as `torch.chunk` does; its average and its optimizer state are cut
+alike. Files hold whole tensors, whatever the number of processes: they are gathered on the main process one at a time,
+and read by each process its own rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from babelmill.runtime.processes import Processes, lost_process
+
+T = TypeVar("T")
+Load = Callable[[str], torch.Tensor]
+
+
+def rows_of(rows: int, rank: int, size: int) -> slice:
+    """Return which of the rows of a tensor one of `size` processes holds; the last ones may have none."""
+    most = -(-rows // size)
+    return slice(min(rows, rank * most), min(rows, (rank + 1) * most))
+
+
+class Sharding:
+    """How tensors are cut.
+
+    Args:
+        shapes: of the whole tensors, by the name of the weight; empty where each process holds all of all.
+        processes: this process among the others.
+    """
+
+    def __init__(self, shapes: Mapping[str, torch.Size], processes: Processes):
+        self.shapes, self._processes = shapes, processes
+
+    def mine(self, rows: int) -> slice:
+        """Return which rows of a tensor are this process's."""
+        return rows_of(rows, self._processes.rank, self._processes.size)
+
+    def rows(self, name: str, shape: Sequence[int]) -> slice:
+        """Return which rows of a file's tensor, of this name and whole shape, are this process's."""
+        return self.mine(shape[0]) if name in self.shapes else slice(None)
+
+    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all processes, in place, where each knows a part of the sum."""
+        return self._processes.sum_(tensor) if self.shapes else tensor
+
+    def gather(self, part: torch.Tensor, shape: torch.Size | None) -> torch.Tensor:
+        """Return the whole tensor on the main process, on the CPU, and nothing of use elsewhere. All take part.
+
+        The rows go through the host: a whole tensor may be more than the device has room for.
+
+        Args:
+            part: this process's rows.
+            shape: of the whole tensor; None: `part` is all of it.
+        """
+        processes, part = self._processes, part.detach()
+        if shape is None or processes.size == 1:
+            return part
+        part = part.cpu().contiguous()
+        with lost_process():
+            if not processes.main:
+                if part.numel():
+                    dist.send(part, 0)
+                return part
+            whole = torch.empty(shape, dtype=part.dtype)
+            for rank in range(processes.size):
+                rows = whole[rows_of(shape[0], rank, processes.size)]
+                if rank == 0:
+                    rows.copy_(part)
+                elif rows.numel():
+                    dist.recv(rows, rank)
+        return whole
+
+    def everywhere(self, part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Return the whole tensor on all processes, on their devices."""
+        size = self._processes.size
+        padded = part.new_zeros(-(-shape[0] // size), *shape[1:])
+        padded[: len(part)] = part
+        whole = part.new_empty(size * len(padded), *shape[1:])
+        if size == 1:
+            return padded
+        with lost_process():
+            dist.all_gather_single(whole, padded)
+        return whole[: shape[0]]
+
+    def on_main(
+        self,
+        parts: Mapping[str, tuple[torch.Tensor, torch.Size | None]],
+        function: Callable[[dict[str, torch.Tensor], Load], T],
+    ) -> T:
+        """Run `function` on the main process, for which the others send their rows. All call this together.
+
+        Args:
+            parts: by name, what `gather` takes.
+            function: takes the tensors without their values, on the meta device, and what loads a whole one by name;
+                it loads all of them once, in their order. Where it fails before, the others are heard to the end.
+        """
+        waiting = list(parts)
+
+        def load(name: str) -> torch.Tensor:
+            if waiting.pop(0) != name:
+                raise ValueError(f"{name} is loaded out of turn")
+            return self.gather(*parts[name])
+
+        def work() -> T:
+            try:
+                return function(shapes, load)
+            finally:
+                while waiting:
+                    load(waiting[0])
+
+        shapes = {
+            name: torch.empty(part.shape if shape is None else shape, dtype=part.dtype, device="meta")
+            for name, (part, shape) in parts.items()
+        }
+        while waiting and not self._processes.main:
+            load(waiting[0])
+        return self._processes.on_main(work)
