@@ -74,11 +74,13 @@ def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
     return result
 
 
-def write_documents(path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none") -> ShardFile:
-    """A shard of these documents."""
-    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256) as writer:
-        for text in texts:
-            writer.append(text, np.array([len(text)]))
+def write_documents(
+    path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none", prompts: list[int] | None = None
+) -> ShardFile:
+    """A shard of these documents, of whose tokens so many belong to `prompts`."""
+    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256, prompts is not None) as writer:
+        for i, text in enumerate(texts):
+            writer.append(text, np.array([len(text)]), None if prompts is None else np.array([prompts[i]]))
     return ShardFile.open(path)
 
 
