@@ -11,11 +11,12 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from prepared import run_module, start_server
+from prepared import run_module, run_python, start_server
 
 ROOT = Path(__file__).parents[1]
 # Tests start many processes beside each other: none of them may take all cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # threads that spin take the cores of others, as in `rules/common.smk`
 os.environ["PYTHONPATH"] = str(ROOT / "workflow")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would compile the package again
 
@@ -136,9 +137,7 @@ class Workspace:
 
     def python(self, *arguments) -> subprocess.CompletedProcess:
         """Run Python in this folder."""
-        if arguments[0] == "-m":
-            return run_module(*arguments[1:], cwd=self.path)
-        return subprocess.run([sys.executable, *map(str, arguments)], cwd=self.path, capture_output=True, text=True)
+        return run_python(*arguments, cwd=self.path)
 
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
         """(rule, model or language) of each job that a dry run lists."""
@@ -152,23 +151,32 @@ class Workspace:
         return jobs
 
 
+def made_once(tmp_path_factory, name: str, make) -> Path:
+    """A folder of this name that `make` fills, once for all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(f"{path}.lock"):
+        if not Path(f"{path}.made").exists():
+            shutil.rmtree(path, ignore_errors=True)
+            make(path)
+            Path(f"{path}.made").touch()
+    return path
+
+
+def build(path: Path) -> None:
+    """Run the small workflow."""
+    workspace = Workspace(path)
+    workspace.configure(SMALL)
+    for language in WORDS:
+        write_texts(workspace.path / "texts" / language, language)
+    said = workspace.snakemake("converted/eng", "converted/deu", "--profile", ROOT / "profiles/local").stderr
+    (path / "said.txt").write_text(said)  # what a user sees
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory) -> Path:
-    """The folder of a workflow that has been run for two models; it is built once for all test processes."""
-    shared = (
-        tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.getbasetemp()
-    )
-    path = shared / "built"
-    with FileLock(shared / "built.lock"):
-        if not (path / "converted/deu").is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-            workspace = Workspace(path)
-            workspace.configure(SMALL)
-            for language in WORDS:
-                write_texts(path / "texts" / language, language)
-            said = workspace.snakemake("converted/eng", "converted/deu", "--profile", ROOT / "profiles/local").stderr
-            (path / "said.txt").write_text(said)  # what a user sees
-    return path
+    """The folder of a workflow that has been run for two models."""
+    return made_once(tmp_path_factory, "built", build)
 
 
 @pytest.fixture
@@ -193,17 +201,15 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory) -> Path:
-    """A small model that knows three sentences by heart (`hub_data.py`), trained and exported once for all processes."""
-    from hub_data import Trained  # with PyTorch, which most tests do without
+    """A small model that knows three sentences by heart (`hub_data.py`), trained and exported."""
 
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hub"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "export").is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
-            done = Trained(folder).export()
-            assert done.returncode == 0, done.stderr
-    return folder
+    def make(folder: Path) -> None:
+        from hub_data import Trained  # with PyTorch, which most tests do without
+
+        done = Trained(folder).export()
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "hub", make)
 
 
 @pytest.fixture
@@ -213,3 +219,19 @@ def trained(exported, tmp_path):
 
     shutil.copytree(exported, tmp_path / "work")
     return Trained.at(tmp_path / "work")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A run of the training stage that nothing disturbed (`training_data.py`)."""
+    from training_data import Data, train_undisturbed
+
+    return Data.at(made_once(tmp_path_factory, "finished", train_undisturbed))
+
+
+@pytest.fixture
+def data(finished, tmp_path):
+    """The same data and settings in a folder of its own, nothing trained yet."""
+    from training_data import Data
+
+    return Data.at(tmp_path / "data", finished)

@@ -178,10 +178,10 @@ def twenty_steps_figures(folder: Path) -> dict:
 
 def scored_rows(folder: Path) -> dict:
     """Return the rows of both scores of a validation text."""
-    from babelmill.evaluation.scoring import causal_rows, masked_rows
+    from babelmill.evaluation.scoring import Stream, causal_rows, masked_rows
 
-    tokens, words = shard_files(folder, "validation")[0].tokens, vocabulary()
-    return {"causal": causal_rows(tokens, 32, words), "masked": masked_rows(tokens, 32, 7, words)}
+    stream, words = Stream(shard_files(folder, "validation")[0].tokens), vocabulary()
+    return {"causal": causal_rows(stream, 32, words), "masked": masked_rows(stream, 32, 7, words)}
 
 
 def scoring_figures(folder: Path) -> dict:

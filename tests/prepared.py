@@ -8,7 +8,9 @@ command that asks the server, too: the jobs of Snakemake, and the processes that
 
 import multiprocessing
 import os
+import select
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from pathlib import Path
 import program_server
 
 CONTEXT = multiprocessing.get_context("forkserver")  # for functions of a test
-CONTEXT.set_forkserver_preload(["torch"])
+CONTEXT.set_forkserver_preload(["torch", "transformers.modeling_utils"])
 VARIABLE = "BABELMILL_PROGRAM_SERVER"  # its folder
 STARTED = []  # by this process
 
@@ -44,24 +46,79 @@ def start_server() -> None:
     os.environ[VARIABLE] = folder
 
 
-def run_module(module: str, *arguments, cwd=None, environment=None) -> subprocess.CompletedProcess:
-    """Run `python -m module arguments` and return its exit code and what it said.
+def run_module(module: str, *arguments, **where) -> subprocess.CompletedProcess:
+    """Run `python -m module arguments`; see `run_python`."""
+    return run_python("-m", module, *arguments, **where)
+
+
+def run_python(*words, cwd=None, environment=None) -> subprocess.CompletedProcess:
+    """Run Python and return its exit code and what it said.
 
     Args:
-        module: a program, such as `snakemake` or `babelmill.train`.
-        arguments: of its command line.
+        words: `-m` and a module, `-c` and code, or a file; and arguments.
         cwd: the folder that it runs in; None for the present one.
         environment: all its environment variables; None for the present ones.
     """
-    if VARIABLE not in os.environ:
-        start_server()
-    command, variables = [module, *map(str, arguments)], dict(environment or os.environ)
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, open(os.devnull) as nothing:
-        descriptors = [nothing.fileno(), stdout.fileno(), stderr.fileno()]
-        folder = os.environ[VARIABLE]
-        code = program_server.ask(folder, command, str(cwd or os.getcwd()), variables, descriptors, lambda _: None)
-        said = []
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        code, said = Program(*words, cwd=cwd, environment=environment, outputs=[stdout, stderr]).wait(), []
         for file in (stdout, stderr):
             file.seek(0)
             said.append(file.read().decode(errors="replace"))
-        return subprocess.CompletedProcess(command, code, *said)
+        return subprocess.CompletedProcess([*map(str, words)], code, *said)
+
+
+class Program:
+    """A program that goes on beside a test, with what tests use of `subprocess.Popen`. Standard error is a pipe."""
+
+    def __init__(self, *words, cwd=None, environment=None, outputs=None, session=False):
+        """Start Python; see `run_python`.
+
+        Args:
+            outputs: files or descriptors for standard output and standard error, in place of nowhere and the pipe.
+            session: whether it begins a session, so that signals to its group reach nobody else.
+        """
+        if VARIABLE not in os.environ:
+            start_server()
+        self.returncode: int | None = None
+        self._said, said = os.pipe() if outputs is None else (None, None)
+        with open(os.devnull, "r+") as nothing:
+            opened = [nothing, nothing, said] if outputs is None else [nothing, *outputs]
+            self._connection, self.pid = program_server.ask(
+                os.environ[VARIABLE],
+                [*map(str, words)],
+                str(cwd or os.getcwd()),
+                dict(environment or os.environ),
+                [file if isinstance(file, int) else file.fileno() for file in opened],
+                session=session,
+            )
+        if said is not None:
+            os.close(said)
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        if self.returncode is None:
+            self.returncode = int(self._connection.recv(100))
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self) -> tuple[None, str]:
+        """Wait until nobody has its standard error any more; what was said there."""
+        with open(self._said, encoding="utf-8", errors="replace") as said:
+            text = said.read()
+        self.wait()
+        return None, text
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to its process."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)

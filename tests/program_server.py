@@ -14,7 +14,8 @@ import signal
 import socket
 import sys
 
-# All that take long, but for those that read the environment when they are imported: huggingface_hub, transformers, wandb.
+# All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
+# wandb), and those that some tests use in other versions (`environments.py`).
 LIBRARIES = [
     "snakemake.cli",
     "snakemake.report.html_reporter",
@@ -29,38 +30,39 @@ MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def ask(folder: str, command: list[str], cwd: str, environment: dict[str, str], descriptors: list[int], begun) -> int:
-    """Have the server of a folder run a program; return its exit code, negative if a signal ended it.
+def ask(folder: str, command: list[str], cwd: str, environment: dict[str, str], descriptors: list[int], **more):
+    """Have the server of a folder run a program.
 
     Args:
         folder: of the server.
-        command: the module and its arguments.
-        cwd: the folder that it runs in.
+        command: the words after `python`: `-m` and a module, `-c` and code, or a file; and arguments.
+        cwd: the folder that the program runs in.
         environment: all its environment variables.
         descriptors: of its standard input, output and error.
-        begun: called with the number of its process.
+        more: `session`: whether it begins a session, as `start_new_session` of subprocess does.
+
+    Returns:
+        a connection that has the program's exit code when it has ended, negative if a signal ended it; and the number of
+        its process.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(f"{folder}/socket")
-        request = json.dumps({"command": command, "cwd": cwd, "environment": environment})
-        socket.send_fds(connection, [request.encode()], descriptors)
-        begun(int(connection.recv(100)))
-        return int(connection.recv(100))
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(f"{folder}/socket")
+    request = json.dumps({"command": command, "cwd": cwd, "environment": environment} | more)
+    socket.send_fds(connection, [request.encode()], descriptors)
+    return connection, int(connection.recv(100))
 
 
 def stand_for(folder: str, arguments: list[str]) -> None:
     """Be `python arguments` for whoever started this process: forward its signals, end as the program does."""
-    options = arguments[:1] if arguments[:1] == ["-u"] else []
-    if arguments[len(options) : len(options) + 1] != ["-m"]:
+    command = arguments[1:] if arguments[:1] == ["-u"] else arguments
+    if command[0].startswith("-") and command[0] not in ("-m", "-c"):
         os.execv(sys.executable, [sys.executable, *arguments])
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a process to forward them to
-
-    def forward_to(process: int) -> None:
-        for number in FORWARDED:
-            signal.signal(number, lambda number, _: os.kill(process, number))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-
-    code = ask(folder, arguments[len(options) + 1 :], os.getcwd(), dict(os.environ), [0, 1, 2], forward_to)
+    connection, process = ask(folder, command, os.getcwd(), dict(os.environ), [0, 1, 2])
+    for number in FORWARDED:
+        signal.signal(number, lambda number, _: os.kill(process, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    code = int(connection.recv(100))
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -115,9 +117,14 @@ class Server:
         for descriptor in descriptors:
             os.close(descriptor)
         self._running[process] = connection
-        self._selector.register(connection, self._events, lambda: os.kill(process, signal.SIGKILL))
+        self._selector.register(connection, self._events, lambda: self._kill(process))
         _tell(connection, process)
         return None
+
+    def _kill(self, process: int) -> None:
+        """End a program that nobody waits for any more."""
+        if process in self._running:
+            os.kill(process, signal.SIGKILL)
 
     def _tell_ends(self) -> None:
         """Tell those who asked how their programs ended."""
@@ -147,6 +154,7 @@ def _tell(connection: socket.socket, number: int) -> None:
 def become(request: dict) -> None:
     """Be the program that was asked for."""
     import runpy
+    import types
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -154,15 +162,25 @@ def become(request: dict) -> None:
         os.dup2(descriptor, number)
         os.close(descriptor)
     environment, cwd = request["environment"], request["cwd"]
+    if request.get("session"):
+        os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    kind, *command = request["command"]
     folders = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [cwd, *folders, *(path for path in sys.path if path and path != HERE)]
+    first = cwd if kind in ("-m", "-c") else os.path.dirname(os.path.abspath(kind))
+    sys.path[:] = [first, *folders, *(path for path in sys.path if path and path != HERE)]
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = request["python"]
-    sys.argv[:] = request["command"]
-    runpy.run_module(request["command"][0], run_name="__main__", alter_sys=True)
+    sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
+    if kind == "-m":
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(command[0], main.__dict__)
+    else:
+        runpy.run_path(kind, run_name="__main__")
 
 
 if __name__ == "__main__":

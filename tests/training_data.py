@@ -2,8 +2,7 @@
 
 import json
 import os
-import subprocess
-import sys
+import shutil
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from babelmill.training import plan
 from babelmill.training.batches import Rows, TokenStream
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
-from prepared import run_module
+from prepared import Program, run_module
 
 ROOT = Path(__file__).parents[1]
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>", *(f"<special_{i}>" for i in range(11))]
@@ -57,10 +56,10 @@ def train_settings(languages: list[str], model: schema.Model, train: schema.Trai
     return TrainSettings(stage="train", name="test", languages=languages, model=model, train=train, mixture=mixture)
 
 
-def code_label() -> str:
-    """What a settings file says of the present code of the training stage."""
-    stage = STAGES["train"]
-    return code_versions.labels(stage.name, stage.digest, lambda key: code_versions.UNKNOWN)[0]
+def code_label(sections: dict[str, dict]) -> str:
+    """What a settings file with these sections says of the present code of the training stage."""
+    stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
+    return code_versions.labels(stage.name, stage.digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
@@ -75,11 +74,13 @@ def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
     return result
 
 
-def write_documents(path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none") -> ShardFile:
-    """A shard of these documents."""
-    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256) as writer:
-        for text in texts:
-            writer.append(text, np.array([len(text)]))
+def write_documents(
+    path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none", prompts: list[int] | None = None
+) -> ShardFile:
+    """A shard of these documents, of whose tokens so many belong to `prompts`."""
+    with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256, prompts is not None) as writer:
+        for i, text in enumerate(texts):
+            writer.append(text, np.array([len(text)]), None if prompts is None else np.array([prompts[i]]))
     return ShardFile.open(path)
 
 
@@ -117,20 +118,24 @@ class Data:
         self.settings()
         self.run_settings()
 
+    @classmethod
+    def at(cls, folder: Path, like: "Data | None" = None) -> "Data":
+        """What is in a folder; `like`: copied from there before, without what has been trained."""
+        data = cls.__new__(cls)
+        data.folder, data.languages = folder, like.languages if like else ["eng"]
+        if like:
+            shutil.copytree(like.folder, folder, ignore=shutil.ignore_patterns("checkpoints", "model*"))
+        return data
+
     def settings(self, model=None, mixture: str | float = "size", **train) -> None:
         """Write the train settings: tiny ones, with these values changed."""
-        write_json(
-            self.folder / "train.json",
-            {
-                "stage": "train",
-                "name": "test",
-                "code": code_label(),
-                "languages": self.languages,
-                "model": section("model", **(model or {})).model_dump(),
-                "train": section("train", **train).model_dump(),
-                "mixture": {"weights": mixture},
-            },
-        )
+        sections = {
+            "model": section("model", **(model or {})).model_dump(),
+            "train": section("train", **train).model_dump(),
+            "mixture": {"weights": mixture},
+        }
+        about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
+        write_json(self.folder / "train.json", about | sections)
 
     def run_settings(self, **run) -> None:
         """Write the run settings."""
@@ -157,15 +162,9 @@ class Data:
             *("--log", str(folder / f"{out}.log"), "--threads", str(processes), "--processes", str(processes), *more),
         ]
 
-    def start(self, *arguments, environment: dict | None = None) -> subprocess.Popen:
+    def start(self, *arguments, environment: dict | None = None) -> Program:
         """Start the stage in a session of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", *self.command(*arguments)],
-            env={**os.environ, **(environment or {})},
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        return Program("-m", *self.command(*arguments), environment={**os.environ, **(environment or {})}, session=True)
 
     def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
         """Run the stage to its end; what it said."""
@@ -192,7 +191,7 @@ def read_metrics(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def wait_for_step(data: Data, step: int, process: subprocess.Popen) -> None:
+def wait_for_step(data: Data, step: int, process: Program) -> None:
     """Wait until a run has recorded a step; fail if its process ends before."""
     while process.poll() is None:
         for record in (data.folder / "checkpoints").glob("*/metrics.jsonl"):
@@ -201,3 +200,45 @@ def wait_for_step(data: Data, step: int, process: subprocess.Popen) -> None:
                 return
         time.sleep(0.002)
     raise AssertionError(f"ended before step {step}: {process.communicate()[1]}")
+
+
+# A run that nothing disturbed, for tests of those that something did (`finished` in conftest.py).
+
+STEPS = 60
+EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
+
+
+def train_undisturbed(folder: Path) -> None:
+    """Train to the end."""
+    data = Data(folder)
+    data.settings(max_steps=STEPS)
+    data.run_settings(checkpoint_every=5, keep=3, validate_every=20)
+    data.train()
+
+
+def logged(lines: list[dict]) -> list[tuple[int, str]]:
+    """Step and kind of the lines of a record, in order of the steps."""
+    return sorted((line["step"], line["kind"]) for line in lines)
+
+
+def results(data: Data) -> list[tuple]:
+    """What a record says that does not depend on the clock."""
+    keys = ("step", "kind", "loss", "ema_loss", "grad_norm", "accuracy", "tokens", "skipped")
+    return sorted(tuple(line.get(key) for key in keys) for line in data.metrics())
+
+
+def assert_same(data: Data, finished: Data) -> None:
+    """Bit for bit the weights of the run that nothing disturbed, and every logged step once."""
+    assert data.weights() == finished.weights()
+    assert logged(data.metrics()) == EXPECTED
+    assert results(data) == results(finished)
+
+
+def assert_near(data: Data, finished: Data) -> None:
+    """The same but for rounding, as on other numbers of processes; every logged step once."""
+    from safetensors.torch import load_file
+
+    for name in ("model.safetensors", "ema.safetensors"):
+        ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
+        assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-5
+    assert logged(data.metrics()) == EXPECTED

@@ -205,7 +205,8 @@ def test_what_the_rules_import_is_light(fresh):
             "import sys; print({'torch', 'tokenizers', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules))",
         ]
     )
-    assert fresh.python("-c", code).stdout == "set()\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=fresh.path, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
 
 
 def test_pins_of_the_conda_environment_are_those_of_the_package():

@@ -1,7 +1,8 @@
-"""An exported folder under PyTorch's transformations, in `Trainer` and with adapters. Run by `test_hub.py`, once with each version of transformers.
+"""An exported folder under PyTorch's transformations, in `Trainer` and with adapters. Run by `test_hub.py`, with each version of transformers.
 
 Nothing of the babelmill package is used, only what is in the folder. Compiled graphs are run by PyTorch (`aot_eager`):
 what is in question is whether the model can be made one graph, forwards and backwards, and a C++ compiler takes minutes.
+(Where forwards alone is, `eager` is twice as fast.)
 """
 
 import pytest
@@ -55,10 +56,10 @@ def test_compiled_as_one_graph(batch):
 
 
 def test_trainer_compiles(tokenizer, tmp_path):
-    """In bf16, and as one graph."""
+    """In bf16, and as one graph; that backwards is one too is seen above."""
     model = load(AutoModelForSequenceClassification, dtype=torch.float32)
     data = [{"label": n % 2, **tokenizer(text)} for n, text in enumerate(TEXTS[:2] * 2)]
-    settings = {"torch_compile": True, "torch_compile_backend": "aot_eager", "use_cpu": True, "report_to": "none"}
+    settings = {"torch_compile": True, "torch_compile_backend": "eager", "use_cpu": True, "report_to": "none"}
     arguments = TrainingArguments(tmp_path, max_steps=2, per_device_train_batch_size=4, bf16=True, **settings)
     before = model.score.weight.detach().clone()
     torch._dynamo.utils.counters.clear()

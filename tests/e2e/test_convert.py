@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -14,6 +12,7 @@ from babelmill.core.files import read_json, sha256
 from babelmill.settings import read_settings
 from babelmill.stages import ConvertSettings
 from environments import TUNING, installed
+from prepared import run_python
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def test_the_code_in_the_card_runs(built, tmp_path):
     script = "\n".join(f"exec({piece!r}, {{}})" for piece in pieces)  # nothing that one has imported serves another
     environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
     environment["PYTHONPATH"] = str(installed(TUNING))  # which the card says to install
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = run_python("-c", script, cwd=tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr
     for words in ("token_str", "The beginning of a text", "train_loss", "tensor([[", "trainable params: "):
         assert words in done.stdout

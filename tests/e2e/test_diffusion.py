@@ -4,8 +4,6 @@ import copy
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from babelmill.model.transformers.diffusion_generation import generate
 from conftest import ROOT, SMALL, Workspace
+from prepared import run_python
 
 pytestmark = pytest.mark.xdist_group("diffusion")  # one process trains the model
 MODEL = "unmasking"
@@ -47,13 +46,13 @@ def test_the_record_has_the_loss_of_diffusion(diffused):
     assert last < first
 
 
-def test_the_card_s_code_generates(diffused):
+def test_the_card_s_code_generates(diffused, tmp_path):
     """As a user pastes it, in a process that knows nothing of this project."""
     folder = diffused.path / f"converted/{MODEL}"
     card = (folder / "README.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
     code = code.replace(f'"{MODEL}"', f'"{folder}"')
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    done = run_python("-c", code, cwd=tmp_path, environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The beginning of a text")
 

@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +22,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from conftest import ROOT
 from environments import TRANSFORMERS_4, TUNING, installed
 from hub_server import HubServer
+from prepared import run_python
 
 HERE = Path(__file__).parent
 
@@ -39,14 +38,19 @@ def check(model, version: str, home: Path, *options, **environment) -> None:
         "PYTHONPATH": os.pathsep.join(str(installed(packages)) for packages in folders),
     }
     checks = [str(HERE / name) for name in ("hub_checks.py", "hub_training_checks.py", "hub_composing_checks.py")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, *options]
-    done = subprocess.run(command, env=variables | environment, cwd=home, capture_output=True, text=True)
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, *options]
+    done = run_python(*words, cwd=home, environment=variables | environment)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 
 
-@pytest.mark.parametrize("version", ["5.23.0", "4.57.6"])
-def test_exported_folder(trained, version, tmp_path):
-    check(trained.folder / "export", version, tmp_path)
+# Graphs are PyTorch's matter, the same one in both environments, and take most of the time.
+GRAPHS = "compiled or compiles or exports"
+VERSIONS = [("5.23.0", ""), ("4.57.6", f"not ({GRAPHS})"), pytest.param("4.57.6", GRAPHS, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("version", "which"), VERSIONS, ids=["5.23.0", "4.57.6", "4.57.6 graphs"])
+def test_exported_folder(trained, version, which, tmp_path):
+    check(trained.folder / "export", version, tmp_path, "-k", which)
 
 
 @pytest.mark.parametrize("version", ["5.23.0", "4.57.6"])
@@ -130,18 +134,8 @@ def test_the_proof_sees(trained, what):
     change_weights(trained.folder / "export/model.ema.safetensors", change)
     names = {"folder": "export", "model": "model", "shards": "shards"}
     pairs = [item for name, value in names.items() for item in (f"--{name}", str(trained.folder / value))]
-    command = [
-        sys.executable,
-        "-m",
-        "babelmill.release.prove",
-        *pairs,
-        "--variants",
-        "main",
-        "ema",
-        "--default-variant",
-        "main",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    variants = ["--variants", "main", "ema", "--default-variant", "main"]
+    done = run_python("-m", "babelmill.release.prove", *pairs, *variants)
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1] and "variant ema" in done.stderr.splitlines()[-1]
 

@@ -13,6 +13,7 @@ import pytest
 from babelmill.commands.unlock import who_holds_the_lock
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
+from prepared import Program
 
 WEIGHTS = ("model.safetensors", "ema.safetensors")
 
@@ -43,17 +44,16 @@ def undisturbed(built, tmp_path_factory):
     return weights(workspace), metrics_steps(workspace)
 
 
-def start(workspace) -> subprocess.Popen:
-    """Snakemake in a process group of its own, once training has made a checkpoint."""
+def start(workspace, prepared: bool = True) -> subprocess.Popen | Program:
+    """Snakemake in a process group of its own, once training has made a checkpoint; `prepared`: in a fork."""
     workspace.configure(long_run())
     shutil.rmtree(workspace.path / "results/checkpoints")
+    command = workspace.command("converted/eng", "--rerun-incomplete")
     with open(workspace.path / "out.txt", "w") as out:
-        process = subprocess.Popen(
-            workspace.command("converted/eng", "--rerun-incomplete"),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        if prepared:
+            process = Program(*command[1:], outputs=[out, out], session=True)
+        else:
+            process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
     for _ in range(1200):
         if list((workspace.path / "results/checkpoints").glob("eng/*/step-*.json")):
             return process
@@ -83,7 +83,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
     else:
         for pid in trainers(workspace):
             os.kill(pid, signal.SIGTERM if "SIGTERM" in way else signal.SIGKILL)
-    assert process.wait(120) != 0
+    assert process.wait() != 0
     said = (workspace.path / "out.txt").read_text()
     if way != "kill -9 of the trainer":
         assert "0 of 1 model converted, interrupted: 1 model goes on from here with the same command\n" in said
@@ -99,7 +99,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
 
 
 def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monkeypatch):
-    process = start(workspace)
+    process = start(workspace, prepared=False)
     monkeypatch.chdir(workspace.path)
     assert f"another Snakemake, process {process.pid}, works on the same files" in who_holds_the_lock()
     unlock = ("-m", "babelmill", "unlock", "--profile", "profile")

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from safetensors import safe_open
 
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
-from prepared import run_module
+from prepared import run_module, run_python
 from published import GOLDEN, model, write_tokenizer
 
 
@@ -137,8 +136,7 @@ def test_a_published_checkpoint_computes_what_it_did(published):
     done = convert(published, *ARGUMENTS, "--ema", "weights.bin", "--out", "out/old")
     assert done.returncode == 0, done.stderr
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(published / "cache")}
-    command = [sys.executable, "-c", COMPARE, GOLDEN, published / "out/old"]
-    compared = subprocess.run(command, env=environment, capture_output=True, text=True)
+    compared = run_python("-c", COMPARE, GOLDEN, published / "out/old", environment=environment)
     assert compared.returncode == 0, compared.stderr
     default, main = map(float, compared.stdout.split())
     assert default < 1e-5 < main  # the weights are fp32 now, and the default ones are the averaged

@@ -4,8 +4,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from babelmill.core.files import read_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from environments import SUITES, TRANSFORMERS_4, installed
 from hub_data import BOS, SENTENCES
+from prepared import run_python
 
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
@@ -27,14 +26,7 @@ def run(command: list, home: Path, *folders: Path) -> str:
     """Run Python with the packages in these folders; its standard output."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(home / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environment,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_python(*command, cwd=home, environment=environment)
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
     return done.stdout
 

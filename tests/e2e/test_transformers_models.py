@@ -5,8 +5,6 @@ GPT-2 (causal), BERT (masked) and ModernBERT (masked diffusion).
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 from huggingface_hub import ModelCard
@@ -16,6 +14,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from conftest import ROOT, SMALL, Workspace, write_texts
 from environments import TRANSFORMERS_4, installed
+from prepared import run_python
 
 pytestmark = pytest.mark.xdist_group("models of transformers")
 
@@ -106,8 +105,7 @@ def test_the_folders_load_in_both_versions_without_trust(made):
     code = "import torch\ntorch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, "-c", USE + code]
-        done = subprocess.run(command, cwd=made.path, env=environment, capture_output=True, text=True)
+        done = run_python("-c", USE + code, cwd=made.path, environment=environment)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout[done.stdout.index("gpt2 ") :])
     assert said[0] == said[1] and "\nThe beginning of a text" in said[0]

@@ -4,12 +4,13 @@ import copy
 import re
 import shutil
 import signal
-import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from babelmill.core.files import sha256
 from conftest import ROOT, SMALL, Workspace
+from prepared import run_module
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]
@@ -44,10 +45,11 @@ def calm(built, tmp_path_factory):
     shutil.copytree(built, path, symlinks=True)
     workspace = Workspace(path)
     workspace.configure(long_run())
-    command = workspace.command("results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
-    command[command.index("gpu=0")], command[command.index("--cores") + 1] = "gpu=2", "2"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        workspace.finish = lambda: process.wait(600)
+    arguments = workspace.arguments("results/models/eng/manifest.json", "results/models/deu/manifest.json", *THREADS)
+    arguments[arguments.index("gpu=0")], arguments[arguments.index("--cores") + 1] = "gpu=2", "2"
+    with ThreadPoolExecutor() as beside:
+        done = beside.submit(run_module, "snakemake", *arguments)
+        workspace.finish = lambda: done.result().returncode
         yield workspace
 
 
@@ -77,14 +79,15 @@ def preempted_and_then_without_node(training, cluster):
 
 
 @pytest.mark.timeout(1200)  # it waits for time limits, which SLURM counts in minutes
-def test_interrupted_in_every_way(workspace, calm, cluster, start):
+@pytest.mark.parametrize("time_limits", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
     workspace.configure(long_run())
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     (workspace.path / "profile.yaml").write_text(re.sub("slurm_partition: (cpu|gpu)", "slurm_partition: fragile", text))
     targets = ("results/models/eng/manifest.json", "results/models/deu/manifest.json")
     run = start(workspace, *targets, *THREADS, profile=workspace.path)
     eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
-    stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(2)]
+    stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(time_limits)]
 
     def all_told() -> bool:
         assert run.process.poll() is None, run.said

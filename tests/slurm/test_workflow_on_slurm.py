@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 from babelmill.runtime import slurm
-from conftest import ROOT, SMALL, Workspace, write_texts
+from conftest import ROOT, SMALL
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
@@ -26,24 +27,25 @@ TRAINING = [  # by hand
 ]
 
 
-def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start):
-    """One model is converted; of the two others, one cannot have a tokenizer and one is cancelled while it trains.
+def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start):
+    """One model is made from text to folder; of the others, one cannot have a tokenizer and one, whose shards are there,
+    is cancelled while it trains.
 
     What failed is tried again with more time and memory; what was cancelled is not.
     """
-    workspace = Workspace(tmp_path)
+    for made in (workspace.path / "results").glob("*/eng"):
+        shutil.rmtree(made)
+    shutil.rmtree(workspace.path / "converted")
     endless = SMALL["train"] | {"max_steps": 1_000_000}
     models = {"greedy": {"languages": ["eng"], "tokenizer": {"vocab_size": 100_000}}, "deu": {"train": endless}}
     run = {"log_every": 1, "checkpoint_every": 1_000_000}  # none but that of the cancelled job
     workspace.configure(TWO | {"models": models, "batches": {"mine": ["eng", *models]}, "run": run})
-    for language in ("eng", "deu"):
-        write_texts(tmp_path / "texts" / language, language)
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
     for key, value in {"slurm_account": "babelmill", "qos": "normal", "constraint": "standin"}.items():
         text, found = re.subn(rf"(?m)^  # {key}: \w+", f"  {key}: {value}", text)
         assert found == 1
-    (tmp_path / "profile.yaml").write_text(text)
-    run = start(workspace, "mine", "--retries", "1", profile=tmp_path)
+    (workspace.path / "profile.yaml").write_text(text)
+    run = start(workspace, "mine", "--retries", "1", profile=workspace.path)
     cancelled = cluster.training(workspace, "deu")
     cluster.wait("training", lambda: cancelled.step > 0)
     assert [len(seen.split(",")) for seen in cancelled.devices] == [2, 2]
@@ -63,12 +65,14 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
         r"cancelled; run the workflow again to go on after step [1-9]",
         summary,
     )
-    assert (tmp_path / "converted/eng/manifest.json").is_file()
+    assert (workspace.path / "converted/eng/manifest.json").is_file()
     assert "2 x cpu" in cluster.training(workspace, "eng").said
     assert "No such file" not in summary
 
     profile = yaml.safe_load(text)
-    asked = {row["Comment"].split("_")[1]: row for row in cluster.history(tmp_path) if row["Comment"].endswith("_eng")}
+    asked = {
+        row["Comment"].split("_")[1]: row for row in cluster.history(workspace.path) if row["Comment"].endswith("_eng")
+    }
     assert set(asked) == {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"}
     for rule, row in asked.items():
         wanted = profile["default-resources"] | profile["set-resources"][rule]
@@ -82,7 +86,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(tmp_path, cluster, start)
         assert (row["Account"], row["QOS"], row["Constraints"]) == ("babelmill", "normal", "standin")
     tried = [
         (row["State"], row["TimelimitRaw"], re.search(r"mem=(\w+)", row["AllocTRES"])[1])
-        for row in cluster.history(tmp_path, "tokenizer_wildcards_greedy")
+        for row in cluster.history(workspace.path, "tokenizer_wildcards_greedy")
     ]
     assert tried == [("FAILED", "60", "16000M"), ("FAILED", "120", "32000M")]
 

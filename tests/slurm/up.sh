@@ -7,7 +7,7 @@
 # test may kill, and urgent, which preempts its jobs, on n3 and n4.
 set -euo pipefail
 FOLDER=${SLURM_FOLDER:-${TMPDIR:-/tmp}/babelmill-slurm}
-NODES=4 GPUS=4 CPUS=8 MEMORY=128000
+NODES=4 GPUS=4 CPUS=16 MEMORY=128000
 
 fail() { echo "error: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || fail "a SLURM of one's own needs root; leave its tests out: make test ARGS='--ignore tests/slurm'"

@@ -18,7 +18,6 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
-from babelmill.corpus.digests import DigestSet, digests
 from babelmill.corpus.sampling import Budget, Sampler
 from babelmill.settings import settings_of
 
@@ -346,34 +345,6 @@ def test_python_docs_is_real_text_the_same_on_every_run_and_never_imported(folde
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")
     assert Path("again/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
-
-
-def test_digests_depend_on_the_text_alone():
-    whole = pa.array(["a", "", "b", "längerer Text", "a"])
-    assert (digests(whole)[2:4] == digests(whole.slice(2, 2))).all()
-    assert (digests(whole)[0] == digests(whole)[4]).all()
-    assert len({tuple(key) for key in digests(whole).tolist()}) == 4
-    expected = hashlib.blake2b("längerer Text".encode(), digest_size=16).digest()
-    assert digests(whole)[3].astype("<u8").tobytes() == expected
-
-
-def test_the_digest_set_agrees_with_a_python_set():
-    """Keys that collide in their low bits, repeats inside a batch and across batches, and growth."""
-    generator = np.random.default_rng(0)
-    ours, theirs = DigestSet(), set()
-    for size in (1, 0, 3000, 20_000, 7, 50_000):
-        keys = generator.integers(1, 2**63, (1 + size // 2, 2), np.uint64)[generator.integers(0, 1 + size // 2, size)]
-        keys[:40, 0] <<= np.uint64(40)
-        keys[20:60, 0] = 7
-        new = ours.add(keys)
-        for key, is_new in zip(map(tuple, keys.tolist()), new.tolist(), strict=True):
-            assert is_new == (key not in theirs)
-            theirs.add(key)
-        assert ours.contains(keys).all()
-        assert ours.count == len(theirs)
-    absent = generator.integers(1, 2**63, (1000, 2), np.uint64)
-    assert not ours.contains(absent).any()
-    assert ours.nbytes <= max(54 * ours.count, 1 << 16)
 
 
 def test_what_is_set_already_is_no_advice():

@@ -5,8 +5,6 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from babelmill.core.files import write_json
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from hub_server import Fault, HubServer
+from prepared import run_python
 
 REPOSITORY = "BabyLM-community/babylm-eng"
 CODE = STAGES["download"].digest
@@ -68,16 +67,8 @@ def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0
     Path("settings.json").write_text(json.dumps(settings))
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    command = [
-        sys.executable,
-        "-c",
-        PROGRAM.format(waits=waits),
-        "--settings",
-        "settings.json",
-        "--out",
-        "out/manifest.json",
-    ]
-    return subprocess.run(command, env=variables, capture_output=True, text=True)
+    arguments = ["--settings", "settings.json", "--out", "out/manifest.json"]
+    return run_python("-c", PROGRAM.format(waits=waits), *arguments, environment=variables)
 
 
 def succeed(*args, **kwargs) -> dict:
@@ -277,9 +268,9 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     succeed(hub)
     values = {"languages": {"eng": {"corpus": {"hub": REPOSITORY, "validation_share": 0.1}}}}
     write_json("settings.json", settings_of(Configuration([("test", values)]), "eng", "corpus"))
-    command = [sys.executable, "-m", "babelmill.corpus", "--settings", "settings.json"]
+    command = ["-m", "babelmill.corpus", "--settings", "settings.json"]
     command += ["--download", "out/manifest.json", "--out", "corpus/manifest.json"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_python(*command)
     assert done.returncode == 0, done.stderr
     figures = manifest.verify("corpus")["figures"]
     assert figures["documents"] == {"train": 20_001, "validation": 1}
@@ -288,5 +279,5 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     assert "not for training" not in pq.read_table("corpus/train.parquet")["text"].to_pylist()
     assert figures["categories"] == {"child-books": 20_002}
     Path("out", TRAIN[1]).write_bytes(b"damaged")
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_python(*command)
     assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr

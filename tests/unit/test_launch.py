@@ -2,48 +2,53 @@
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
 
 from babelmill.core.files import UserError
 from babelmill.runtime import launch as module
+from prepared import Program
 
 LAUNCH = """
 import sys
 from babelmill.runtime import launch
 launch.SHUTDOWN_SECONDS = 1.0
-sys.exit(launch.launch([sys.executable, "-c", sys.argv[1]], 2, 1, 2))
+sys.exit(launch.launch(sys.argv[1:], 2, 1, 2))
 """
 
 
-def start(child: str) -> subprocess.Popen:
-    """A launcher of two processes that run this code."""
-    command = [sys.executable, "-c", LAUNCH, textwrap.dedent("import os, signal, sys, time\n") + child]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+class Launcher(Program):
+    """A launcher of two processes that run this code, in interpreters of their own."""
 
+    def __init__(self, child: str):
+        said, ours = os.pipe()
+        command = [sys.executable, "-c", "import os, signal, sys, time\n" + child]
+        super().__init__("-c", LAUNCH, *command, outputs=[ours, 2])
+        os.close(ours)
+        self.stdout = open(said)  # noqa: SIM115
 
-def outcome(child: str) -> tuple[int, str]:
-    """Exit code and output of such a launcher."""
-    process = start(child)
-    said = process.communicate()[0]
-    return process.returncode, said
+    def outcome(self) -> tuple[int, str]:
+        """Its exit code, and what was said until nobody had its output any more."""
+        with self.stdout:
+            said = self.stdout.read()
+        return self.wait(), said
 
 
 def test_processes_are_told_what_torchrun_tells_them():
     names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"]
-    code, said = outcome(f"time.sleep(int(os.environ['RANK'])); print(*(os.environ[name] for name in {names}))")
+    code, said = Launcher(
+        f"time.sleep(int(os.environ['RANK'])); print(*(os.environ[name] for name in {names}))"
+    ).outcome()
     assert code == 0 and said.splitlines() == ["0 2 0 2 1", "1 2 1 2 1"]
 
 
 def test_they_find_each_other():
-    code, said = outcome(
+    code, said = Launcher(
         "import torch.distributed as dist; dist.init_process_group('gloo'); found = [None] * 2\n"
         "dist.all_gather_object(found, os.getpid()); print(sorted(found)[0]); dist.destroy_process_group()"
-    )
+    ).outcome()
     assert code == 0 and len(set(said.split())) == 1
 
 
@@ -52,13 +57,13 @@ def test_they_find_each_other():
 )
 def test_the_first_that_fails_ends_the_others_and_gives_the_exit_code(end, code):
     began = time.monotonic()
-    assert outcome(f"{end} if os.environ['RANK'] == '1' else time.sleep(600)")[0] == code
+    assert Launcher(f"{end} if os.environ['RANK'] == '1' else time.sleep(600)").outcome()[0] == code
     assert time.monotonic() - began < 60
 
 
 def test_one_that_does_not_end_is_killed():
     ignoring = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    assert outcome(f"sys.exit(3) if os.environ['RANK'] == '1' else None\n{ignoring}")[0] == 3
+    assert Launcher(f"sys.exit(3) if os.environ['RANK'] == '1' else None\n{ignoring}").outcome()[0] == 3
 
 
 LISTENS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True); time.sleep(600)"
@@ -69,19 +74,18 @@ DIES_LEAVING = LISTENS.replace("sys.exit(75)", "os.kill(os.getpid(), signal.SIGK
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("child", "code"), [(LISTENS, 75), (IS_NOT_READY, 75), (DIES_LEAVING, 1)])
 def test_a_signal_is_handed_on(number, child, code):
-    process = start(child)
+    process = Launcher(child)
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.send_signal(number)
-    process.communicate()
-    assert process.returncode == code
+    assert process.outcome()[0] == code
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not do that")
 def test_they_die_with_their_launcher():
-    process = start("print('ready', flush=True); time.sleep(600)")
+    process = Launcher("print('ready', flush=True); time.sleep(600)")
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.kill()
-    process.communicate()  # ends when the last of them has closed its output
+    process.outcome()  # ends when the last of them has closed its output
 
 
 def test_machines_that_do_not_meet(monkeypatch):

@@ -5,6 +5,8 @@ import io
 import itertools
 import json
 import statistics
+import subprocess
+import sys
 
 import pytest
 
@@ -183,4 +185,5 @@ def test_a_login_node_need_not_import_torch(fresh, command):
         f"import sys; from babelmill import cli; sys.argv = ['babelmill', '{command}', 'tier1']; cli.main()\n"
         "print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
     )
-    assert fresh.python("-c", code).stdout.endswith("set()\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=fresh.path, capture_output=True, text=True)
+    assert done.stdout.endswith("set()\n")

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from babelmill.evaluation.scoring import arrays, batches, causal_rows, diffusion_rows, masked_rows, nats, parts
-from babelmill.evaluation.validation_text import choose, entry, pooled, unigram_nats
+from babelmill.evaluation.scoring import Stream, arrays, batches, causal_rows, diffusion_rows, masked_rows, nats, parts
+from babelmill.evaluation.validation_text import choose, entry, in_prompts, pooled, unigram_nats
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
 
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
 VOCABULARY = Vocabulary(size=40, bos=BOS, eos=EOS, pad=PAD, mask=MASK, special=tuple(range(16)))
 DOCUMENTS = [[16, 17, 18], [], [19], list(range(20, 40)), [16] * 9]
-STREAM = np.array([token for document in DOCUMENTS for token in (BOS, *document, EOS)], np.uint16)
+STREAM = Stream(np.array([token for document in DOCUMENTS for token in (BOS, *document, EOS)], np.uint16))
 TEXT = [token for document in DOCUMENTS for token in document]
 
 
@@ -72,6 +72,43 @@ def test_batches_are_of_bounded_size_and_parts_of_equal_length_stand_together(si
         assert {part.turn for part in made[0]} == {0, 1, 2}, "several masks of a row in a batch"
 
 
+PROMPTS = np.array([2, 0, 0, 13, 8])  # tokens of each document's
+
+
+@pytest.mark.parametrize("length", [5, 7, 23, 24, 100])
+@pytest.mark.parametrize("passes", [1, 3])
+def test_responses_are_scored_once_each_given_the_prompt(length, passes):
+    """A document that fits into a row is in one; of what is longer, each row has the next part."""
+    lengths = np.array([len(document) + 2 for document in DOCUMENTS])
+    stream = Stream(STREAM.tokens, in_prompts(PROMPTS, lengths))
+    pairs = zip(DOCUMENTS, PROMPTS, strict=True)
+    expected = [(n, token) for n, (document, size) in enumerate(pairs) for token in document[size:]]
+    rows = causal_rows(stream, length, VOCABULARY)
+    if passes > 1:
+        rows = masked_rows(stream, length, passes, VOCABULARY)
+    found = items(rows)
+    assert [(number, target) for *_, target, number in found] == expected
+    inputs = {(part.row, part.start): rows.inputs[part.row, part.start : part.end] for part in parts(rows, VOCABULARY)}
+    for row, position, _, number in found:
+        start = max(start for r, start in inputs if r == row and start <= position)
+        if lengths[number] < length:
+            given = inputs[row, start].tolist()
+            assert given[1 : 1 + PROMPTS[number]] == DOCUMENTS[number][: PROMPTS[number]]
+
+
+def test_no_sample_of_diffusion_hides_a_prompt():
+    lengths = np.array([len(document) + 2 for document in DOCUMENTS])
+    stream = Stream(STREAM.tokens, in_prompts(PROMPTS, lengths))
+    rows = diffusion_rows(stream, 24, 4, VOCABULARY)
+    inputs, targets, scored, documents, weights = arrays(rows, parts(rows, VOCABULARY), VOCABULARY)
+    assert ((inputs == MASK) == scored).all() and (inputs == targets)[~scored].all()
+    for number, (document, size) in enumerate(zip(DOCUMENTS, PROMPTS, strict=True)):
+        here = scored & (documents == number)
+        assert (weights * here).sum() == pytest.approx(len(document) - size), "each counts once in the mean"
+        assert set(targets[here]) <= set(document[size:])
+    assert not (scored & (inputs == BOS)).any()
+
+
 class Uniform(torch.nn.Module):
     """Gives every entry of the vocabulary the same probability."""
 
@@ -92,7 +129,7 @@ def test_nats_are_summed_by_document():
 
 def test_samples_of_diffusion_hide_every_share_once():
     """With as many samples as there are tokens of text, each number from one to all is hidden once."""
-    stream = np.array([BOS, *range(16, 31), EOS], np.uint16)
+    stream = Stream(np.array([BOS, *range(16, 31), EOS], np.uint16))
     rows = diffusion_rows(stream, 20, 15, VOCABULARY)
     found = parts(rows, VOCABULARY)
     inputs, targets, scored, _, weights = arrays(rows, found, VOCABULARY)
@@ -129,7 +166,7 @@ def test_the_bound_of_diffusion_is_its_expectation():
                 list(subset), [text[i - 1] for i in subset]
             ]
             exact += losses.sum().item() / count / math.comb(4, count)
-    stream = np.array(copies * [BOS, *text, EOS], np.uint16)
+    stream = Stream(np.array(copies * [BOS, *text, EOS], np.uint16))
     estimates = nats(Neighbours(), diffusion_rows(stream, 7, 2, VOCABULARY), VOCABULARY, lambda _: None)
     spread = estimates.std() / math.sqrt(copies)
     assert 0 < spread < 0.02 * exact

@@ -25,7 +25,7 @@ CASES = {
 
 
 def make_trainer(kind: str, folder: Path, processes):
-    """A trainer of a small model with dropout where it has some."""
+    """A trainer of a small model, with dropout where it has some, on documents with prompts."""
     from babelmill.training.batches import TokenStream
     from babelmill.training.layouts import Packed
     from babelmill.training.objectives import objective_of
@@ -38,8 +38,10 @@ def make_trainer(kind: str, folder: Path, processes):
     more = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112, "ema_decay": 0.5}
     again = kind == "bert" and processes.size > 1
     train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, activation_checkpointing=again, **more)
-    shard = write_documents(folder / f"{kind}-{processes.rank}.safetensors", documents(60))
-    plan = Plan(train, 1.0, [Packed(shard.offsets)])
+    texts = documents(60)
+    prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
+    shard = write_documents(folder / f"{kind}-{processes.rank}.safetensors", texts, prompts=prompts)
+    plan = Plan(train, 1.0, [Packed(shard.offsets, shard.responses)])
     tokens = TokenStream([shard], VOCABULARY, 7, processes.device, objective_of(train), train.objective == "masked")
     settings = train_settings(["eng"], model_section(kind), train)
     return Trainer(settings, network(kind, processes, train), plan, tokens, (plan.layouts, tokens), processes)

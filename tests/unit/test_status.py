@@ -5,10 +5,10 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 
 from conftest import SMALL
+from prepared import Program
 
 
 def status(workspace, *names):
@@ -56,10 +56,9 @@ def test_training_under_way(workspace):
     """Step of steps, loss, speed, time left and machine, while it trains; after Ctrl-C, where it stopped."""
     long = {"max_steps": 100_000}
     workspace.configure(SMALL | {"models": {"eng": {"train": SMALL["train"] | long}}})
-    process = subprocess.Popen(
-        workspace.command("results/models/eng/manifest.json"),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    command = workspace.command("results/models/eng/manifest.json")[1:]
+    with open(os.devnull, "w") as nothing:
+        process = Program(*command, outputs=[nothing, nothing], session=True)
     try:
         end, seen = time.monotonic() + 300, ""
         while not re.search(r"train +running +[\d,]+/100,000 +\d+\.\d+ +[\d,]+ +\d+:\d\d:\d\d +[^\s\d]\S*", seen):

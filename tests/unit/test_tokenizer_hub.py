@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from babelmill.hub import revisions
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import ShardsSettings
 from hub_server import Fault, HubServer
+from prepared import run_python
 
 REPOSITORY = "someone/tokenizer"
 REPOSITORY_ON_HUB = f"models/{REPOSITORY}"
@@ -64,7 +64,7 @@ def hub(tmp_path, monkeypatch):
 def start(hub, *arguments, **environment) -> subprocess.CompletedProcess:
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    return subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True)
+    return run_python(*arguments, environment=variables)
 
 
 def run(hub, **environment) -> subprocess.CompletedProcess:

@@ -6,6 +6,7 @@ import time
 from fractions import Fraction
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -16,6 +17,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training import dropout, gradients, work
+from babelmill.training.fitting import Fitted
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.loop import Loop
 from babelmill.training.pending import Pending
@@ -229,6 +231,39 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, loop, stop, sma
     elsewhere.restore(trainer.tensors(), trainer.state() | {"micro_batch": {"device": "another", "tokens": 80}})
     assert elsewhere.micro_batch_tokens == 320
     assert loop(make(dropout=0.1, micro_batch_tokens=320), Done(35, validated=True), stop).run()
+
+
+@pytest.mark.parametrize(("memory", "rows"), [(100, 6), (16, 1), (2, 1)])
+def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
+    """A simulated GPU that has 10 kB taken already, where a row takes 12.5 kB; 85 % of it may be used."""
+    trainer, seen = make(objective="masked"), []
+    embedding, per_row, taken = F.embedding, 12.5, 10.0
+
+    def watched(ids, *args, **more):
+        if ids.ndim == 2:
+            seen.append(taken + per_row * len(ids))
+            if seen[-1] > memory:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        return embedding(ids, *args, **more)
+
+    monkeypatch.setattr(F, "embedding", watched)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: seen.clear())
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: seen[-1])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, memory))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    trainer.find_size()
+    assert trainer.micro_batch_tokens == rows * max(trainer.train.sequence_lengths)
+
+
+def test_passes_with_more_targets_have_not_fitted(make):
+    rows = make().plan.step(STEP).rows
+    few, many = (rows[np.flatnonzero(rows.kind == kind)[:2]] for kind in (0, 1))
+    fitted = Fitted()
+    fitted.add(32, [few])
+    assert fitted.has(32, [few, few[:1]]) and not fitted.has(64, [few])
+    assert few.targets.sum() < many.targets.sum() and not fitted.has(32, [many]), "as many rows, more targets"
+    fitted.add(32, [many])
+    assert fitted.has(32, [few, many]) and not fitted.has(32, [rows])
 
 
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +28,7 @@ from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_models import known_keys
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
+from prepared import run_python
 from training_data import VOCABULARY, documents, train_settings, write_documents
 from transformers_models import ALONE, KINDS, model_section, network, train_section
 
@@ -245,8 +244,7 @@ def test_both_versions_of_transformers_compute_the_same(folders):
     answers = []
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, "-c", CHECK, *map(str, old.values())]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = run_python("-c", CHECK, *old.values(), environment=environment)
         assert done.returncode == 0, done.stderr
         answers.append([json.loads(line) for line in done.stdout.splitlines()])
     for kind, (new, *found), (version, *wanted) in zip(old, *answers, strict=True):

@@ -18,7 +18,9 @@ The objective decides which scores there are (`config/objectives.py`), and `eval
   text: an *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
 
-The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training.
+The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. Of a
+document with a prompt (`corpus.prompt_column`), the response is scored, given the prompt: they are in the same row, but
+for what is longer than a row.
 Each score comes with its standard error over documents. `evaluation.documents` scores a sample of them.
 """
 
@@ -40,7 +42,7 @@ from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.evaluation.metrics import described
-from babelmill.evaluation.scoring import causal_rows, diffusion_rows, masked_rows, nats
+from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Score, Text, pooled
 from babelmill.release.loading import aligned, load
 from babelmill.runtime import gpu_claims
@@ -76,10 +78,10 @@ class ScoringProgress:
 
 
 class Asked(NamedTuple):
-    """What a scorer is given: the model, the text's tokens, and how to score them."""
+    """What a scorer is given: the model, the text, and how to score it."""
 
     model: torch.nn.Module
-    tokens: np.ndarray
+    stream: Stream
     vocabulary: Vocabulary
     evaluation: schema.Evaluation
     progress: Callable[[float], None]
@@ -87,14 +89,14 @@ class Asked(NamedTuple):
 
 def causal_nats(asked: Asked) -> np.ndarray:
     """Return -ln p of each document, each token given those before it."""
-    rows = causal_rows(asked.tokens, asked.evaluation.sequence_length, asked.vocabulary)
+    rows = causal_rows(asked.stream, asked.evaluation.sequence_length, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
 def masked_nats(asked: Asked) -> np.ndarray:
     """Return the sum of -ln p of each document's tokens, each given all others but those hidden with it."""
     evaluation = asked.evaluation
-    rows = masked_rows(asked.tokens, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
+    rows = masked_rows(asked.stream, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
@@ -102,7 +104,7 @@ def diffusion_nats(asked: Asked) -> np.ndarray:
     """Return an estimate of each document's evidence lower bound, negated: at least its -ln p."""
     evaluation = asked.evaluation
     samples = evaluation.diffusion_samples
-    rows = diffusion_rows(asked.tokens, evaluation.sequence_length, samples, asked.vocabulary)
+    rows = diffusion_rows(asked.stream, evaluation.sequence_length, samples, asked.vocabulary)
     # A sample scores half of the tokens on average.
     return nats(asked.model, rows, asked.vocabulary, lambda scored: asked.progress(2 * scored / samples))
 
@@ -128,7 +130,7 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
             model.config.use_cache = False  # pyright: ignore (not every class takes it as an argument)
             for language, text in texts.items():
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
-                asked = Asked(model, text.tokens, vocabulary, settings.evaluation, progress)
+                asked = Asked(model, text.stream, vocabulary, settings.evaluation, progress)
                 score = text.score(score_with(asked))
                 scores[language].setdefault(variant, {})[metric] = score
                 log.info("%s %s %s: %.3f bits per byte", variant, metric, language, score["value"])
@@ -151,7 +153,7 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
 
 def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
     """Return what evaluation.json says of all languages together."""
-    whole = [text.whole_bytes for text in texts.values()]
+    whole, sizes = [text.whole_bytes for text in texts.values()], [text.size for text in texts.values()]
     return {
         "metrics": described([*metrics, "unigram"]),
         "variants": {
@@ -161,7 +163,9 @@ def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[
             for variant in next(iter(scores.values()))
         },
         "unigram": pooled([text.score(text.unigram) for text in texts.values()], whole),
-        "documents": {key: sum(text.size[key] for text in texts.values()) for key in ("scored", "of")},
+        "documents": {
+            key: sum(size.get(key, 0) for size in sizes) for key in {key: None for size in sizes for key in size}
+        },
     }
 
 

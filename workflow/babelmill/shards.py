@@ -4,7 +4,8 @@
         --tokenizer results/tokenizers/eng --corpus results/corpora/eng --out results/shards/eng/eng --threads 8
 
 writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`. Every
-document is there as `<s>` text `</s>`; a special token's name inside it is ordinary text.
+document is there as `<s>` text `</s>`, or as `<s>` prompt text `</s>`, both tokenised apart, so that a prompt has the
+tokens that it has when it is all there is; a special token's name inside it is ordinary text.
 
 The work is a pipeline over batches of about 1 MB: this thread reads Parquet and writes tokens, while several threads
 encode (`tokenizers` works outside Python's lock, on all cores). Several batches under way also keep the cores busy
@@ -41,7 +42,7 @@ PROGRESS_SECONDS = 10
 
 
 def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield the documents' tokens in order, in batches: (tokens, number of tokens of each document, UTF-8 bytes)."""
+    """Yield tokens in order, in batches of documents: (tokens, number of tokens of each text, UTF-8 bytes)."""
     waiting: deque[tuple[Future[tuple[np.ndarray, np.ndarray]], int]] = deque()
     workers = min(threads + 1, MOST_BATCHES)
     with ThreadPoolExecutor(workers) as pool:
@@ -75,16 +76,21 @@ def build(
     bos, eos = token_id(tokenizer, roles.begin), token_id(tokenizer, roles.end)
     documents = size = 0
     began = reported = time.monotonic()
-    with write_shard(path, corpus.count, vocab_size(tokenizer), digest) as writer:
+    prompted, prompt_tokens = corpus.pieces > 1, 0
+    with write_shard(path, corpus.count, vocab_size(tokenizer), digest, prompted) as writer:
         for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
-            writer.append(*enclose(tokens, lengths, bos, eos))
-            documents += len(lengths)
+            pieces = lengths.reshape(-1, corpus.pieces)
+            prompts = pieces[:, 0] if prompted else None
+            writer.append(*enclose(tokens, pieces.sum(1), bos, eos), prompts)
+            prompt_tokens += 0 if prompts is None else int(prompts.sum())
+            documents += len(pieces)
             size += text_bytes
             if time.monotonic() - reported > PROGRESS_SECONDS:
                 reported = time.monotonic()
                 rate = size / 1e6 / (reported - began)
                 log.info("%s: %.0f %% of the documents, %.1f MB/s", path.stem, 100 * documents / corpus.count, rate)
-    return {"documents": documents, "tokens": writer.tokens, "bytes": size}
+    counts = {"documents": documents, "tokens": writer.tokens, "bytes": size}
+    return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
 
 
 def run(args: argparse.Namespace) -> None:
@@ -101,11 +107,11 @@ def run(args: argparse.Namespace) -> None:
             f"the corpus of {args.language} has no validation documents, which training and evaluation need;"
             " set corpus.validation_share above 0 or name corpus.validation_files"
         )
-    figures: dict[str, dict[str, int]] = {"documents": {}, "tokens": {}, "bytes": {}}
+    figures: dict[str, dict[str, int]] = {}
     for split, corpus in corpora.items():
         counts = build(tokenizer, Roles.of(path), digest, corpus, args.out / f"{split}.safetensors", args.threads)
         for name, count in counts.items():
-            figures[name][split] = count
+            figures.setdefault(name, {})[split] = count
         log.info(
             "%s %s: %s, %.2f million tokens, %.2f bytes a token",
             args.language,

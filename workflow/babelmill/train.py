@@ -100,7 +100,9 @@ class Data:
         self.shards = {
             split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
         }
-        self.layouts = {split: [Packed(shard.offsets) for shard in self.shards[split]] for split in SPLITS}
+        self.layouts = {
+            split: [Packed(shard.offsets, shard.responses) for shard in self.shards[split]] for split in SPLITS
+        }
         self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
 
 

@@ -131,15 +131,23 @@ def deals_whole(model: schema.Model) -> bool:
 
 
 def schedule_of(
-    model: schema.Model | Counted, train: schema.Train, vocab_size: int, tokens: int, dealt: tuple[int, int]
+    model: schema.Model | Counted,
+    train: schema.Train,
+    vocab_size: int,
+    tokens: int,
+    dealt: tuple[int, int],
+    learnt: float = 1.0,
 ) -> Schedule:
-    """Return the steps that a training on so many tokens will have; `dealt`: GPUs, and tokens dealt at once."""
+    """Return the steps that a training on so many tokens will have, of which it learns a share.
+
+    `dealt`: GPUs, and tokens dealt at once.
+    """
     gpus, size = dealt
     steps = steps_for(train, tokens)
     lengths, rows = rows_by_step(train, steps)
     positions = lengths * rows
     objective = objective_of(train)
-    targets = positions * objective.target_share(objective.mask_rate(np.arange(steps), steps))
+    targets = learnt * positions * objective.target_share(objective.mask_rate(np.arange(steps), steps))
     distinct, which = np.unique(lengths, return_inverse=True)
     of_position = np.array([flops(model, vocab_size, int(length), 1.0, 0.0) for length in distinct])
     of_targets = flops(model, vocab_size, 0, 0.0, targets)
@@ -180,10 +188,10 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
     resolved = configuration.model(model)
     network, vocab_size = network_of(configuration, model)
     gpus = gpus_of(configuration, model, resources)
-    tokens, source = training_tokens(configuration, model)
+    tokens, source, learnt = training_tokens(configuration, model)
     size = sized(network, resolved.train, vocab_size)
     whole = whole_tokens(resolved.train) if deals_whole(network) else 1
-    plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole))
+    plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)
     count = parameters(size, vocab_size)
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS

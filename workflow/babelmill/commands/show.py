@@ -96,7 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the figures of a converted model, a filled mask and a continuation."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
     if not args.folder.is_dir():
         raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
     if "evaluation" not in manifest.read(args.folder)["figures"]:
@@ -104,6 +103,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.folder.resolve()}")
     print(figures(args.folder))
     if args.masked or args.prompt:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
         from transformers.utils import logging
 
         logging.set_verbosity_error()

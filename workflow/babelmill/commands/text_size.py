@@ -41,18 +41,21 @@ def is_packed(path: str) -> bool:
     return compression is not None or suffix == ".parquet"
 
 
-def training_tokens(configuration: Configuration, model: str) -> tuple[int, str]:
-    """Return the tokens of a model's training text, and what they are counted on or estimated from."""
-    total, sources = 0.0, []
+def training_tokens(configuration: Configuration, model: str) -> tuple[int, str, float]:
+    """Return the tokens of a model's training text, what they are counted on or estimated from, and which share of them
+    belongs to no prompt, as far as that is known."""
+    total, prompts, sources = 0.0, 0, []
     outdated = {(job.stage.name, job.language) for job in explain(configuration, model) if job.reasons}
     for code in configuration.languages_of(model):
         shards, corpus = (Path("results", *at, code, "manifest.json") for at in (("shards", model), ("corpora",)))
         built = corpus.is_file() and ("corpus", code) not in outdated
         if shards.is_file() and (built or ("shards", code) not in outdated):
-            total += read_json(shards)["figures"]["tokens"]["train"]
+            figures = read_json(shards)["figures"]
+            total += figures["tokens"]["train"]
+            prompts += figures.get("prompt_tokens", {"train": 0})["train"]
             sources.append("old shards" if ("shards", code) in outdated else "shards")
         else:
             size, source = text_bytes(configuration, code, built)
             total += size / (BYTES_PER_TOKEN * configuration.language(code).byte_premium)
             sources.append(source)
-    return int(total), "+".join(sorted(set(sources)))
+    return int(total), "+".join(sorted(set(sources))), 1 - prompts / max(1.0, total)

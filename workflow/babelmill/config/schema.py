@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from babelmill.config.values import budget, each_once, exponent, number, precision, ratio, repo_template, two_numbers
+from babelmill.core.formats import PROMPT_FORMATS, split_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Corpus(Section):
     revision: str
     validation_files: list[str]
     text_column: str
+    prompt_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     document: Literal["file", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
@@ -104,6 +106,18 @@ class Corpus(Section):
     deduplicate: bool
     categories: list[str]
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
+
+    @model_validator(mode="after")
+    def _prompts_have_columns(self) -> Self:
+        if self.prompt_column is None:
+            return self
+        name = f"corpus.prompt_column = {self.prompt_column!r}"
+        if self.prompt_column == self.text_column:
+            raise ValueError(f"{name} is corpus.text_column, too: name the column of the responses there")
+        plain = [path for path in [*self.files, *self.validation_files] if split_name(path)[0] == ".txt"]
+        if found := plain[0] if plain else self.builtin:
+            raise ValueError(f"{name}: {found} has no columns; {PROMPT_FORMATS}")
+        return self
 
 
 class Tokenizer(Section):

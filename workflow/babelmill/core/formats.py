@@ -5,6 +5,7 @@ from pathlib import PurePath
 from babelmill.core.files import UserError
 
 FORMATS = (".parquet", ".jsonl", ".csv", ".txt")
+PROMPT_FORMATS = "prompts come from .jsonl, .csv or .parquet"
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 

@@ -3,13 +3,15 @@
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
 reads local files (`corpus.files`, `corpus.builtin`), or with `--download` what the stage `download` left. It writes
-`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`) and
-`manifest.json`, whose figures say what was read, dropped and why. One pass over the text, in memory that does not
-depend on its size but for the digests of the documents (`digests.py`). The order is that of the files (sorted) and of
-the documents in them, so that every run writes the same bytes.
+`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`, and `prompt`
+where `corpus.prompt_column` is set) and `manifest.json`, whose figures say what was read, dropped and why. One pass
+over the text, in memory that does not depend on its size but for the digests of the documents (`digests.py`). The order
+is that of the files (sorted) and of the documents in them, so that every run writes the same bytes.
 
 A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text
-never stands on both sides. Text of `corpus.validation_files` is read first and never taken for training.
+never stands on both sides. Of a document with a prompt, the prompt's digest decides, so that all answers to a question
+are on one side: a model that has learnt one of them is not scored on another. Text of `corpus.validation_files` is read
+first and never taken for training.
 """
 
 import argparse
@@ -33,7 +35,8 @@ from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.corpus import builtin, readers
 from babelmill.corpus.cleaning import clean, keep
-from babelmill.corpus.digests import DigestSet, digests
+from babelmill.corpus.digests import DigestSet, digests_of, sides_of
+from babelmill.corpus.record_batches import SCHEMA, WITH_PROMPTS
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.writer import Writer
@@ -57,7 +60,8 @@ def read_all(paths: list[Path], corpus: schema.Corpus, tally: Tally, scratch: Pa
         if time.monotonic() - spoken > QUIET:
             log.info("reading %s (%d of %d)", path, i, len(paths))
             spoken = time.monotonic()
-        yield from readers.read(path, tally, text_column=corpus.text_column, document=corpus.document, scratch=scratch)
+        names = {"text_column": corpus.text_column, "prompt_column": corpus.prompt_column}
+        yield from readers.read(path, tally, **names, document=corpus.document, scratch=scratch)
 
 
 def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
@@ -74,14 +78,15 @@ def prepare(
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Clean batches and drop documents seen before. Yields (batch, digests [rows, 2]).
 
-    `held_out` are the documents of the user's own validation text, which no other document may repeat. What `sampler`
-    does not admit is not remembered, so that memory depends on the budget, not on what it is drawn from.
+    `held_out` are the documents of the user's own validation text, which no other document may repeat (of those with a
+    prompt, it may not repeat the prompt). What `sampler` does not admit is not remembered: memory depends on the
+    budget, not on what it is drawn from.
     """
     seen = DigestSet()
     for batch in batches:
         batch = clean(batch, corpus, tally)
-        keys = digests(batch["text"])
-        free = ~held_out.contains(keys)
+        keys = digests_of(batch)
+        free = ~held_out.contains(sides_of(batch, keys))
         batch, keys = keep(batch, free, "in_validation", tally), keys[free]
         if sampler:
             admitted = sampler.admits(keys)
@@ -131,7 +136,7 @@ def hold_out(paths: list[Path], corpus: schema.Corpus, tally: Tally, validation:
     """Write the user's own validation text, and return the digests of its documents."""
     held_out = DigestSet()
     for batch, keys in prepare(read_all(paths, corpus, tally, scratch), corpus, tally, DigestSet()):
-        held_out.add(keys)
+        held_out.add(sides_of(batch, keys))
         validation.write(batch)
     return held_out
 
@@ -149,7 +154,12 @@ def training_documents(
     if corpus.builtin:
         batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
     documents = prepare(batches, corpus, tally, held_out, sampler)
-    return sample(documents, sampler, tally, scratch) if sampler else documents
+    return sample(documents, sampler, tally, scratch, columns_of(corpus)) if sampler else documents
+
+
+def columns_of(corpus: schema.Corpus) -> pa.Schema:
+    """Return the columns of documents."""
+    return SCHEMA if corpus.prompt_column is None else WITH_PROMPTS
 
 
 def run(args: argparse.Namespace) -> None:
@@ -162,10 +172,11 @@ def run(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
-        with Writer(train_file) as train, Writer(validation_file) as validation:
+        columns = columns_of(corpus)
+        with Writer(train_file, columns) as train, Writer(validation_file, columns) as validation:
             held_out = hold_out(sources.validation, corpus, tally, validation, args.out)
             for batch, keys in training_documents(sources.train, corpus, tally, held_out, sampler, args.out):
-                aside = is_validation(keys, share)
+                aside = is_validation(sides_of(batch, keys), share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
         check(settings.name, corpus, sources.train, tally, train, validation)
@@ -176,6 +187,8 @@ def run(args: argparse.Namespace) -> None:
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
     }
+    if corpus.prompt_column is not None:
+        found["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
     log.info(
         "%s: %s (%.1f MB) for training, %s (%.1f MB) for validation",
@@ -197,6 +210,7 @@ def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.Reco
 def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:
     """Raise a UserError if there are no training documents, or none for validation though some were asked for."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
+    sides = "" if corpus.prompt_column is None else "; documents with the same prompt are on one side"
     if missing := set(corpus.categories) - tally.categories:
         found = ", ".join(sorted(tally.categories)) or "none"
         message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; there are {found}"
@@ -207,14 +221,14 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
         where = ", ".join(corpus.files) or corpus.builtin or "the download"
         raise UserError(
             f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
-            f" in validation: {validation.documents}"
+            f" in validation: {validation.documents}{sides}"
         )
     if not validation.documents and (corpus.validation_files or corpus.validation_share):
         if corpus.validation_files:
             raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
         raise UserError(
             f"{name} has {plural(train.documents, 'document')}, of which none fell into the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}, by chance); set"
+            f" (corpus.validation_share = {corpus.validation_share}, by chance{sides}); set"
             f" {validation_advice(corpus, paths, train)}"
         )
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelmill.config import schema
+from babelmill.corpus.record_batches import texts_of
 from babelmill.corpus.tally import Reason, Tally
 
 # Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
@@ -24,13 +25,25 @@ LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
 def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
-    """Clean and filter a batch of `batches.SCHEMA` as the section `corpus` of the configuration says."""
+    """Clean and filter a batch as the section `corpus` of the configuration says; a missing prompt is an empty one."""
     if corpus.categories:
         found = batch["category"]
         tally.categories.update(found.unique().drop_null().to_pylist())
         batch = _keep(batch, pc.is_in(found, pa.array(corpus.categories)), "other_category", tally)
     batch = _keep(batch, pc.is_valid(batch["text"]), "empty", tally)
-    text = batch["text"]
+    for name, found in texts_of(batch).items():
+        text = _cleaned(found if name == "text" else pc.fill_null(found, ""), corpus, tally)
+        if text is not found:
+            batch = batch.set_column(batch.schema.get_field_index(name), name, text)
+    length = pc.utf8_length(pc.utf8_trim_whitespace(batch["text"]))
+    not_empty = pc.greater(length, 0)
+    batch = _keep(batch, not_empty, "empty", tally)
+    long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
+    return _keep(batch, long_enough, "short", tally)
+
+
+def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.StringArray:
+    """Return texts as the section `corpus` wants them; `text` itself if nothing changes."""
     if corpus.control_characters == "remove" and may_have_control_characters(text):
         text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
     if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
@@ -39,13 +52,7 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
         normal = [unicodedata.normalize(corpus.normalization, document) for document in texts]
         if normal != texts:
             text = _changed(text, pa.array(normal, pa.string()), "normalized", tally)
-    if text is not batch["text"]:
-        batch = batch.set_column(0, "text", text)
-    length = pc.utf8_length(pc.utf8_trim_whitespace(text))
-    not_empty = pc.greater(length, 0)
-    batch = _keep(batch, not_empty, "empty", tally)
-    long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
-    return _keep(batch, long_enough, "short", tally)
+    return text
 
 
 def may_have_control_characters(text: pa.StringArray) -> bool:

@@ -5,14 +5,21 @@ share a digest with a chance of 1e-21. A document costs 27 to 53 bytes (slots of
 and half as much again for the moment in which the array doubles; a Python set of `bytes` takes 83 to 110.
 
 The same digest decides on which side of the validation split a document falls and whether a sample takes it: both
-depend on its text alone, so that adding documents moves no other.
+depend on its text alone, so that adding documents moves no other. A document with a prompt is its prompt and its text;
+on which side it falls, its prompt alone decides, so that the answers to a question are never on both.
 """
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
 
 from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelmill.corpus.record_batches import PROMPT, texts_of
 
 LOAD = 0.6  # share of the slots that may be filled; linear probing slows down beyond
 
@@ -26,6 +33,30 @@ def digests(text: pa.StringArray) -> np.ndarray:
     view = memoryview(data) if data is not None else memoryview(b"")
     joined = b"".join([blake2b(view[a:b], digest_size=16).digest() for a, b in pairwise(bounds)])
     return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
+
+
+def digests_of(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the digest of each document, uint64 of shape [documents, 2]: without a prompt, that of its text."""
+    texts = texts_of(batch)
+    found = digests(texts["text"])
+    if PROMPT not in texts:
+        return found
+    both = np.concatenate([digests(texts[PROMPT]), found], 1)
+    joined = b"".join([blake2b(pair.tobytes(), digest_size=16).digest() for pair in both])
+    pairs = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
+    return np.where(has_prompt(batch)[:, None], pairs, found)
+
+
+def sides_of(batch: pa.RecordBatch, keys: np.ndarray) -> np.ndarray:
+    """Return the digests that decide on which side of the split documents fall; `keys`: those of `digests_of`."""
+    if PROMPT not in batch.schema.names:
+        return keys
+    return np.where(has_prompt(batch)[:, None], digests(batch[PROMPT]), keys)
+
+
+def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
+    """Return which documents of a batch with prompts have one that is not empty: bool [documents]."""
+    return pc.not_equal(batch[PROMPT], "").to_numpy(zero_copy_only=False)
 
 
 class DigestSet:

@@ -3,16 +3,23 @@
 A batch holds about 1 MB of text, whatever the size of the file that it comes from.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+
 import json
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from babelmill.corpus.tally import Tally
 
 METADATA = ("category", "license", "script", "data-source", "doc-id")
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("text", *METADATA)])
+PROMPT = "prompt"  # a column that batches have where `corpus.prompt_column` is set; the text is the response then
+WITH_PROMPTS = SCHEMA.append(pa.field(PROMPT, pa.string()))
 BLOCK = 1 << 20  # bytes read at a time
 ROWS = 8192  # documents in a batch at most
 MAX_DOCUMENT = 1 << 30  # bytes; Arrow's strings end at 2 GiB per batch, and a document is held in memory
@@ -20,13 +27,13 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.RecordBatch:
-    """Return a batch of `SCHEMA` from lists; columns that are not given are null.
+    """Return a batch of `SCHEMA`, or `WITH_PROMPTS`, from lists; metadata that is not given is null.
 
     Lone surrogates (`"\\ud800"` in JSON), which UTF-8 cannot hold, become U+FFFD; `tally` counts such documents.
     """
-    count = len(columns["text"])
+    count, schema = len(columns["text"]), WITH_PROMPTS if PROMPT in columns else SCHEMA
     arrays = []
-    for field in SCHEMA:
+    for field in schema:
         values = columns.get(field.name)
         if values is None:
             arrays.append(pa.nulls(count, pa.string()))
@@ -35,10 +42,21 @@ def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.Re
             arrays.append(_strings(values))
         except (UnicodeEncodeError, AttributeError):
             texts = [as_text(value) for value in values]
-            if tally and field.name == "text":
+            if tally and field.name in ("text", PROMPT):
                 tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(values, texts, strict=True))
             arrays.append(_strings(texts))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def texts_of(batch: pa.RecordBatch) -> dict[str, pa.StringArray]:
+    """Return the columns of a batch that hold text: `text`, and `prompt` if it has prompts."""
+    return {name: batch[name] for name in ("text", PROMPT) if name in batch.schema.names}
+
+
+def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the UTF-8 bytes of each document, its prompt included: int64 [documents]. Nulls are not allowed."""
+    sizes = [pc.binary_length(column).to_numpy(zero_copy_only=False) for column in texts_of(batch).values()]
+    return np.stack(sizes).sum(0, dtype=np.int64)
 
 
 def _strings(values: list[str | None]) -> pa.StringArray:

@@ -8,9 +8,6 @@ One pass suffices. Once more than the budget has been seen, no digest above a ce
 more; the threshold sinks as more is seen, so that little more than twice the budget is ever kept, on disk.
 """
 
-# pyright: reportAttributeAccessIssue=false
-# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
-
 import dataclasses
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from babelmill.corpus.cleaning import keep
-from babelmill.corpus.record_batches import SCHEMA
+from babelmill.corpus.record_batches import SCHEMA, sizes_of
 from babelmill.corpus.tally import Tally
 
 WORD = 5.43  # bytes per English word, as the BabyBabelLM tiers count: 100 million words are 543 MB
@@ -69,10 +65,7 @@ class Sampler:
 
     def take(self, batch: pa.RecordBatch, keys: np.ndarray) -> None:
         """Count different documents that were admitted."""
-        if self.budget.unit == "documents":
-            sizes = np.ones(len(keys), np.int64)
-        else:
-            sizes = pc.binary_length(batch["text"]).to_numpy(zero_copy_only=False).astype(np.int64)
+        sizes = np.ones(len(keys), np.int64) if self.budget.unit == "documents" else sizes_of(batch)
         self._keys.append(keys[:, 1])
         self._sizes.append(sizes)
         self._total += int(sizes.sum())
@@ -96,16 +89,20 @@ class Sampler:
 
 
 def sample(
-    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]], sampler: Sampler, tally: Tally, scratch: Path
+    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]],
+    sampler: Sampler,
+    tally: Tally,
+    scratch: Path,
+    columns: pa.Schema = SCHEMA,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield the sample of (batch, digests) pairs whose documents differ, in their order, counting the rest.
 
-    What may be in the sample waits in a temporary file in the folder `scratch`.
+    What may be in the sample waits in a temporary file in the folder `scratch`. `columns`: of the batches.
     """
     with tempfile.TemporaryFile(dir=scratch) as spool:
         count = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        schema = SCHEMA.append(pa.field("digest", pa.binary(16)))
+        schema = columns.append(pa.field("digest", pa.binary(16)))
         with pa.ipc.new_stream(spool, schema, options=options) as stream:
             for batch, keys in documents:
                 sampler.take(batch, keys)
@@ -117,4 +114,4 @@ def sample(
         for batch in pa.ipc.open_stream(spool):
             keys = np.frombuffer(batch["digest"].buffers()[1], np.uint64)[: 2 * batch.num_rows].reshape(-1, 2)
             admitted = sampler.admits(keys)
-            yield keep(batch.select(SCHEMA.names), admitted, "over_budget", tally), keys[admitted]
+            yield keep(batch.select(columns.names), admitted, "over_budget", tally), keys[admitted]

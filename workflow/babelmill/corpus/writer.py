@@ -1,17 +1,14 @@
 """Writes a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
 
-# pyright: reportAttributeAccessIssue=false
-# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
-
 from collections import Counter
 from types import TracebackType
 from typing import IO, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from babelmill.corpus.record_batches import METADATA, SCHEMA
+from babelmill.corpus.digests import has_prompt
+from babelmill.corpus.record_batches import METADATA, PROMPT, SCHEMA, sizes_of
 
 ROW_GROUP = 16 << 20  # bytes of text
 
@@ -19,17 +16,17 @@ ROW_GROUP = 16 << 20  # bytes of text
 class Writer:
     """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], columns: pa.Schema = SCHEMA) -> None:
         self._parquet = pq.ParquetWriter(
             file,
-            SCHEMA,
+            columns,
             compression="zstd",
             use_dictionary=list(METADATA),  # pyright: ignore[reportArgumentType] (pyarrow takes names of columns, too)
             write_statistics=False,
         )
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
-        self.documents = self.bytes = 0
+        self.documents = self.bytes = self.with_prompt = 0
         self.by_category: Counter[str] = Counter()
         self.by_license: Counter[str] = Counter()
 
@@ -37,8 +34,10 @@ class Writer:
         """Add documents."""
         if not batch.num_rows:
             return
-        size = pc.sum(pc.binary_length(batch["text"])).as_py()
+        size = int(sizes_of(batch).sum())
         self.documents += batch.num_rows
+        if PROMPT in batch.schema.names:
+            self.with_prompt += int(has_prompt(batch).sum())
         self.bytes += size
         for name, counter in (("category", self.by_category), ("license", self.by_license)):
             if batch[name].null_count < batch.num_rows:

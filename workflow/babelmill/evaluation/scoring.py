@@ -2,7 +2,8 @@
 
 The token stream is cut into rows as in training. An exported model attends across `<s>`, so the rows are cut again
 where documents begin, and these parts are batched by length: parts of all rows and, where a text is scored in several
-passes, of all passes. Special tokens are no text: they are context only.
+passes, of all passes. Special tokens are no text: they are context only, and so are prompts. In a text with prompts, a
+document that fits into a row is not cut, so that all of a response is given all of its prompt.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,6 +40,23 @@ class ScoringRows:
     samples: int = 0
 
 
+class Stream(NamedTuple):
+    """A stream of documents to score.
+
+    Attributes:
+        tokens: [tokens].
+        prompts: [tokens] bool, which belong to prompts; None without prompts.
+    """
+
+    tokens: np.ndarray
+    prompts: np.ndarray | None = None
+
+    def is_text(self, vocabulary: Vocabulary) -> np.ndarray:
+        """Return which tokens are scored: [tokens] bool."""
+        text = ~vocabulary.is_special[self.tokens]
+        return text if self.prompts is None else text & ~self.prompts
+
+
 class Part(NamedTuple):
     """A document's part in a row, from `start` to before `end`, in one pass."""
 
@@ -53,10 +71,28 @@ class Part(NamedTuple):
         return self.end - self.start
 
 
-def cut(tokens: np.ndarray, length: int, pad: int) -> np.ndarray:
-    """A stream as [rows, length] int64, the last row padded."""
-    rows = np.full((-(-len(tokens) // length), length), pad, np.int64)
-    rows.reshape(-1)[: len(tokens)] = tokens
+def places(stream: Stream, length: int, vocabulary: Vocabulary) -> np.ndarray:
+    """Return where the tokens of a stream lie in rows of `length`, which are read one after another: [tokens] int64.
+
+    With prompts, a document goes to the next row where it does not fit into the one that has begun.
+    """
+    everywhere = np.arange(len(stream.tokens))
+    if stream.prompts is None:
+        return everywhere
+    begins = np.flatnonzero(stream.tokens == vocabulary.bos)
+    sizes, moved, free = np.diff(begins, append=len(everywhere)), np.zeros(len(begins), np.int64), 0
+    for document, size in enumerate(sizes.tolist()):
+        here = (begins[document] + free) % length
+        if here + size > length:
+            free += -here % length
+        moved[document] = free
+    return everywhere + np.repeat(moved, sizes)
+
+
+def cut(values: np.ndarray, where: np.ndarray, length: int, filling: int) -> np.ndarray:
+    """Return values of tokens, which lie at `where`, as [rows, length] int64; `filling` stands elsewhere."""
+    rows = np.full((-(-(int(where[-1]) + 1) // length), length), filling, np.int64)
+    rows.reshape(-1)[where] = values
     return rows
 
 
@@ -70,29 +106,31 @@ def numbered(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
     return np.cumsum(tokens == vocabulary.bos) - 1
 
 
-def causal_rows(tokens: np.ndarray, length: int, vocabulary: Vocabulary) -> ScoringRows:
+def causal_rows(stream: Stream, length: int, vocabulary: Vocabulary) -> ScoringRows:
     """The rows of training: `<s>` and length - 1 tokens are the input, all `length` tokens the targets."""
-    targets = cut(tokens, length, vocabulary.pad)
+    where = places(stream, length, vocabulary)
+    targets = cut(stream.tokens, where, length, vocabulary.pad)
     inputs = with_bos(targets, vocabulary.bos)[:, :-1]
-    turns = np.where(vocabulary.is_special[targets], -1, 0)
-    return ScoringRows(inputs, targets, turns, cut(numbered(tokens, vocabulary), length, 0), hides=False)
+    turns = cut(stream.is_text(vocabulary), where, length, 0) - 1
+    return ScoringRows(inputs, targets, turns, cut(numbered(stream.tokens, vocabulary), where, length, 0), hides=False)
 
 
-def masked_rows(tokens: np.ndarray, length: int, masks: int, vocabulary: Vocabulary) -> ScoringRows:
+def masked_rows(stream: Stream, length: int, masks: int, vocabulary: Vocabulary) -> ScoringRows:
     """Rows of `<s>` and length - 1 tokens, scored in `masks` passes: each hides another `masks`-th of the text.
 
     A position is scored for its own token (`logits_alignment` "mlm"), so every token to score is in the row.
     """
-    targets = with_bos(cut(tokens, length - 1, vocabulary.pad), vocabulary.bos)
-    documents = with_bos(cut(numbered(tokens, vocabulary), length - 1, 0), 0)
-    text = ~vocabulary.is_special[targets]
+    where = places(stream, length - 1, vocabulary)
+    targets = with_bos(cut(stream.tokens, where, length - 1, vocabulary.pad), vocabulary.bos)
+    documents = with_bos(cut(numbered(stream.tokens, vocabulary), where, length - 1, 0), 0)
+    text = with_bos(cut(stream.is_text(vocabulary), where, length - 1, 0), 0).astype(bool)
     turns = np.where(text, (np.cumsum(text, 1) - 1) % masks, -1)
     return ScoringRows(targets, targets, turns, documents, hides=True)
 
 
-def diffusion_rows(tokens: np.ndarray, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
+def diffusion_rows(stream: Stream, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
     """Rows as `masked_rows` has them; each of `samples` passes hides a part of the text, see `hidden_at_once`."""
-    rows = masked_rows(tokens, length, 1, vocabulary)
+    rows = masked_rows(stream, length, 1, vocabulary)
     return replace(rows, samples=samples)
 
 

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.evaluation.scoring import Stream
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.quality import vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
@@ -35,8 +36,10 @@ class Text:
 
     Attributes:
         documents: all of the text.
-        tokens: [tokens] the stream of the documents to score, special tokens included.
-        bytes: [documents to score] UTF-8 bytes of each, which are its tokens', for the tokenizer is lossless.
+        stream: the documents to score, special tokens included.
+        bytes: [documents to score] UTF-8 bytes of each, which are its tokens', for the tokenizer is lossless; of a
+            document with a prompt, those of its response.
+        with_prompt: how many of them have a prompt.
         whole_bytes: of all documents.
         count: number of tokens to score.
         unigram: [documents to score] the baseline's nats.
@@ -72,18 +75,19 @@ class Text:
         if shard.metadata["tokenizer_sha256"] != digest:
             raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
         chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
-        self.tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
+        self.stream, self.with_prompt = stream_of(shard, chosen)
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
         self.vocabulary_used = vocabulary_used(tokenizer, training)
-        text = ~vocabulary.is_special[self.tokens]
+        text = self.stream.is_text(vocabulary)
         self.count = int(text.sum())
-        surprise = np.where(text, unigram_nats(training, vocabulary)[self.tokens], 0.0)
-        self.unigram = np.add.reduceat(surprise, np.flatnonzero(self.tokens == vocabulary.bos))
+        surprise = np.where(text, unigram_nats(training, vocabulary)[self.stream.tokens], 0.0)
+        self.unigram = np.add.reduceat(surprise, np.flatnonzero(self.stream.tokens == vocabulary.bos))
 
     @property
     def size(self) -> dict[str, int]:
-        """How many documents are scored, and of how many."""
-        return {"scored": len(self.bytes), "of": self.documents.count}
+        """How many documents are scored, and of how many; and if there are prompts, how many of them have one."""
+        prompts = {"with_prompt": self.with_prompt} if self.with_prompt else {}
+        return {"scored": len(self.bytes), "of": self.documents.count} | prompts
 
     def score(self, nats: np.ndarray) -> Score:
         """Return an entry of evaluation.json from the nats of each document."""
@@ -93,16 +97,36 @@ class Text:
 def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray, int]:
     """Return numbers, in order, and UTF-8 bytes of the documents to score, both int64, and the bytes of all documents.
 
-    `sample`: how many to score.
+    Without prompts, which are not scored; but a document is chosen by all that it is. `sample`: how many to score.
     """
     sizes, hashes = [], []
     for texts, lengths in documents.batches():
-        sizes.append(lengths)
-        hashes += [blake2b(text.encode(), digest_size=8, person=b"evaluation").digest() for text in texts]
+        sizes.append(lengths[documents.pieces - 1 :: documents.pieces])
+        whole = map("".join, zip(*(texts[i :: documents.pieces] for i in range(documents.pieces)), strict=True))
+        hashes += [blake2b(text.encode(), digest_size=8, person=b"evaluation").digest() for text in whole]
     order = np.argsort(np.frombuffer(b"".join(hashes), ">u8"), kind="stable")
     chosen = np.sort(order[:sample])
     size = np.concatenate(sizes)
     return chosen, size[chosen], int(size.sum())
+
+
+def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[Stream, int]:
+    """Return the documents of a shard with these numbers, and how many of them have a prompt."""
+    tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
+    if shard.responses is None:
+        return Stream(tokens), 0
+    prompts = (shard.responses - shard.offsets[:-1] - 1)[chosen]
+    return Stream(tokens, in_prompts(prompts, np.diff(shard.offsets)[chosen])), int((prompts > 0).sum())
+
+
+def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return which tokens of a stream belong to prompts: [tokens] bool.
+
+    Args:
+        prompts, lengths: [documents] tokens of each prompt, and of each document.
+    """
+    place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its document
+    return (place > 0) & (place <= np.repeat(prompts, lengths))
 
 
 def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:

@@ -26,6 +26,11 @@ from babelmill.release.training_curve import draw_curve, read_metrics, training_
 PAPER = "https://arxiv.org/abs/2410.24159"
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
+PROMPTS = (
+    "{count:,} of the documents are a prompt and a response. The prompt was context, the response was learnt; nothing"
+    " stands between them. To generate, give the model a prompt that ends as those of the training data do."
+)
+
 
 @dataclasses.dataclass
 class Facts:
@@ -183,9 +188,13 @@ def scored_text(evaluation: dict[str, Any]) -> str:
     if "documents" not in evaluation:  # a folder that an earlier version made
         return "the validation text"
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
-    if scored == all_of:
-        return f"all {all_of:,} validation documents"
-    return f"a sample of {scored:,} of the {all_of:,} validation documents"
+    text = f"all {all_of:,} validation documents"
+    if scored != all_of:
+        text = f"a sample of {scored:,} of the {all_of:,} validation documents"
+    with_prompt = evaluation["documents"].get("with_prompt", 0)
+    if with_prompt == scored:
+        return f"the responses in {text}, given their prompts"
+    return f"{text} (of the {with_prompt:,} with a prompt, the response alone)" if with_prompt else text
 
 
 def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
@@ -217,14 +226,16 @@ def origin(corpus: dict[str, Any]) -> str:
 
 
 def training_data(corpora: dict[str, dict[str, Any]], languages: dict[str, Any]) -> str:
-    """Return size and origin of each language's text, from the corpus manifests."""
+    """Return size and origin of each language's text, from the corpus manifests, and what its prompts were."""
     rows = []
     for code, manifest in corpora.items():
         figures = manifest["figures"]
         licences = ", ".join(sorted(figures.get("licenses", {}))) or "unknown"
         documents, size = figures["documents"]["train"], figures["bytes"]["train"]
         rows.append([languages[code]["name"], origin(manifest), documents, size / 1e6, licences])
-    return table(["language", "source", "documents", "MB", "licence of the text"], rows)
+    made = table(["language", "source", "documents", "MB", "licence of the text"], rows)
+    with_prompt = sum(manifest["figures"].get("with_prompt", {"train": 0})["train"] for manifest in corpora.values())
+    return f"{made}\n\n{PROMPTS.format(count=with_prompt)}" if with_prompt else made
 
 
 def training(facts: Facts, hours: float | None) -> list[str]:

@@ -20,6 +20,7 @@ class Documents:
     Attributes:
         path: the file.
         count: number of documents, which the file states.
+        pieces: texts of a document: 1, or 2 where they have prompts: its prompt, which may be empty, and its response.
     """
 
     def __init__(self, path: str | Path):
@@ -34,25 +35,31 @@ class Documents:
             raise UserError(f"{path}: not a Parquet file ({error}); delete it and run the workflow again") from None
         if "text" not in names:
             raise UserError(f"{path}: no column `text`; delete it and run the workflow again")
+        self._names = ["prompt", "text"] if "prompt" in names else ["text"]
+        self.pieces = len(self._names)
 
-    def _columns(self) -> Iterator[tuple[pa.Array, np.ndarray]]:
+    def _columns(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """Yield the texts, and the UTF-8 bytes of each, [documents, pieces] int64."""
         with pq.ParquetFile(self.path) as parquet:
             for group in range(parquet.num_row_groups):
-                for column in parquet.read_row_group(group, columns=["text"])["text"].chunks:
-                    yield (
-                        column,
-                        pc.call_function("binary_length", [column]).to_numpy(zero_copy_only=False).astype(np.int64),
-                    )
+                for batch in parquet.read_row_group(group, columns=self._names).select(self._names).to_batches():
+                    sizes = [pc.call_function("binary_length", [column]) for column in batch.columns]
+                    yield batch, np.stack([size.to_numpy(zero_copy_only=False) for size in sizes], 1).astype(np.int64)
 
     def bytes(self) -> int:
         """UTF-8 bytes of all documents (one pass over the file)."""
         return sum(int(sizes.sum()) for _, sizes in self._columns())
 
     def batches(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yields (texts, UTF-8 bytes of each, [documents] int64) in batches of about 1 MB, at least one document."""
-        for column, sizes in self._columns():
-            marks = np.cumsum(sizes) // BATCH_BYTES
-            cuts = [0, *(np.flatnonzero(np.diff(marks)) + 1), len(column)]
+        """Yield (texts, UTF-8 bytes of each, int64) in batches of about 1 MB, of whole documents, at least one.
+
+        A document with a prompt is two texts, one after the other.
+        """
+        for batch, sizes in self._columns():
+            marks = np.cumsum(sizes.sum(1)) // BATCH_BYTES
+            cuts = [0, *(np.flatnonzero(np.diff(marks)) + 1), batch.num_rows]
             for start, end in itertools.pairwise(cuts):
                 if start < end:
-                    yield column[start:end].to_pylist(), sizes[start:end]
+                    columns = [column.to_pylist() for column in batch[start:end].columns]
+                    texts = list(itertools.chain.from_iterable(zip(*columns, strict=True)))
+                    yield texts, sizes[start:end].reshape(-1)

@@ -2,12 +2,15 @@
 
 `tokens` (uint16, or uint32 when the vocabulary has more than 65,536 entries) is the stream of all documents, each as
 `<s>` text `</s>`. `offsets` (int64, documents + 1 entries) says where they start: document i is
-`tokens[offsets[i]:offsets[i + 1]]`. The metadata names the tokenizer by the sha256 of its file and its vocabulary size.
+`tokens[offsets[i]:offsets[i + 1]]`. Where documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
+(int64, one entry a document) says where its response starts. The metadata names the tokenizer by the sha256 of its file
+and its vocabulary size.
 
 safetensors writes its table of sizes first, and a corpus is tokenized as a stream whose length is known at the end
-only. So the writer leaves room for the table and for the offsets (the number of documents is known: Parquet stores
-it), lets the tokens follow, and fills both in as it goes: nothing grows with the corpus. Training and evaluation read
-through a memory map. This file knows nothing of tokenization, so that changes there leave the trainer's code alone.
+only. So the writer leaves room for the table and for what has an entry a document (their number is known: Parquet
+stores it), lets the tokens follow, and fills both in as it goes: nothing grows with the corpus. Training and evaluation
+read through a memory map. This file knows nothing of tokenization, so that changes there leave the trainer's code
+alone.
 """
 
 import contextlib
@@ -35,12 +38,14 @@ class ShardFile:
         tokens: [tokens] uint16 or uint32, the stream of all documents.
         offsets: [documents + 1] int64, document starts; the last entry is the number of tokens.
         metadata: `tokenizer_sha256` and `vocab_size`, both as text.
+        responses: [documents] int64, where the response of each starts; None without prompts.
     """
 
     path: Path
     tokens: np.ndarray
     offsets: np.ndarray
     metadata: dict[str, str]
+    responses: np.ndarray | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -57,30 +62,35 @@ class ShardFile:
             header = json.loads(bytes(data[8 : 8 + length]))
             body = data[8 + length :]
             arrays = {}
-            for name, dtypes in (("tokens", DTYPES), ("offsets", {"I64": np.dtype("<i8")})):
-                start, end = header[name]["data_offsets"]
-                arrays[name] = body[start:end].view(dtypes[header[name]["dtype"]])
+            integers = {"I64": np.dtype("<i8")}
+            for name, dtypes in (("tokens", DTYPES), ("offsets", integers), ("responses", integers)):
+                if name in header or name != "responses":
+                    start, end = header[name]["data_offsets"]
+                    arrays[name] = body[start:end].view(dtypes[header[name]["dtype"]])
             metadata = header["__metadata__"]
             int(metadata["vocab_size"])
             if arrays["offsets"][0] != 0 or arrays["offsets"][-1] != len(arrays["tokens"]):
                 raise ValueError("its offsets do not span its tokens")
+            if len(arrays.get("responses", arrays["offsets"][1:])) != len(arrays["offsets"]) - 1:
+                raise ValueError("it has not one response for each document")
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
-        return cls(path, arrays["tokens"], arrays["offsets"], metadata)
+        return cls(path, arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"))
 
 
 class ShardWriter:
     """Writes documents to an open file, in constant memory. `write_shard` makes one."""
 
-    def __init__(self, file: IO[bytes], documents: int, vocab_size: int, tokenizer_sha256: str):
+    def __init__(self, file: IO[bytes], documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False):
         self._file = file
-        self._documents = documents
+        self._documents, self._prompts = documents, prompts
         self._metadata = {"tokenizer_sha256": tokenizer_sha256, "vocab_size": str(vocab_size)}
         self._dtype_name = "U16" if vocab_size <= 2**16 else "U32"
         self._dtype = DTYPES[self._dtype_name]
         self._offset_bytes = (documents + 1) * OFFSET_BYTES
+        self._before_tokens = self._offset_bytes + documents * OFFSET_BYTES * prompts
         self._written = 0  # documents whose tokens are in the file
         self.tokens = 0  # tokens in the file
         self._put(HEADER_BYTES, np.zeros(1, "<i8"))
@@ -89,11 +99,14 @@ class ShardWriter:
         self._file.seek(position)
         self._file.write(np.ascontiguousarray(array).data.cast("B"))
 
-    def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-        """Add documents: their tokens one after another, and the number of tokens of each."""
+    def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
+        """Add documents: their tokens one after another, the number of tokens of each, and those of its prompt."""
         ends = self.tokens + np.cumsum(lengths, dtype="<i8")
         self._put(HEADER_BYTES + (self._written + 1) * OFFSET_BYTES, ends)
-        self._put(HEADER_BYTES + self._offset_bytes + self.tokens * self._dtype.itemsize, tokens.astype(self._dtype))
+        if prompts is not None:
+            responses = (ends - lengths + 1 + prompts).astype("<i8")
+            self._put(HEADER_BYTES + self._offset_bytes + self._written * OFFSET_BYTES, responses)
+        self._put(HEADER_BYTES + self._before_tokens + self.tokens * self._dtype.itemsize, tokens.astype(self._dtype))
         self.tokens += len(tokens)
         self._written += len(lengths)
 
@@ -101,11 +114,14 @@ class ShardWriter:
         """Write the table of sizes."""
         if self._written != self._documents:
             raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
-        end = self._offset_bytes + self.tokens * self._dtype.itemsize
+        first, begin = self._offset_bytes, self._before_tokens
+        end = begin + self.tokens * self._dtype.itemsize
+        responses = {"dtype": "I64", "shape": [self._documents], "data_offsets": [first, begin]}
         header = {
             "__metadata__": self._metadata,
-            "offsets": {"dtype": "I64", "shape": [self._documents + 1], "data_offsets": [0, self._offset_bytes]},
-            "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [self._offset_bytes, end]},
+            "offsets": {"dtype": "I64", "shape": [self._documents + 1], "data_offsets": [0, first]},
+            **({"responses": responses} if self._prompts else {}),
+            "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [begin, end]},
         }
         text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # spaces may follow the JSON
         self._put(0, np.array([len(text)], "<u8"))
@@ -113,9 +129,14 @@ class ShardWriter:
 
 
 @contextlib.contextmanager
-def write_shard(path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str) -> Iterator[ShardWriter]:
-    """Write a shard of exactly `documents` documents through the ShardWriter that this yields; atomic."""
+def write_shard(
+    path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False
+) -> Iterator[ShardWriter]:
+    """Write a shard of exactly `documents` documents through the ShardWriter that this yields; atomic.
+
+    `prompts`: whether documents have prompts, whose sizes `append` is then given.
+    """
     with atomic_write(path) as file:
-        writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256)
+        writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256, prompts)
         yield writer
         writer.finish()

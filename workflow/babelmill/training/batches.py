@@ -2,7 +2,8 @@
 
 A row's targets are up to T tokens of the stream (`layouts.py` says which), and its input is `<s>` plus all of them but
 the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are strides over one stream,
-each token is a target exactly once, and nothing of the data depends on the sequence length. Tokens, segments, masks and
+each token is a target exactly once, and nothing of the data depends on the sequence length. (Tokens of prompts are
+context: they are no targets, and nothing hides them.) Tokens, segments, masks and
 targets are made on the device; the host sends a few numbers per row.
 """
 
@@ -111,6 +112,7 @@ class TokenStream:
         self._tokens = torch.from_numpy(tokens.view(SIGNED[tokens.dtype])).to(device)
         self._ends = np.cumsum([len(shard.tokens) for shard in shards])
         self._begins = self._ends - [len(shard.tokens) for shard in shards]
+        self._prompts = self._starts(shards, device)
         self._vocabulary = vocabulary
         special = set(vocabulary.special)
         self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in special], device=device)
@@ -119,6 +121,22 @@ class TokenStream:
         self._hiding = objective.hiding
         self._in_place = in_place
         self._device = device
+
+    def _starts(self, shards: list[ShardFile], device: torch.device) -> tuple[torch.Tensor, ...]:
+        """Return where each document starts in the stream, and its response, [documents] int64; () without prompts."""
+        if all(shard.responses is None for shard in shards):
+            return ()
+        documents, responses = [], []
+        for begin, shard in zip(self._begins, shards, strict=True):
+            documents.append(begin + shard.offsets[:-1])
+            first = shard.offsets[:-1] + 1  # where there is no prompt
+            responses.append(begin + (first if shard.responses is None else shard.responses))
+        return tuple(torch.from_numpy(np.concatenate(parts)).to(device) for parts in (documents, responses))
+
+    def _in_prompts(self, index: torch.Tensor) -> torch.Tensor:
+        """Return which places of the stream belong to prompts, or are the `<s>` before them, [B, T] bool."""
+        documents, responses = self._prompts
+        return index < responses[torch.searchsorted(documents, index, right=True) - 1]
 
     def micro_batch(
         self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
@@ -162,16 +180,18 @@ class TokenStream:
         tokens = torch.where(valid, tokens, words.pad)
         causal = to_hide < 0
 
-        in_document = valid & (tokens != words.bos)
-        hideable = in_document
+        learnable = valid & (tokens != words.bos)
+        if self._prompts:
+            learnable &= ~self._in_prompts(index)
+        hideable = learnable
         if not self._hiding.ends:
-            hideable = in_document & (tokens != words.eos)
+            hideable = learnable & (tokens != words.eos)
         keys = masking.MaskKeys(*sent[4:8])
         span = masking.spans(keys.span, length, self._hiding.longest_span)
         chosen = masking.choose(hideable, to_hide, span, keys.priority)
         visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary, self._hiding)
 
-        wanted = torch.where(causal[:, None], in_document, chosen)
+        wanted = torch.where(causal[:, None], learnable, chosen)
         positions = wanted.flatten().nonzero_static(size=targets)[:, 0]
         row = positions // length
         input_ids, segments = self._input(visible, valid, start < end)

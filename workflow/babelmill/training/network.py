@@ -58,6 +58,7 @@ class Network(ABC):
         config: what `config.json` beside the trained weights says: enough to make the model again.
         gradients: of `model`.
         in_place: hidden tokens are predicted where they stand, not one position before (`TokenStream`).
+        compiles: its blocks are compiled on a GPU.
         whole_micro_batches: what is dropped depends on the micro-batch, so that these are dealt whole and their size is
             part of the result.
         sharded: each process holds a part of the weights. Then all make as many forward passes, and there are no
@@ -70,6 +71,7 @@ class Network(ABC):
     config: dict[str, Any]
     gradients: Gradients
     in_place: bool = False
+    compiles: bool = True
     whole_micro_batches: bool = False
     sharded: bool = False
     sharding: Sharding | None = None

@@ -6,8 +6,8 @@ in a step waits for the device: the numbers of a step are read while the next on
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from babelmill.stages import TrainSettings
 from babelmill.training import randomness, work
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.batches import MicroBatch, Rows, TokenStream
+from babelmill.training.fitting import Fitted, rows_that_fit
 from babelmill.training.layouts import Layout
 from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 Returned = TypeVar("Returned")
 
-SHARE_OF_MEMORY = 0.85  # of a GPU's that forward passes may take, with all that training keeps there
 LEAVE_EVERY = 8  # validation micro-batches of each process
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
 
@@ -76,11 +76,11 @@ class Trainer:
             self._auto = self._finds_size = False
             self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
-        self._fitted: dict[int, int] = {}  # by length, rows of the largest forward pass so far
+        self._fitted = Fitted()
         trained = network.trained()
         self._optimizers = Optimizers(trained, train, network.decays, network.sharding)
         self.average = MovingAverage(trained, train.ema_decay)
-        self._compiled = self.device.type == "cuda"
+        self._compiled = self.device.type == "cuda" and network.compiles
         if self._compiled:
             network.compile()
 
@@ -111,31 +111,30 @@ class Trainer:
         """Make the gradients of this process's rows, in smaller passes where memory runs out; return their sums."""
         while True:
             sums, mine = self._no_sums(), self._share(step)
-            largest = max((len(rows) for _, rows in mine), default=0)
+            passes = [rows for _, rows in mine]
             self._gradients.zero()
             try:
                 for i, (seed, rows) in enumerate(mine):
                     torch.manual_seed(seed)
                     # Gradients leave early where such a pass has fitted before: a failing step must not have sent any.
-                    if i == len(mine) - 1 and self._fitted.get(step.length, 0) >= largest:
+                    if i == len(mine) - 1 and self._fitted.has(step.length, passes):
                         self._gradients.last_backward()
                     part, building = self._learn(rows, step.length, step.weights)
                     sums += part
                     data.append(building)
-                self._fitted[step.length] = max(largest, self._fitted.get(step.length, 0))
+                self._fitted.add(step.length, passes)
                 return sums
             except torch.OutOfMemoryError as error:
                 refused = str(error).splitlines()[0]
-            self._halve(
-                step.length, largest, refused
-            )  # outside of the handler, where the step's tensors are free again
+            # Outside of the handler, where the step's tensors are free again.
+            self._halve(step.length, max(map(len, passes)), refused)
 
     def _halve(self, length: int, largest: int, refused: str) -> None:
         """Halve the forward passes, after one that did not fit.
 
         Raises:
-            UserError: their size is part of the result, one row is too much, or the others have got a part of the
-                gradient already.
+            UserError: their size is part of the result, one row is too much, or a part of the gradient has been sent
+                to the other processes.
         """
         advice = "train.activation_checkpointing: true saves memory"
         if self.network.whole_micro_batches:
@@ -207,9 +206,10 @@ class Trainer:
 
     def _padding(self, length: int) -> int:
         """Return the number whose multiples rows are padded to: a quarter of the largest passes that occur."""
-        mean_share = self.train.global_batch_tokens // self.processes.size
-        full = max(1, min(self.micro_batch_tokens, mean_share) // length)
-        return -(-full // COMPILED_SHAPES)
+        largest = self.micro_batch_tokens
+        if not self.network.whole_micro_batches:  # padding whole ones by the number of processes would change dropout
+            largest = min(largest, self.train.global_batch_tokens // self.processes.size)
+        return -(-max(1, largest // length) // COMPILED_SHAPES)
 
     # Validation.
 
@@ -328,21 +328,19 @@ class Trainer:
         self.agree_on_size()
 
     def find_size(self) -> None:
-        """Find the largest forward passes that fit: two of different size tell what a row takes."""
-        length = max(self.train.sequence_lengths)
-        layouts, objective = self.plan.layouts, self.plan.objective
-        rows = every_row(layouts, length, objective, len(objective.kinds) - 1)
-        rows = replace(rows, targets=np.concatenate([layout.targets(length)[1] for layout in layouts]))
+        """Find the largest forward passes that fit, of the longest rows with the most targets."""
+        length, objective = max(self.train.sequence_lengths), self.plan.objective
+        rows = every_row(self.plan.layouts, length, objective, objective.occurring[-1])
+        rows = rows[np.argsort(-rows.targets, kind="stable")]
         state = torch.zeros(2 * self.network.parameters, device=self.device)  # an optimizer's, made later
-        sizes, peaks = (max(1, 4096 // length), 2 * max(1, 4096 // length)), []
-        for size in sizes:
+
+        def peak(size: int) -> int:
             torch.cuda.reset_peak_memory_stats(self.device)
             self._learn(rows[np.arange(size) % len(rows)], length, (0.0,) * len(objective.kinds))
-            peaks.append(torch.cuda.max_memory_allocated(self.device))
+            return torch.cuda.max_memory_allocated(self.device)
+
+        fitting = rows_that_fit(peak, max(1, 4096 // length), self.device)
         del state
-        per_row = max(1.0, (peaks[1] - peaks[0]) / (sizes[1] - sizes[0]))
-        memory = SHARE_OF_MEMORY * (torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device))
-        fitting = sizes[0] + max(0, int((memory - peaks[0]) / per_row))
         self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
         self._gradients.abandon()
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
@@ -362,13 +360,14 @@ class Trainer:
         self.processes.on_main(lambda: self._refuse_other_replicas(found))
 
     def _refuse_other_replicas(self, checksums: list[int]) -> None:
-        for rank, checksum in enumerate(checksums):
-            if checksum != checksums[0]:
-                raise UserError(
-                    f"the weights of {self.processes.describe(rank)} are no longer those of process 0: its GPU or its"
-                    " memory may be faulty, or its machine is of another kind; leave it out and run the workflow again,"
-                    " which goes on from the last checkpoint"
-                )
+        usual, times = Counter(checksums).most_common(1)[0]
+        odd = [rank for rank, checksum in enumerate(checksums) if checksum != usual or 2 * times <= len(checksums)]
+        if len(set(checksums)) > 1:
+            raise UserError(
+                f"the weights of {' or '.join(map(self.processes.describe, odd))} are no longer those of the others:"
+                " its GPU or its memory may be faulty, or its machine is of another kind; leave it out and run the"
+                " workflow again, which goes on from the last checkpoint"
+            )
 
 
 def _averaged(scores: dict[str, Any]) -> dict[str, Any]:

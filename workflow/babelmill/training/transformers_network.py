@@ -74,6 +74,7 @@ class TransformersNetwork(Network):
     """
 
     whole_micro_batches = True
+    compiles = False  # they run as transformers has them
     sharded = True
 
     def __init__(self, model: schema.Model, train: schema.Train, vocabulary: Vocabulary, processes: Processes):
@@ -108,9 +109,6 @@ class TransformersNetwork(Network):
 
     def begin_step(self, number: int) -> None:
         """Do nothing: what is dropped is drawn from PyTorch's generator, which the trainer seeds by micro-batch."""
-
-    def compile(self) -> None:
-        """Do nothing: these models run as transformers has them."""
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""

@@ -14,11 +14,12 @@ from typing import Literal
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.core.formats import format_of
+from babelmill.core.formats import PROMPT_FORMATS, format_of
 from babelmill.corpus.readers.csv_table import read_csv
 from babelmill.corpus.readers.jsonl import read_jsonl
 from babelmill.corpus.readers.parquet import read_parquet
 from babelmill.corpus.readers.text import read_lines, read_text
+from babelmill.corpus.record_batches import PROMPT
 from babelmill.corpus.tally import Tally
 
 
@@ -27,15 +28,17 @@ def read(
     tally: Tally,
     *,
     text_column: str = "text",
+    prompt_column: str | None = None,
     document: Literal["file", "line"] = "file",
     scratch: Path | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a file, in order, as record batches of `SCHEMA`.
+    """Yield the documents of a file, in order, as record batches of `SCHEMA`, or `WITH_PROMPTS`.
 
     Args:
         path: the file; its name tells format and compression.
         tally: counts the documents read, and says whether bad input is an error or a drop.
         text_column: the column (CSV, Parquet) or key (JSONL) that holds the text.
+        prompt_column: that which holds its prompt, if there are prompts.
         document: what is a document in .txt files.
         scratch: folder for the temporary copy of a compressed Parquet file.
 
@@ -43,7 +46,8 @@ def read(
         UserError: no such file; no such column; and, unless skipped, undecodable or truncated input.
     """
     try:
-        for batch in _batches(path, tally, text_column, document, scratch):
+        columns = {"text": text_column} | ({PROMPT: prompt_column} if prompt_column is not None else {})
+        for batch in _batches(path, tally, columns, document, scratch):
             tally.read += batch.num_rows
             yield batch
     except FileNotFoundError:
@@ -58,7 +62,7 @@ def read(
 
 
 def _batches(
-    path: Path, tally: Tally, text_column: str, document: Literal["file", "line"], scratch: Path | None
+    path: Path, tally: Tally, columns: dict[str, str], document: Literal["file", "line"], scratch: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of the reader for the file's format."""
     suffix, compression = format_of(path)
@@ -67,11 +71,13 @@ def _batches(
         return
     with contextlib.closing(_open(path, compression)) as stream:
         if suffix == ".parquet":
-            yield from read_parquet(path, stream, compression, tally, text_column, scratch)
+            yield from read_parquet(path, stream, compression, tally, columns, scratch)
         elif suffix == ".jsonl":
-            yield from read_jsonl(path, stream, tally, text_column)
+            yield from read_jsonl(path, stream, tally, columns)
         elif suffix == ".csv":
-            yield from read_csv(path, stream, tally, text_column)
+            yield from read_csv(path, stream, tally, columns)
+        elif PROMPT in columns:
+            raise UserError(f"{path}: plain text has no columns, so no corpus.prompt_column; {PROMPT_FORMATS}")
         elif document == "line":
             yield from read_lines(path, stream, tally)
         else:

@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from _csv import Reader  # what `csv.reader` returns; `csv` has no name for it
 
 
-def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, column: str) -> Iterator[pa.RecordBatch]:
-    """Yield one document per record, its text and metadata; the other columns are left out. Report bad records."""
+def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield one document per record: what its `columns` hold, {"text": name}, and metadata. Report bad records."""
     csv.field_size_limit(MAX_DOCUMENT)
     reader = csv.reader(_lines(path, stream), strict=True)
-    header = _header(path, reader, column)
+    header = _header(path, reader, columns)
     if not header:
         return
-    places = {name: header.index(name) for name in METADATA if name in header} | {"text": header.index(column)}
+    texts = {name: header.index(column) for name, column in columns.items()}
+    places = {name: header.index(name) for name in METADATA if name in header} | texts
     rows, size = [], 0
-    for row in _records(path, reader, len(header), places["text"], tally):
+    for row in _records(path, reader, len(header), list(texts.values()), tally):
         rows.append(row)
-        size += len(row[places["text"]])
+        size += sum(len(row[place]) for place in texts.values())
         if size > BLOCK or len(rows) == ROWS:
             yield _batch(rows, places)
             rows, size = [], 0
@@ -47,21 +48,22 @@ def _lines(path: Path, stream: pa.NativeFile) -> Iterator[str]:
     return itertools.chain.from_iterable(io.StringIO(block, newline="\n") for block in decoded)
 
 
-def _header(path: Path, reader: "Reader", column: str) -> list[str]:
-    """Return the names of the columns, none for an empty file. UserError: no CSV, or `column` is not among them."""
+def _header(path: Path, reader: "Reader", columns: dict[str, str]) -> list[str]:
+    """Return the names of the columns, none for an empty file. UserError: no CSV, or one of `columns` is missing."""
     try:
         header = next(reader, [])
     except csv.Error as error:
         raise UserError(f"{path}: line 1: not CSV: {error}") from None
-    if header and column not in header:
-        raise UserError(
-            f"{path}: no column {column!r}; there are {', '.join(map(repr, header))}; set corpus.text_column"
-        )
+    for name, column in columns.items() if header else ():
+        if column not in header:
+            raise UserError(
+                f"{path}: no column {column!r}; there are {', '.join(map(repr, header))}; set corpus.{name}_column"
+            )
     return header
 
 
-def _records(path: Path, reader: "Reader", width: int, text: int, tally: Tally) -> Iterator[list[str]]:
-    """Yield the records of `width` fields whose field `text` is UTF-8; report the others by the line they begin in."""
+def _records(path: Path, reader: "Reader", width: int, texts: list[int], tally: Tally) -> Iterator[list[str]]:
+    """Yield the records of `width` fields whose `texts` are UTF-8; report the others by the line they begin in."""
     while True:
         start = reader.line_num + 1
         try:
@@ -76,7 +78,7 @@ def _records(path: Path, reader: "Reader", width: int, text: int, tally: Tally) 
         if len(row) != width:
             problem = f"{len(row)} fields, but the header has {width}"
             tally.bad_document("malformed", path, f"line {start}", problem)
-        elif bad := _bad_byte(row[text]):
+        elif bad := next((byte for byte in (_bad_byte(row[place]) for place in texts) if byte), None):
             tally.bad_document("undecodable", path, f"line {start}", f"not UTF-8: byte 0x{bad:02x}")
         else:
             yield row

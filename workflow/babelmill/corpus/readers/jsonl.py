@@ -1,4 +1,4 @@
-"""JSON lines: each line is an object, one key of which holds the text."""
+"""JSON lines: each line is an object, one key of which holds the text, and perhaps one its prompt."""
 
 import json
 from collections.abc import Iterator
@@ -20,13 +20,17 @@ class BadLine(Exception):
 
 
 class NoKey(BadLine):
-    """An object without the key that holds the text."""
+    """An object without a key that was named; `name` is what it holds."""
+
+    def __init__(self, message: str, name: str):
+        super().__init__(message)
+        self.name = name
 
 
-def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, column: str) -> Iterator[pa.RecordBatch]:
-    """Yield one document per line, its text and metadata; the other keys are left out.
+def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, keys: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield one document per line: what its `keys` hold, {"text": key}, and metadata; other keys are left out.
 
-    Bad lines are reported. A file whose first object lacks the key `column` is an error even where bad lines are
+    Bad lines are reported. A file whose first object lacks one of the keys is an error even where bad lines are
     skipped: the key is wrong, not the line.
     """
     first = True
@@ -36,18 +40,18 @@ def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, column: str) -> 
             if not line or line.isspace():
                 continue
             try:
-                rows.append(_row(line, column))
+                rows.append(_row(line, keys))
                 first = False
             except BadLine as problem:
                 if first and isinstance(problem, NoKey):
-                    raise UserError(f"{path}: line {i}: {problem}; set corpus.text_column") from None
+                    raise UserError(f"{path}: line {i}: {problem}; set corpus.{problem.name}_column") from None
                 tally.bad_document("malformed", path, f"line {i}", str(problem))
         columns = {name: [row.get(name) for row in rows] for name in METADATA}
-        yield batch_of({"text": [row[column] for row in rows]} | columns, tally)
+        yield batch_of(columns | {name: [row[key] for row in rows] for name, key in keys.items()}, tally)
 
 
-def _row(line: str, column: str) -> dict[str, Any]:
-    """Return the object of a line, whose `column` is text or null. BadLine: there is none."""
+def _row(line: str, keys: dict[str, str]) -> dict[str, Any]:
+    """Return the object of a line, whose `keys` hold text or null. BadLine: there is none."""
     try:
         row, end = decode(line) if line[0] == "{" else (None, 0)
         if end != len(line):
@@ -56,9 +60,10 @@ def _row(line: str, column: str) -> dict[str, Any]:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(row, dict):
         raise BadLine("not a JSON object")
-    if column not in row:
-        raise NoKey(f"no key {column!r}; there are {', '.join(map(repr, row)) or 'none'}")
-    text = row[column]
-    if text is not None and not isinstance(text, str):
-        raise BadLine(f"{column!r} is no text: {text!r:.60}")
+    for name, key in keys.items():
+        if key not in row:
+            raise NoKey(f"no key {key!r}; there are {', '.join(map(repr, row)) or 'none'}", name)
+        text = row[key]
+        if text is not None and not isinstance(text, str):
+            raise BadLine(f"{key!r} is no text: {text!r:.60}")
     return row

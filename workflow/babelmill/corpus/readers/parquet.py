@@ -1,4 +1,4 @@
-"""Parquet files: the text column and the metadata columns. UTF-8 is checked: Parquet readers do not."""
+"""Parquet files: the columns of text and of metadata. UTF-8 is checked: Parquet readers do not."""
 
 import contextlib
 import tempfile
@@ -10,14 +10,19 @@ import pyarrow.parquet as pq
 
 from babelmill.core.files import UserError
 from babelmill.corpus.readers.text import undecodable
-from babelmill.corpus.record_batches import BLOCK, METADATA, ROWS, SCHEMA, as_text
+from babelmill.corpus.record_batches import BLOCK, METADATA, PROMPT, ROWS, SCHEMA, WITH_PROMPTS, as_text
 from babelmill.corpus.tally import Tally
 
 
 def read_parquet(
-    path: Path, stream: pa.NativeFile, compression: str | None, tally: Tally, column: str, scratch: Path | None
+    path: Path,
+    stream: pa.NativeFile,
+    compression: str | None,
+    tally: Tally,
+    columns: dict[str, str],
+    scratch: Path | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the file's rows as documents; report those whose text is not UTF-8."""
+    """Yield the file's rows as documents; report those whose text is not UTF-8. `columns`: {"text": name}."""
     with contextlib.ExitStack() as stack:
         if compression:  # Parquet is read from its end, so it needs a copy to seek in
             source = stack.enter_context(tempfile.TemporaryFile(dir=scratch))
@@ -29,27 +34,28 @@ def read_parquet(
             pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
         )
         names = file.schema_arrow.names
-        _check_text_column(path, file.schema_arrow, column)
-        columns = [column, *(name for name in METADATA if name in names and name != column)]
+        for name, column in columns.items():
+            _check_text_column(path, file.schema_arrow, name, column)
+        wanted = [*columns.values(), *(n for n in METADATA if n in names and n not in columns.values())]
         number = 1
         for group in range(file.num_row_groups):
-            size = _rows_in_a_batch(file, group, column)
-            for batch in file.iter_batches(size, [group], columns=columns, use_threads=False):
-                yield _documents(path, batch, number, tally, column)
+            size = _rows_in_a_batch(file, group, list(columns.values()))
+            for batch in file.iter_batches(size, [group], columns=wanted, use_threads=False):
+                yield _documents(path, batch, number, tally, columns)
                 number += batch.num_rows
 
 
-def _check_text_column(path: Path, schema: pa.Schema, column: str) -> None:
-    """Raise a UserError unless the file has a column of this name that holds text."""
+def _check_text_column(path: Path, schema: pa.Schema, name: str, column: str) -> None:
+    """Raise a UserError unless the file has a column that holds text; `name`: what it is to us."""
     if column not in schema.names:
         raise UserError(
-            f"{path}: no column {column!r}; there are {', '.join(map(repr, schema.names))}; set corpus.text_column"
+            f"{path}: no column {column!r}; there are {', '.join(map(repr, schema.names))}; set corpus.{name}_column"
         )
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not _is_text_or_bytes(kind):
-        raise UserError(f"{path}: column {column!r} is {kind}, not text; set corpus.text_column")
+        raise UserError(f"{path}: column {column!r} is {kind}, not text; set corpus.{name}_column")
 
 
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
@@ -59,30 +65,28 @@ def _is_text_or_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def _rows_in_a_batch(file: pq.ParquetFile, group: int, column: str) -> int:
+def _rows_in_a_batch(file: pq.ParquetFile, group: int, columns: list[str]) -> int:
     """Return how many rows of a row group make a batch of about 1 MB: documents can be words or books."""
     metadata = file.metadata.row_group(group)
-    for i in range(metadata.num_columns):
-        chunk = metadata.column(i)
-        if chunk.path_in_schema == column:
-            average = chunk.total_uncompressed_size / max(1, metadata.num_rows)
-            return max(1, min(ROWS, int(BLOCK / max(1, average))))
-    return 1
+    chunks = [metadata.column(i) for i in range(metadata.num_columns)]
+    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns]
+    return max(1, min(ROWS, int(BLOCK / max(1, sum(sizes) / max(1, metadata.num_rows))))) if sizes else 1
 
 
-def _documents(path: Path, batch: pa.RecordBatch, number: int, tally: Tally, column: str) -> pa.RecordBatch:
-    """Return a batch of the file, whose first row is `number`, as a batch of `SCHEMA`, without its bad rows."""
-    text = _plain(batch.column(column))
+def _documents(path: Path, batch: pa.RecordBatch, number: int, tally: Tally, columns: dict[str, str]) -> pa.RecordBatch:
+    """Return a batch of the file, whose first row is `number`, as a batch of ours, without its bad rows."""
+    arrays: dict[str, pa.StringArray] = {}
     bad: set[int] = set()
-    strings = _as_strings(text)
-    if strings is None:
-        strings, bad = _decode_each_text(path, text, number, tally)
-    arrays = [strings]
+    for name, column in columns.items():
+        text = _plain(batch.column(column))
+        strings = _as_strings(text)
+        arrays[name] = _decode_each_text(path, text, number, tally, bad) if strings is None else strings
     for name in METADATA:
         there = name in batch.schema.names
-        arrays.append(_metadata(_plain(batch.column(name))) if there else pa.nulls(batch.num_rows, pa.string()))
-    documents = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-    return documents.filter(pa.array([i not in bad for i in range(len(text))])) if bad else documents
+        arrays[name] = _metadata(_plain(batch.column(name))) if there else pa.nulls(batch.num_rows, pa.string())
+    schema = WITH_PROMPTS if PROMPT in columns else SCHEMA
+    documents = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    return documents.filter(pa.array([i not in bad for i in range(batch.num_rows)])) if bad else documents
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -100,19 +104,19 @@ def _as_strings(array: pa.Array) -> pa.StringArray | None:
     return strings
 
 
-def _decode_each_text(path: Path, array: pa.Array, number: int, tally: Tally) -> tuple[pa.StringArray, set[int]]:
-    """Decode a column of text or bytes; report what is not UTF-8. Returns the texts and the places of the bad ones."""
+def _decode_each_text(path: Path, array: pa.Array, number: int, tally: Tally, bad: set[int]) -> pa.StringArray:
+    """Decode a column of text or bytes. What is not UTF-8 is reported, once per row, and joins the `bad` places."""
     texts: list[str | None] = []
-    bad = set()
     for i, value in enumerate(array.cast(pa.binary()).to_pylist()):
         try:
             texts.append(None if value is None else value.decode("utf-8"))
         except UnicodeDecodeError as error:
             where = f"row {number + i} (its byte {error.start})"
-            tally.bad_document("undecodable", path, where, undecodable(error))
+            if i not in bad:
+                tally.bad_document("undecodable", path, where, undecodable(error))
             texts.append(None)
             bad.add(i)
-    return pa.array(texts, pa.string()), bad
+    return pa.array(texts, pa.string())
 
 
 def _metadata(array: pa.Array) -> pa.StringArray:

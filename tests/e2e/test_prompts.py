@@ -1,0 +1,139 @@
+"""Prompts and responses from a table to the converted folder, in one run of the workflow."""
+
+import json
+import math
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+from babelmill.core import manifest
+from babelmill.core.files import read_json
+from babelmill.tokens.shard_file import ShardFile
+from conftest import ROOT, SMALL, WORDS, Workspace
+
+LENGTH, MASKS, BOS, MASK, TEXT = 64, 7, 1, 4, 16  # TEXT: the first token that is text
+COLUMNS = {"text_column": "answer", "prompt_column": "question"}
+CORPUS = {"files": ["table/*.jsonl"], "validation_share": 0.25, **COLUMNS}
+SETTINGS = {name: SMALL[name] for name in ("preset", "tokenizer", "model", "train", "run")} | {
+    "targets": ["eng"],
+    "evaluation": {"sequence_length": LENGTH, "documents": None, "disjoint_masks": MASKS},
+    "languages": {"eng": {"corpus": CORPUS}},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Workspace:
+    """The workflow's folder, after it has run on 160 pairs, of which every eighth has no prompt."""
+    workspace, words = Workspace(tmp_path_factory.mktemp("prompts")), WORDS["eng"]
+    workspace.configure(SETTINGS)
+    rows = []
+    for i in range(160):
+        order = [words[(i * step + step * step) % len(words)] for step in range(1, 4 + i % 40)]
+        prompt = "" if i % 8 == 0 else f"{i}. {' '.join(order)}?\n"
+        rows.append({"question": prompt, "answer": f"{i}: {' '.join(reversed(order))}."})
+    (workspace.path / "table").mkdir()
+    lines = [json.dumps(row) + "\n" for row in [*rows, {"question": "why?", "answer": None}]]
+    (workspace.path / "table/a.jsonl").write_text("".join(lines))
+    workspace.snakemake("converted/eng", "--profile", ROOT / "profiles/local")
+    return workspace
+
+
+def rows_of(shard: ShardFile, length: int) -> list[list[tuple[int, int, bool]]]:
+    """The documents in rows of at most `length`: token, document, and whether it is scored. None is cut that fits."""
+    rows: list[list[tuple[int, int, bool]]] = [[]]
+    for i, response in enumerate(shard.responses):
+        begin, end = shard.offsets[i : i + 2]
+        places = [(int(shard.tokens[p]), i, p >= response and shard.tokens[p] >= TEXT) for p in range(begin, end)]
+        if len(rows[-1]) + len(places) > length:
+            rows.append([])
+        for place in places:
+            if len(rows[-1]) == length:
+                rows.append([])
+            rows[-1].append(place)
+    return rows
+
+
+def parts(row: list[tuple[int, int, bool]]) -> list[list[tuple[int, int, bool]]]:
+    """A row with `<s>` in front, cut before each `<s>`."""
+    row = [(BOS, -1, False), *row]
+    starts = [i for i, (token, _, _) in enumerate(row) if token == BOS]
+    return [row[a:b] for a, b in zip(starts, [*starts[1:], len(row)], strict=True)]
+
+
+def nats_of(logits: torch.Tensor, wanted: list[tuple[int, int, int]], total: list[float]) -> None:
+    """Add -ln p of tokens, (position, token, document), to the documents'."""
+    scores = logits.double().log_softmax(-1)
+    for position, token, document in wanted:
+        total[document] -= scores[position, token].item()
+
+
+def causal(model, shard: ShardFile) -> list[float]:
+    total = [0.0] * len(shard.responses)
+    for row in rows_of(shard, LENGTH):
+        for part in parts(row):
+            wanted = [(i, token, document) for i, (token, document, scored) in enumerate(part[1:]) if scored]
+            if wanted:
+                nats_of(model(torch.tensor([[token for token, _, _ in part]])).logits[0], wanted, total)
+    return total
+
+
+def masked(model, shard: ShardFile) -> list[float]:
+    total = [0.0] * len(shard.responses)
+    for row in rows_of(shard, LENGTH - 1):
+        scored = [i for i, (_, _, counts) in enumerate(row) if counts]
+        for turn in range(MASKS):
+            hidden, done = set(scored[turn::MASKS]), -1
+            for part in parts(row):
+                wanted = [(i, t, document) for i, (t, document, _) in enumerate(part) if done + i in hidden]
+                if wanted:
+                    shown = [MASK if done + i in hidden else token for i, (token, _, _) in enumerate(part)]
+                    nats_of(model(torch.tensor([shown])).logits[0], wanted, total)
+                done += len(part)
+    return total
+
+
+@torch.inference_mode()
+def test_scores_are_of_responses_given_their_prompts(made):
+    """Against a computation of one document part at a time, with transformers."""
+    evaluation = read_json(made.path / "results/evaluations/eng/evaluation.json")
+    shard = ShardFile.open(made.path / "results/shards/eng/eng/validation.safetensors")
+    lengths, prompts = shard.offsets[1:] - shard.offsets[:-1], shard.responses - shard.offsets[:-1] - 1
+    assert lengths.max() > LENGTH > lengths.min() and 0 < (prompts > 0).sum() < len(prompts)
+    rows = pairs(made, "validation")
+    size = sum(len(answer.encode()) for _, answer in rows)
+    count = sum(scored for row in rows_of(shard, LENGTH) for _, _, scored in row)
+    documents = {"scored": len(rows), "of": len(rows), "with_prompt": sum(bool(prompt) for prompt, _ in rows)}
+    assert evaluation["documents"] == evaluation["languages"]["eng"]["documents"] == documents
+    for metric, auto, reference in (
+        ("causal", AutoModelForCausalLM, causal),
+        ("masked", AutoModelForMaskedLM, masked),
+    ):
+        model = auto.from_pretrained(made.path / "converted/eng", trust_remote_code=True).eval()
+        score, nats = evaluation["variants"]["ema"][metric], reference(model, shard)
+        assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)
+        assert (score["tokens"], score["bytes"]) == (count, size)
+    card = (made.path / "converted/eng/README.md").read_text()
+    assert f"the {documents['with_prompt']} with a prompt, the response alone" in card
+    assert "give the model a prompt that ends as those of the training data do" in card
+
+
+def pairs(made: Workspace, split: str) -> list[tuple[str, str]]:
+    table = pq.read_table(made.path / f"results/corpora/eng/{split}.parquet")
+    return list(zip(table["prompt"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+def test_training_learns_responses_alone(made):
+    figures = manifest.read(made.path / "results/corpora/eng")["figures"]
+    assert figures["dropped"] == {"empty": 1}
+    assert sum(figures["with_prompt"].values()) == 140 and sum(figures["documents"].values()) == 160
+    lines = (made.path / "results/models/eng/metrics.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["loss"] > 0 for line in lines)
+
+
+def test_another_column_of_prompts_is_another_corpus(made):
+    """And nothing runs again for what was made."""
+    assert made.would_run(targets=("converted/eng",)) == set()
+    columns = "languages={eng: {corpus: {prompt_column: null}}}"
+    assert ("corpus", "eng") in made.would_run("--config", columns, targets=("converted/eng",))

@@ -1,0 +1,106 @@
+"""The training stage on several processes and machines: gradients, and what happens when some of them end."""
+
+import json
+import os
+import signal
+import socket
+import time
+
+import psutil
+
+from conftest import ROOT
+from prepared import Program, run_module
+from training_data import assert_near, wait_for_step
+
+
+def test_a_signal_while_the_processes_start(data, finished):
+    process = data.start("model", 2)
+    launcher, begun = psutil.Process(process.pid), 0
+    while begun < 2:
+        time.sleep(0.01)
+        begun = sum("babelmill.train" in worker.cmdline() for worker in launcher.children())
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()[1]
+    assert process.returncode == 75 and "Traceback" not in said, said
+    assert not list(data.folder.glob("checkpoints/*/step-*")), "it was too late"
+
+
+def test_a_process_that_is_killed_while_it_leaves_is_a_failure(data):
+    """Not a clean leave with 75: a job that always dies so must not go back into its queue for ever."""
+    data.run_settings(checkpoint_every=1000, validate_every=0)
+    process = data.start("model", 2)
+    wait_for_step(data, 12, process)
+    (first,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "0")
+    first.suspend()
+    process.send_signal(signal.SIGTERM)
+    first.kill()
+    said = process.communicate()[1]
+    assert process.returncode == 1, said
+
+
+def test_two_processes_are_interrupted_and_one_goes_on(data, finished):
+    process = data.start("model", 2)
+    wait_for_step(data, 12, process)
+    os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
+    said = process.communicate()[1]
+    assert process.returncode == 75, said
+    assert "Traceback" not in said
+    said = data.train()
+    assert "going on after step" in said
+    assert_near(data, finished)
+
+
+def test_nobody_trains_on_when_the_launcher_is_killed(data):
+    process = data.start("model", 2)
+    wait_for_step(data, 2, process)
+    process.kill()
+    process.communicate()  # ends when the last of the processes has closed it
+    assert data.train("model", 2, "--attempt", "1").count("\n") > 0
+
+
+def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):
+    options = ["--processes", "3", "--save", tmp_path / "differences.json"]
+    done = run_module("agreement", *options, cwd=ROOT / "benchmarks")
+    assert done.returncode == 0, done.stderr
+    differences = json.loads((tmp_path / "differences.json").read_text())
+    assert len(differences) == 2 * 32  # processes; objectives, precisions, sizes of the forward passes
+    for case, difference in differences.items():  # in bf16 a weight's gradient is rounded in each forward pass
+        assert difference < (1e-6 if "fp32" in case else 5e-3), case
+
+
+def test_three_processes_then_two(data, finished):
+    process = data.start("model", 3)
+    wait_for_step(data, 12, process)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()[1]
+    assert process.returncode == 75, said
+    assert "going on after step" in data.train("model", 2)
+    assert_near(data, finished)
+
+
+def test_two_machines_without_slurm(data, finished):
+    """Two launchers that share a folder, as the README starts them; one machine dies, and both are started again."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=localhost", f"--master-port={port}"]
+
+    def machines() -> list[Program]:
+        torchrun = ["-m", "torch.distributed.run", *options]
+        train = ["-m", "--", *data.command("model", 2, "--threads", "1")]
+        return [Program(*torchrun, f"--node-rank={rank}", *train, session=True) for rank in range(2)]
+
+    first, second = machines()
+    wait_for_step(data, 12, first)
+    os.killpg(second.pid, signal.SIGKILL)
+    for worker in psutil.process_iter(["cmdline", "environ"]):  # torchrun's workers have sessions of their own
+        ours = str(data.folder) in " ".join(worker.info["cmdline"] or [])
+        if ours and (worker.info["environ"] or {}).get("RANK") == "1":
+            worker.kill()
+    said = first.communicate()[1]
+    assert first.returncode != 0 and "lost contact with another process of this run" in said, said
+    second.communicate()
+    both = machines()
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "going on after step" in said[0] and "2 x cpu" in said[0]
+    assert_near(data, finished)

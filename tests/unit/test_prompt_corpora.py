@@ -1,0 +1,147 @@
+"""`corpus.prompt_column`: prompts from files to shards, through the real stages."""
+
+import argparse
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill import shards, tokenizer
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.corpus import __main__ as corpus_stage
+from babelmill.settings import settings_of
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
+
+COLUMNS = {"text_column": "answer", "prompt_column": "question"}
+PAIRS = [(f"What is {i} plus {k}?\n", f"It is {i + k}, für alle.") for i in range(100) for k in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name: str, pairs: list[tuple[str | None, str | None]]) -> None:
+    """A .jsonl, .csv or .parquet file with these prompts and responses."""
+    if name.endswith(".jsonl"):
+        Path(name).write_text("".join(json.dumps({"question": p, "answer": r}) + "\n" for p, r in pairs))
+    elif name.endswith(".csv"):
+        with open(name, "w", newline="") as file:
+            csv.writer(file).writerows([("answer", "question"), *((r, p) for p, r in pairs)])
+    else:
+        prompts, responses = (pa.array(column, pa.string()) for column in zip(*pairs, strict=True))
+        pq.write_table(pa.table({"answer": responses, "question": prompts, "other": [1] * len(pairs)}), name)
+
+
+def settings(stage: str, **corpus) -> Path:
+    values = {"tokenizer": {"vocab_size": 300}, "languages": {"eng": {"corpus": {**COLUMNS, **corpus}}}}
+    write_json(f"{stage}.json", settings_of(Configuration([("test", values)]), "eng", stage))
+    return Path(f"{stage}.json")
+
+
+def build(**corpus) -> dict:
+    """Run the stage; its figures."""
+    corpus_stage.run(argparse.Namespace(settings=settings("corpus", **corpus), out=Path("out"), download=[]))
+    return manifest.verify("out")["figures"]
+
+
+def pairs_of(split: str) -> list[tuple[str, str]]:
+    table = pq.read_table(f"out/{split}.parquet")
+    return list(zip(table["prompt"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_all_formats_with_columns_have_prompts(name):
+    """A response that says nothing drops its document; a prompt that does is none."""
+    extra = [("no answer", ""), ("none either", " \n"), ("", "a text alone"), *PAIRS[:2]]
+    write(name, [*PAIRS[:9], *extra, *([] if name == "a.csv" else [("null", None), (None, "another text")])])
+    figures = build(files=[name], validation_share=0)
+    texts = [("", "a text alone")] + ([] if name == "a.csv" else [("", "another text")])
+    assert pairs_of("train") == PAIRS[:9] + texts
+    assert figures["dropped"] == {"empty": 2 + (name != "a.csv"), "duplicate": 2}
+    assert figures["with_prompt"] == {"train": 9, "validation": 0}
+    assert figures["bytes"]["train"] == sum(len((p + r).encode()) for p, r in pairs_of("train"))
+
+
+def test_the_same_answer_to_another_question_is_another_document_and_a_question_is_on_one_side():
+    pairs = [(f"question {i}", f"answer {k}") for i in range(200) for k in range(3)]
+    write("a.jsonl", [*pairs, *pairs[:5]])
+    figures = build(files=["a.jsonl"], validation_share=0.2)
+    train, validation = pairs_of("train"), pairs_of("validation")
+    assert sorted(train + validation) == sorted(pairs) and figures["dropped"] == {"duplicate": 5}
+    questions = [{prompt for prompt, _ in split} for split in (train, validation)]
+    assert not questions[0] & questions[1] and 20 < len(questions[1]) < 60
+    assert figures["with_prompt"] == {"train": len(train), "validation": len(validation)}
+    write("held_out.jsonl", [("question 7", "something else"), ("", "answer 1")])
+    figures = build(files=["a.jsonl"], validation_files=["held_out.jsonl"])
+    assert figures["dropped"] == {"duplicate": 5, "in_validation": 3}
+    write("few.jsonl", [("one question", f"answer {k}") for k in range(9)])
+    with pytest.raises(UserError, match=r"none fell.*by chance; documents with the same prompt are on one side"):
+        build(files=["few.jsonl"], validation_share=1e-9)
+
+
+def test_cleaning_and_budgets_count_prompts(folder):
+    pairs = [(f"cafe\u0301 {i}", f"bell\x07 {i} " + "x" * 80) for i in range(100)]
+    write("a.parquet", pairs)
+    figures = build(
+        files=["a.parquet"], budget=0.004, validation_share=0, normalization="NFC", control_characters="remove"
+    )
+    assert all(prompt.startswith("café ") and text.startswith("bell ") for prompt, text in pairs_of("train"))
+    assert figures["budget"]["realised"] == figures["bytes"]["train"] and 3_800 < figures["bytes"]["train"] <= 4_000
+    assert figures["changed"] == {"normalized": 100, "control_characters": 100}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "words"),
+    [
+        ({"files": ["a.txt"]}, r"prompt_column = 'question': a\.txt has no columns; prompts come from \.jsonl, \.csv"),
+        ({"files": ["a.*"]}, r"a\.txt: plain text has no columns, so no corpus\.prompt_column"),
+        ({"files": ["*.jsonl"], "validation_files": ["v.txt.gz"]}, r"v\.txt\.gz has no columns"),
+        ({"builtin": "python-docs"}, r"python-docs has no columns"),
+        ({"files": ["*.jsonl"], "prompt_column": "answer"}, r"'answer' is corpus\.text_column, too"),
+        ({"files": ["*.jsonl"], "prompt_column": "ask"}, r"line 1: no key 'ask'.*; set corpus\.prompt_column$"),
+        ({"files": ["*.csv"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
+        ({"files": ["*.parquet"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
+        ({"files": ["*.parquet"], "prompt_column": "other"}, r"'other' is int64, not text; set corpus\.prompt_column$"),
+    ],
+)
+def test_what_has_no_prompts_is_refused(corpus, words):
+    Path("a.txt").write_text("plain")
+    for name in ("b.jsonl", "b.csv", "b.parquet"):
+        write(name, PAIRS[:3])
+    with pytest.raises(UserError, match=words) as error:
+        build(**corpus)
+    assert "\n" not in str(error.value)
+
+
+def test_shards_hold_prompts_and_responses_tokenised_apart():
+    """So a prompt has the tokens that it has alone, which is how a user gives it to the model."""
+    pairs = [*PAIRS, ("", "a text alone"), ("Wha", "t is long " * 3000), ("p" * 5000, "r")]
+    write("a.jsonl", pairs)
+    made = build(files=["a.jsonl"], validation_share=0.1)
+    arguments = {"corpora": [Path("out")], "out": Path("tokenizer"), "threads": 1}
+    tokenizer.run(argparse.Namespace(settings=settings("tokenizer"), source=[], **arguments))
+    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": Path("out"), "threads": 2}
+    shards.run(argparse.Namespace(settings=settings("shards"), out=Path("shards"), **own))
+    loaded, figures = load_tokenizer("tokenizer/tokenizer.json"), manifest.verify("shards")["figures"]
+
+    def encoded(text: str) -> list[int]:
+        return loaded.encode(text, add_special_tokens=False).ids
+
+    for split in ("train", "validation"):
+        shard = ShardFile.open(f"shards/{split}.safetensors")
+        expected = [(encoded(prompt), encoded(text)) for prompt, text in pairs_of(split)]
+        stream = [token for prompt, text in expected for token in (1, *prompt, *text, 2)]
+        assert shard.tokens.tolist() == stream
+        begins = shard.offsets[:-1].tolist()
+        assert shard.responses.tolist() == [b + 1 + len(p) for b, (p, _) in zip(begins, expected, strict=True)]
+        assert figures["prompt_tokens"][split] == sum(len(prompt) for prompt, _ in expected)
+        assert figures["bytes"][split] == made["bytes"][split]
+    assert encoded("Wha") + encoded("t") != encoded("What"), "learnt from prompts, and the border makes a difference"
