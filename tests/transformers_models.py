@@ -4,7 +4,7 @@ import torch
 
 from babelmill.config import schema
 from babelmill.runtime.processes import Processes
-from training_data import VOCABULARY, section
+from training_data import VOCABULARY, section, train_settings
 
 # By kind: the objective, and `model.config` without `model_type`. Windows are shorter than the rows of the tests.
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -33,6 +33,9 @@ def train_section(kind: str, **values) -> schema.Train:
 
 def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, **more):
     """A network of a small model; `more` keys of its `model.config`."""
+    from babelmill.training.transformers_config import config_to_train
     from babelmill.training.transformers_network import TransformersNetwork
 
-    return TransformersNetwork(model_section(kind, **more), train or train_section(kind), VOCABULARY, processes)
+    train = train or train_section(kind)
+    config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, VOCABULARY)
+    return TransformersNetwork(config, train, VOCABULARY, processes)

@@ -132,7 +132,7 @@ DAMAGES = {
 def test_the_proof_sees(trained, what):
     change, message = DAMAGES[what]
     change_weights(trained.folder / "export/model.ema.safetensors", change)
-    names = {"folder": "export", "model": "model", "shards": "shards"}
+    names = {"folder": "export", "model": "model", "tokenizer": "tokenizer", "shards": "shards"}
     pairs = [item for name, value in names.items() for item in (f"--{name}", str(trained.folder / value))]
     variants = ["--variants", "main", "ema", "--default-variant", "main"]
     done = run_python("-m", "babelmill.release.prove", *pairs, *variants)

@@ -155,12 +155,21 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
 
 
 @pytest.mark.parametrize(
-    "model", ["{source: b}", "{source: deu, architecture: transformers, config: {model_type: gpt2}}"]
+    ("model", "train", "words"),
+    [
+        ("{source: b}", "{objective: hybrid}", ["has masked or causal classes"]),
+        ("{source: b}", "{objective: masked, optimizer: muon}", ["trains with adamw or lamb"]),
+        ("{source: b, config: {model_type: gpt2}}", "{}", ["model.config: a model that goes on from b has that one's"]),
+        ("{source: b, architecture: gpt_bert}", "{}", ["model.architecture = gpt_bert", "where it is transformers"]),
+        ("{source: deu, architecture: transformers}", "{}", ["where it is gpt_bert; leave the key out"]),
+        ("{source: b}", "{objective: masked, optimizer: adamw, sequence_lengths: [1024], phase_starts: [0]}", ["1024"]),
+    ],
 )
-def test_models_of_transformers_begin_from_scratch(model):
-    Path("mine.yaml").write_text(f"models: {{eng: {{model: {model}}}, b: {{languages: [eng], preset: bert_30m}}}}")
-    line = refused("model.source = ", "such a model is trained from scratch", configfiles=("mine.yaml",))
-    assert line.startswith("mine.yaml, models.eng: ")
+def test_a_source_of_another_kind(model, train, words):
+    more = "train: {objective: masked, optimizer: adamw}\n"
+    entry = f"models: {{eng: {{model: {model}, train: {train}}}, b: {{languages: [eng], preset: bert_30m}}}}\n"
+    Path("mine.yaml").write_text(more + entry)
+    assert refused(*words, configfiles=("mine.yaml",)).startswith("mine.yaml, models.eng: ")
 
 
 def test_a_folder_without_a_configuration():

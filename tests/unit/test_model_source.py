@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from babelmill.commands import lock, plan
+from babelmill.commands.machine import sized
 from babelmill.config import inputs
+from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
@@ -160,3 +162,21 @@ def test_plan_counts_with_the_shape_of_the_source():
     shape = json.loads(made.model("eng").model.model_dump_json())
     write_json("theirs/config.json", {key: shape[key] for key in SHAPE} | {"vocab_size": 700})
     assert plan.network_of(made, "other")[0].hidden_size == 96 and plan.network_of(made, "other")[1] == 700
+
+
+def test_plan_counts_models_of_transformers_with_the_configuration_of_the_source():
+    model = {"architecture": "transformers", "config": {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2}}
+    causal = {"preset": "tiny", "train": {"objective": "causal", "optimizer": "adamw"}}
+    models = {
+        "first": causal | {"languages": ["eng"], "model": model, "tokenizer": {"vocab_size": 500}},
+        "more": causal | {"model": {"source": "first"}},
+        "other": causal | {"languages": ["eng"], "model": {"architecture": "transformers", "source": "./theirs"}},
+    }
+    made = configuration(models)
+    Path("theirs").mkdir()
+    published = {"model_type": "gpt2", "vocab_size": 500, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}
+    write_json("theirs/config.json", published | {"bos_token_id": 9, "transformers_version": "4.0"})
+    found = {name: plan.network_of(made, name) for name in models}
+    train = made.model("first").train
+    sizes = {name: parameters(sized(model, train, size), size) for name, (model, size) in found.items()}
+    assert len(set(sizes.values())) == 1 and sizes["first"] > 500 * 32

@@ -1,6 +1,5 @@
 """What another objective, another network or another tokenizer needs is there: each is tried with a small stand-in."""
 
-import dataclasses
 from typing import get_args
 
 import numpy as np
@@ -10,13 +9,11 @@ from torch.nn import functional as F
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES as ABOUT
-from babelmill.core.files import write_json
 from babelmill.evaluate import SCORERS
 from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import GPTBertShape, training_mask
 from babelmill.release import card
 from babelmill.runtime.processes import Processes
-from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import objectives
 from babelmill.training.batches import TokenStream
 from babelmill.training.gpt_bert_network import GPTBertNetwork
@@ -110,17 +107,6 @@ def test_hidden_tokens_may_be_predicted_in_place(shards):
     assert torch.equal(shown[: len(tokens)], tokens) and (shown[len(tokens) :] == VOCABULARY.pad).all()
     documents_of = torch.where(shown == VOCABULARY.pad, -1, (batch.input_ids == VOCABULARY.bos).cumsum(1).flatten())
     assert torch.equal(batch.segments.flatten(), documents_of)
-
-
-def test_roles_are_those_that_the_tokenizer_names(tmp_path):
-    names = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
-    added = [{"content": name, "id": 100 + i, "special": True} for i, name in enumerate(names)]
-    write_json(tmp_path / "tokenizer.json", {"added_tokens": added})
-    said = {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]"}, "pad_token": "[PAD]", "mask_token": "[MASK]"}
-    write_json(tmp_path / "special_tokens_map.json", said)
-    found = dataclasses.asdict(Vocabulary.read(tmp_path / "tokenizer.json", 105))
-    special = (100, 101, 102, 103, 104)
-    assert found == {"size": 105, "bos": 101, "eos": 102, "pad": 100, "mask": 103, "special": special}
 
 
 def test_what_is_known_of_an_objective_stands_in_every_table():

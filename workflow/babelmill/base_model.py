@@ -16,7 +16,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +30,15 @@ from babelmill.hub import revisions
 from babelmill.hub.client import explained
 from babelmill.hub.files import fetch, sizes
 from babelmill.hub.sources import MODEL, explanation, resolve
-from babelmill.release.foreign_model import Kind, Model, kind_of, open_weights, read_model, weight_files
+from babelmill.release.foreign_model import Kind, Model, Weights, kind_of, open_weights, read_model, weight_files
 from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
 from babelmill.stages import BaseModelSettings
+from babelmill.tokens.published_tokenizer import FILES
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
 log = logging.getLogger("babelmill.base_model")
-
-TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-)
 
 
 @dataclass(frozen=True)
@@ -108,6 +96,31 @@ def check_shape(said: dict[str, Any], model: Model, where: str) -> None:
             raise UserError(f"model.{key} = {value}: {where} {has}; leave the key out")
 
 
+def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
+    """UserError unless the model is of the architecture that the configuration says, before its weights are fetched."""
+    of_transformers = kind in ("llada", "transformers")
+    if of_transformers and not settings.auto_class:
+        raise UserError(
+            f"{where}: is a {config['model_type']} model of transformers: say model.architecture: transformers beside"
+            " model.source"
+        )
+    if settings.auto_class and not of_transformers:
+        raise UserError(f"{where}: is a GPT-BERT model: leave out model.architecture beside model.source")
+
+
+def under_its_names(model: Model, weights: Weights, auto_class: str, where: str) -> Model:
+    """Return a model of transformers under the names of its class; a UserError unless it has all of its weights."""
+    from babelmill.release.transformers_names import names_of  # imports transformers, for seconds
+    from babelmill.training.transformers_models import on_meta, read_config
+
+    config = read_config(model.config, auto_class, where)
+    theirs = Weights(
+        {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
+    )
+    names = names_of(on_meta(config, auto_class == "AutoModelForMaskedLM"), theirs, where)
+    return replace(model, names={ours: model.names[name] for ours, name in names.items()})
+
+
 def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int, where: str) -> list[str]:
     """Write the tokenizer's files, and return their names; a UserError if it has more entries than the embedding."""
     for name, path in paths.items():
@@ -115,9 +128,18 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int,
             adapted_tokenizer(path).save(str(folder / name))
         else:
             copy_file(path, folder / name)
+    drop_code(folder / "tokenizer_config.json")
     if "tokenizer.json" in paths and (entries := vocab_size(load_tokenizer(folder / "tokenizer.json"))) > rows:
         raise UserError(f"{where}: its tokenizer has {entries:,} entries, its embedding {rows:,} rows: not a pair")
     return list(paths)
+
+
+def drop_code(path: Path) -> None:
+    """Let transformers' general class read tokenizer.json where the configuration names code of its author."""
+    if path.is_file() and "auto_map" in (config := read_json(path)):
+        write_json(
+            path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}
+        )
 
 
 def instructed(names: list[str], tokenizer_config: Path | None, repository: str) -> bool:
@@ -151,9 +173,12 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{where}: has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
     config = files.get(["config.json"])["config.json"]
     kind = kind_of(read_json(config), where)
+    check_architecture(settings, kind, read_json(config), where)
     chosen = weight_files(files.names, lambda name: read_json(files.get([name])[name]), where)
     weights = open_weights(files.get(chosen), where)
     model = read_model(kind, config, weights, where)
+    if settings.auto_class:
+        model = under_its_names(model, weights, settings.auto_class, where)
     check_shape(settings.shape, model, where)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())}
     figures = files.figures | {
@@ -168,7 +193,7 @@ def run(args: argparse.Namespace) -> None:
         )
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
-        tokenizer = some(files, TOKENIZER)
+        tokenizer = some(files, FILES)
         names = write_tokenizer(folder, tokenizer, kind, rows, where)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))

@@ -33,10 +33,9 @@ def convert(args: argparse.Namespace) -> None:
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
-    shown = card.shown_settings(model["settings"])
+    shown, config = card.shown_settings(model["settings"]), read_json(args.export / "config.json")
     if begun_with := model["figures"].get("source"):
-        exported_config = read_json(args.export / "config.json")
-        shown["model"] = {key: exported_config[key] for key in SHAPE} | shown["model"]
+        shown["model"] = {key: config[key] for key in SHAPE if key in config} | shown["model"]
     facts = card.Facts(
         name=settings.name,
         variants=list(exported.variants),
@@ -46,6 +45,9 @@ def convert(args: argparse.Namespace) -> None:
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
         settings=shown,
+        model_type=None if "auto_map" in config else config["model_type"],
+        mask=mask_of(args.export),
+        published_tokenizer="roles" in export["figures"],
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
@@ -60,6 +62,14 @@ def convert(args: argparse.Namespace) -> None:
         upstream = [args.export, args.evaluation, args.model, args.tokenizer, *args.corpora]
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
         manifest.write(folder, settings, files, upstream, {"evaluation": evaluation, "made_with": made_with})
+
+
+def mask_of(folder: Path) -> str | None:
+    """Return what the tokenizer of a folder calls the token that hides another, None if it has no name for it."""
+    paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
+    tokens = [read_json(path).get("mask_token") for path in paths if path.is_file()]
+    found = next((token for token in tokens if token), None)
+    return found["content"] if isinstance(found, dict) else found
 
 
 def main() -> int:

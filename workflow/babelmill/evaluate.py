@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, sha256, write_json
+from babelmill.core.files import UserError, read_json, sha256, write_json
 from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Score, Text, pooled
@@ -137,6 +137,17 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
     return scores
 
 
+def check_length(folder: Path, length: int) -> None:
+    """UserError if rows are longer than a model of transformers can read; a GPT-BERT reads rows of any length."""
+    config = AutoConfig.from_pretrained(folder) if "auto_map" not in read_json(folder / "config.json") else None
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and length > positions:
+        raise UserError(
+            f"evaluation.sequence_length = {length} is more than max_position_embeddings = {positions} of {folder}, all"
+            " that the model can read; lower it"
+        )
+
+
 def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bool) -> dict[str, float]:
     """Measure the tokenizer on the whole validation text.
 
@@ -180,13 +191,14 @@ def run(args: argparse.Namespace) -> None:
     path = args.export / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
+    check_length(args.export, settings.evaluation.sequence_length)
     texts = {
         language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
     scores = evaluate_model(args.export, texts, vocabulary, settings)
     evaluation = overall(scores, texts, settings.scores) | {
-        "vocab_size": vocabulary.size,
+        "vocab_size": vocabulary.entries,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": {
             language: {"variants": scores[language], "unigram": text.score(text.unigram), "documents": text.size}

@@ -29,6 +29,7 @@ from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
 from babelmill.settings import read_settings
 from babelmill.stages import ExportSettings
+from babelmill.tokens.vocabulary import published_roles
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ def run(args: argparse.Namespace) -> None:
         if settings.export.include_raw:
             files += copy_checkpoint(folder, args.model, args.checkpoints, settings.name)
         prove(folder, inputs, settings.export, args.out)
-        manifest.write(folder, settings, files, [args.model, args.tokenizer])
+        roles = published_roles(args.tokenizer)
+        manifest.write(folder, settings, files, [args.model, args.tokenizer], {"roles": roles} if roles else None)
 
 
 def main() -> int:

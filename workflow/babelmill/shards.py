@@ -32,8 +32,8 @@ from babelmill.settings import read_settings
 from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import write_shard
-from babelmill.tokens.tokenizer_file import encode, load_tokenizer, token_id, use_threads, vocab_size
-from babelmill.tokens.vocabulary import Roles
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
+from babelmill.tokens.vocabulary import Vocabulary
 
 log = logging.getLogger("babelmill.shards")
 
@@ -70,18 +70,17 @@ def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tupl
 
 
 def build(
-    tokenizer: Tokenizer, roles: Roles, digest: str, corpus: Documents, path: Path, threads: int
+    tokenizer: Tokenizer, vocabulary: Vocabulary, digest: str, corpus: Documents, path: Path, threads: int
 ) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens and bytes of text."""
-    bos, eos = token_id(tokenizer, roles.begin), token_id(tokenizer, roles.end)
     documents = size = 0
     began = reported = time.monotonic()
     prompted, prompt_tokens = corpus.pieces > 1, 0
-    with write_shard(path, corpus.count, vocab_size(tokenizer), digest, prompted) as writer:
+    with write_shard(path, corpus.count, vocabulary.size, digest, prompted) as writer:
         for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)
             prompts = pieces[:, 0] if prompted else None
-            writer.append(*enclose(tokens, pieces.sum(1), bos, eos), prompts)
+            writer.append(*enclose(tokens, pieces.sum(1), vocabulary.bos, vocabulary.eos), prompts)
             prompt_tokens += 0 if prompts is None else int(prompts.sum())
             documents += len(pieces)
             size += text_bytes
@@ -101,6 +100,7 @@ def run(args: argparse.Namespace) -> None:
     manifest.verify(args.corpus, "train.parquet", "validation.parquet")
     path = args.tokenizer / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
+    vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     corpora = {split: Documents(args.corpus / f"{split}.parquet") for split in ("train", "validation")}
     if not corpora["validation"].count:
         raise UserError(
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
         )
     figures: dict[str, dict[str, int]] = {}
     for split, corpus in corpora.items():
-        counts = build(tokenizer, Roles.of(path), digest, corpus, args.out / f"{split}.safetensors", args.threads)
+        counts = build(tokenizer, vocabulary, digest, corpus, args.out / f"{split}.safetensors", args.threads)
         for name, count in counts.items():
             figures.setdefault(name, {})[split] = count
         log.info(

@@ -59,12 +59,17 @@ class DownloadSettings(Settings):
 class BaseModelSettings(Settings):
     """Where a model from elsewhere comes from.
 
-    `source`: the repository; `sources`: what a local folder holds; `shape`: what the configuration says beside it.
+    Attributes:
+        source: the repository.
+        sources: what a local folder holds.
+        shape: what the configuration says beside it.
+        auto_class: of transformers, whose weights it must have; None for a GPT-BERT.
     """
 
     source: dict[str, Any] | None
     sources: dict[str, Any]
     shape: dict[str, Any]
+    auto_class: str | None = None
 
 
 class CorpusSettings(Settings):

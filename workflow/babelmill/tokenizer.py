@@ -21,13 +21,14 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, atomic_write
+from babelmill.core.files import UserError, atomic_write, copy_file
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, patiently
 from babelmill.hub.sources import TOKENIZER, explanation, resolve
@@ -35,6 +36,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import TokenizerSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
+from babelmill.tokens.published_tokenizer import FILES, roles_of
 from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
@@ -152,26 +154,35 @@ def adopt(path: str, where: str) -> Tokenizer:
     return tokenizer
 
 
-def adopt_from_model(folder: Path, name: str) -> Tokenizer:
+def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any] | None]:
     """Load the tokenizer of the model `name`, as the stage `tokenizer` or `base_model` left it in a folder.
 
     There is no other for its weights, so it may lose text, as many do that others made.
+
+    Returns:
+        the tokenizer, and what its tokens are for (`published_tokenizer.roles_of`): None for one of our kind.
     """
-    made = manifest.read(folder)
-    if made["figures"].get("architecture") == "transformers":
-        raise UserError(
-            f"model.source = {name}: is a model of transformers, which is fetched but cannot be trained yet; GPT-BERT"
-            " models can, of this workflow or published"
-        )
+    made, where = manifest.read(folder), f"the tokenizer of {name}"
     if "tokenizer.json" not in made["files"]:
-        raise UserError(f"model.source = {name}: has no tokenizer.json; name the tokenizer's in tokenizer.source")
-    manifest.verify(folder, "tokenizer.json")
-    tokenizer = adopt(str(folder / "tokenizer.json"), f"the tokenizer of {name}")
+        raise UserError(
+            f"model.source = {name}: has no tokenizer.json, which is needed here (a fast tokenizer: transformers writes"
+            " it by `save_pretrained`); name another in tokenizer.source"
+        )
+    manifest.verify(folder, *tokenizer_files(made))
+    path, roles = folder / "tokenizer.json", made["figures"].get("roles")
+    if made["figures"].get("architecture") == "transformers":
+        roles = roles_of(folder, load_tokenizer(path), where)
+    tokenizer = load_tokenizer(path) if roles else adopt(str(path), where)
     try:
-        check_lossless(tokenizer, PROBES, f"the tokenizer of {name}")
+        check_lossless(tokenizer, PROBES, where)
     except UserError as error:
         log.warning("%s", str(error).partition(";")[0])
-    return tokenizer
+    return tokenizer, roles
+
+
+def tokenizer_files(made: dict[str, Any]) -> list[str]:
+    """Return the names of a tokenizer's files among those of a manifest."""
+    return [name for name in FILES if name in made["files"]]
 
 
 def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
@@ -247,10 +258,10 @@ def run(args: argparse.Namespace) -> None:
         manifest.verify(folder, "train.parquet", "validation.parquet")
     corpora = [Documents(folder / "train.parquet") for folder in args.corpora]
     size = sum(corpus.bytes() for corpus in corpora)
-    hub, of_model = None, settings.of_model
+    hub, roles, of_model = None, None, settings.of_model
     if of_model:
         log.info("adopting the tokenizer of %s", of_model)
-        tokenizer = adopt_from_model(args.source[0], of_model)
+        tokenizer, roles = adopt_from_model(args.source[0], of_model)
     elif source := settings.tokenizer.source:
         path = source
         if settings.source:
@@ -267,10 +278,25 @@ def run(args: argparse.Namespace) -> None:
         "hub": hub,
         "report": report(tokenizer, dict(zip(settings.languages, args.corpora, strict=True)), lossy=bool(of_model)),
     }
-    with atomic_write(args.out / "tokenizer.json", "w") as file:
-        file.write(tokenizer.to_str(pretty=True))
+    if roles:
+        figures["roles"] = roles
+    files = write(args.out, tokenizer, args.source[0] if roles else None)
     upstream = [*args.corpora, *args.source[:1]]
-    manifest.write(args.out, settings, ["tokenizer.json"], upstream=upstream, figures=figures)
+    manifest.write(args.out, settings, files, upstream=upstream, figures=figures)
+
+
+def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
+    """Write a tokenizer, or copy all files of a published one as they are; return their names."""
+    files = tokenizer_files(manifest.read(published)) if published else ["tokenizer.json"]
+    for name in set(FILES) - set(files):
+        (out / name).unlink(missing_ok=True)  # of another tokenizer that was here before
+    if published:
+        for name in files:
+            copy_file(published / name, out / name)
+        return files
+    with atomic_write(out / "tokenizer.json", "w") as file:
+        file.write(tokenizer.to_str(pretty=True))
+    return files
 
 
 def main() -> None:

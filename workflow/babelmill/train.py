@@ -146,9 +146,11 @@ def train(arguments: argparse.Namespace) -> int:
 def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
     """Make the network of a run that has not begun; `source`: the folder of the model that it goes on from."""
     if settings.model.architecture == "transformers":
-        from babelmill.training.transformers_network import TransformersNetwork  # imports transformers, for seconds
+        from babelmill.training.transformers_config import config_to_train  # imports transformers, for seconds
+        from babelmill.training.transformers_network import TransformersNetwork
 
-        return TransformersNetwork(settings.model, settings.train, vocabulary, processes)
+        config = config_to_train(settings, source, vocabulary)
+        return TransformersNetwork(config, settings.train, vocabulary, processes)
     shape = shape_of(settings, source, vocabulary.size)
     return GPTBertNetwork(shape, settings.train, processes)
 
@@ -218,9 +220,8 @@ def describe_results(
 ) -> None:
     """Write the shape of the model, the record, and last the manifest."""
     out, plan = options.out, trainer.plan
-    ids = {f"{name}_token_id": getattr(vocabulary, name) for name in ("bos", "eos", "pad", "mask")}
     unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
-    write_json(out / "config.json", trainer.network.config | ids | unmasks)
+    write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
     with atomic_write(out / "metrics.jsonl") as file:
         file.write(folder.record.path.read_bytes())
     figures = {

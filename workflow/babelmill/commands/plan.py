@@ -29,7 +29,7 @@ from babelmill.commands.machine import (
     with_shape,
 )
 from babelmill.commands.text_size import training_tokens
-from babelmill.config import loading, schema
+from babelmill.config import loading, schema, transformers_models
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
@@ -170,7 +170,9 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
     root = ([model, *configuration.ancestors(model)])[-1]
     resolved, source = configuration.model(model), configuration.model(root).source
     if source is None:
-        return resolved.model, configuration.model(root).tokenizer.vocab_size
+        of_root = configuration.model(root)
+        known = resolved.model if resolved.model.architecture == "gpt_bert" else of_root.model
+        return known, of_root.tokenizer.vocab_size
     path = (Path(source.name) if source.kind == "folder" else source.weights) / "config.json"
     if not path.is_file():
         raise UserError(
@@ -178,9 +180,20 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
             f" `snakemake {source.weights}`"
         )
     config = read_json(path)
+    if resolved.model.architecture == "transformers":
+        return published(resolved.model, config), config["vocab_size"]
     if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in ("gate", "layer_mixing")]:
         raise UserError(f"{path}: has no {missing[0]}: the costs of GPT-BERT models alone are known")
     return with_shape(resolved.model, config), config["vocab_size"]
+
+
+def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
+    """Return the settings of a new model with the configuration of a published one of transformers."""
+    own = transformers_models.keys(config["model_type"]) - schema.OF_THE_WORKFLOW.keys()
+    kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
+    positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
+    values = {"config": {"model_type": config["model_type"], **kept}, "max_position_embeddings": positions}
+    return model.model_copy(update=values | {"source": None})
 
 
 def cost_of(configuration: Configuration, model: str, resources: dict[str, Any], gpu: str, mfu: float | None) -> Cost:

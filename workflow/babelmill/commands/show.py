@@ -10,7 +10,6 @@ from pathlib import Path
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.tokens.vocabulary import Roles
 
 GENERATED = 64  # tokens, by masked diffusion
 
@@ -35,11 +34,13 @@ def figures(folder: Path) -> str:
 
 def fill_mask(folder: Path, text: str) -> str:
     """Return the five likeliest words for the mask."""
-    from transformers import pipeline
+    from transformers import AutoTokenizer, pipeline
 
     from babelmill.release.loading import aligned
 
-    mask = Roles.of(folder / "tokenizer.json").mask
+    mask = AutoTokenizer.from_pretrained(folder, trust_remote_code=True).mask_token
+    if mask is None:
+        raise UserError(f"--masked {text!r}: the tokenizer in {folder} has no token for a hidden word")
     if mask not in text:
         raise UserError(f"--masked {text!r}: write {mask} in place of a word")
     # Whatever the folder says, this is how the pipeline reads the scores.

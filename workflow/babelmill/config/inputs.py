@@ -68,8 +68,8 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """What the settings of `base_model` say: `source` on the Hub or `sources`, a folder's content, and `shape`, the
-    keys that the configuration says beside `model.source`.
+    """What the settings of `base_model` say: `source` on the Hub or `sources`, a folder's content, `shape`, the
+    keys that the configuration says beside `model.source`, and `auto_class`, that of a model of transformers.
 
     Raises:
         UserError: the folder is not there, or holds no model.
@@ -78,10 +78,13 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     source = resolved.source
     if source is None or source.kind == "model":
         raise UserError(f"model {model} goes on from no model of elsewhere (model.source): there is nothing to fetch")
+    asked: dict[str, Any] = {"shape": source.beside}
+    if resolved.model.architecture == "transformers":
+        asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
     if source.kind == "hub":
-        return {"source": hub_model(configuration, model), "sources": {}, "shape": source.beside}
+        return asked | {"source": hub_model(configuration, model), "sources": {}}
     where = f"{resolved.origins['model.source']}: model.source = {source.name!r}"
-    return {"source": None, "sources": dict(_folder(source.name, source.weights, where)), "shape": source.beside}
+    return asked | {"source": None, "sources": dict(_folder(source.name, source.weights, where))}
 
 
 @functools.cache

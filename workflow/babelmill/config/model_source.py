@@ -73,21 +73,25 @@ def _place(layers: list[Layer]) -> int:
     return max(said, default=0)
 
 
-def shape_laid_under(layers: list[Layer], shape: dict[str, Any] | None) -> list[Layer]:
-    """Return the layers with the source's shape, where it is known, under the one that says `model.source`.
+def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
+    """Return the layers with what is known of the source's shape under the one that says `model.source`.
 
     So it goes before a preset and what is said of models in general, and what is said beside the source stays.
     """
-    if shape is None:
+    if not shape:
         return layers
     place = _place(layers)
     return [*layers[:place], Layer({"model": shape}, "model.source"), *layers[place:]]
 
 
 def _said_beside(layers: list[Layer]) -> list[str]:
-    """The keys of `SHAPE` that are said where `model.source` is, or in a layer over that one."""
+    """Which keys that the source decides are said where `model.source` is, or in a layer over that one."""
     over = layers[_place(layers) :]
-    return [key for key in SHAPE if any(lookup(layer.values, ("model", key)) is not ABSENT for layer in over)]
+    return [
+        key
+        for key in ("architecture", *SHAPE)
+        if any(lookup(layer.values, ("model", key)) is not ABSENT for layer in over)
+    ]
 
 
 def source_of(
@@ -96,7 +100,7 @@ def source_of(
     layers: list[Layer],
     origins: dict[str, str],
     models: Collection[str],
-    shape: dict[str, Any] | None,
+    shape: dict[str, Any],
 ) -> ModelSource | None:
     """Return what a model goes on from, None if it begins with random weights.
 
@@ -106,7 +110,7 @@ def source_of(
         layers: that the section was made from, but for the source's shape.
         origins: where each value came from; changed for values that nobody reads.
         models: all names of models.
-        shape: that of the source, if the configuration knows it.
+        shape: what the configuration knows of the source's.
 
     Raises:
         UserError: there is no such source, or a key contradicts its shape.
@@ -119,13 +123,14 @@ def source_of(
         raise UserError(f"{origins['model.source']}: model.source = {text!r}: {unknown(text, models)}")
     beside = {key: values[key] for key in _said_beside(layers)}
     for key, value in beside.items():
-        if shape and value != shape[key]:
+        if kind == "model" and value != shape.get(key, value):
             raise UserError(
                 f"{origins[f'model.{key}']}: model.{key} = {value}: model {name} goes on from {text}, where it is"
                 f" {shape[key]}; leave the key out"
             )
-    if shape is None:
-        origins |= dict.fromkeys((f"model.{key}" for key in SHAPE if key not in beside), f"not read: that of {text} is")
+    unread = [key for key in SHAPE if key not in beside and key not in shape]
+    origins |= dict.fromkeys((f"model.{key}" for key in unread), f"not read: that of {text} is")
+    beside.pop("architecture", None)
     base = Path("results/base_models", name)
     if kind == "model":
         return ModelSource(kind, text, Path("results/tokenizers", text), Path("results/models", text), beside)

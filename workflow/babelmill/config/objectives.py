@@ -10,16 +10,18 @@ class About(NamedTuple):
         scores: the metrics that its evaluation measures (`evaluation/metrics.py`).
         suffix: what `{causal_suffix}` is in the name of its repository.
         unmasks: it generates by filling masks in any order, with code of its own.
+        auto_class: of a model of transformers; None where there is none.
     """
 
     scores: tuple[str, ...]
     suffix: str = ""
     unmasks: bool = False
+    auto_class: str | None = "AutoModelForMaskedLM"
 
 
 OBJECTIVES = {
-    "hybrid": About(scores=("causal", "masked")),
+    "hybrid": About(scores=("causal", "masked"), auto_class=None),
     "masked": About(scores=("masked",)),
-    "causal": About(scores=("causal",), suffix="-causal"),
+    "causal": About(scores=("causal",), suffix="-causal", auto_class="AutoModelForCausalLM"),
     "diffusion": About(scores=("diffusion",), unmasks=True),
 }

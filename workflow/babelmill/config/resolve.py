@@ -19,7 +19,7 @@ from babelmill.config.layers import ABSENT, Layer, flatten, flatten_keys, lookup
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
-from babelmill.config.transformers_models import FROM_SCRATCH, refused
+from babelmill.config.transformers_models import refused, too_long
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
@@ -196,9 +196,10 @@ class Configuration:
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
-        if message := refused(resolved.model, resolved.train, resolved.evaluation):
-            raise UserError(f"{_where(layers, 'model.', message)}: {message}")
-        if source and theirs is None:
+        if message := refused(resolved.model, resolved.train):
+            where = _where(layers, "model.", f"model.source {message}" if source else message)
+            raise UserError(f"{where}: {message}")
+        if source and "max_position_embeddings" not in theirs:
             return resolved  # its shape is known when it has been fetched
         longest, positions = max(resolved.train.sequence_lengths), resolved.model.max_position_embeddings
         if longest > positions:
@@ -206,21 +207,24 @@ class Configuration:
                 f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
                 f" model.max_position_embeddings = {positions}; lower the one or raise the other"
             )
+        if message := too_long(resolved.model, resolved.evaluation):
+            raise UserError(f"{_where(layers, 'model.', message)}: {message}")
         vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
         if resolved.model.architecture == "gpt_bert" and (message := too_large(resolved.model, vocab_size)):
             raise UserError(f"{_where(layers, 'model.', message)}: {message}")
         return resolved
 
-    def _shape_of(self, model: str) -> dict[str, Any] | None:
-        """The shape of the model of this workflow that `model` goes on from, if the configuration knows it."""
+    def _shape_of(self, model: str) -> dict[str, Any]:
+        """What the configuration knows of the model of this workflow that `model` goes on from: keys of `model`."""
         ancestors = self.ancestors(model)
-        if not ancestors or self._said_source(ancestors[-1]):
-            return None
-        base, said = self.model(ancestors[0]).model, self._said_source(model)
-        if base.architecture != "gpt_bert":
-            where = said[1] if said else "?"
-            raise UserError(f"{where}: model.source = {ancestors[0]} is a model of transformers; {FROM_SCRATCH}")
-        return {key: getattr(base, key) for key in SHAPE}
+        if not ancestors:
+            return {}
+        base = self.model(ancestors[0]).model
+        known = {"architecture": base.architecture}
+        if self._said_source(ancestors[-1]):
+            return known
+        keys = SHAPE if base.architecture == "gpt_bert" else ("max_position_embeddings",)
+        return known | {key: getattr(base, key) for key in keys}
 
     @functools.cache  # noqa: B019
     def corpus(self, code: str) -> ResolvedCorpus:

@@ -165,7 +165,10 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _config_of_its_architecture(self) -> Self:
-        if (self.architecture == "transformers") != (self.config is not None):
+        if self.source is not None and self.config is not None:
+            raise ValueError(f"model.config: a model that goes on from {self.source} has that one's; leave it out")
+        wanted = self.architecture == "transformers" and self.source is None
+        if wanted != (self.config is not None):
             needed = "needs model.config" if self.config is None else "has no model.config"
             raise ValueError(
                 f"model.architecture = {self.architecture!r} {needed}: the model of transformers and its sizes, such as"

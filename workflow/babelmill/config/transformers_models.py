@@ -16,7 +16,6 @@ from babelmill.config.layers import nearest
 
 # Other names of what `rope_parameters` holds, from earlier versions, which transformers understands.
 ROPE = ("rope_theta", "rope_scaling", "global_rope_theta", "local_rope_theta")
-FROM_SCRATCH = "such a model is trained from scratch; one of GPT-BERT can go on from another"
 BASE = {"PreTrainedConfig", "PretrainedConfig"}
 
 
@@ -69,20 +68,24 @@ def unknown(config: dict[str, Any]) -> str | None:
     return None
 
 
-def refused(model: schema.Model, train: schema.Train, evaluation: schema.Evaluation) -> str | None:
+def refused(model: schema.Model, train: schema.Train) -> str | None:
     """Return why values of several sections do not go together with a model of transformers; None if they do."""
     if model.architecture == "gpt_bert":
         return None
     name = "model.architecture = 'transformers'"
-    if model.source is not None:
-        return f"{name} with model.source = {model.source!r}: {FROM_SCRATCH}"
     if train.objective == "hybrid":
         return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked, diffusion or causal"
     if train.optimizer == "muon":
         return f"{name} trains with adamw or lamb; set train.optimizer"
-    if evaluation.sequence_length > model.max_position_embeddings:
-        return (
-            f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
-            f" {model.max_position_embeddings}, all that {name} can read; lower the one or raise the other"
-        )
-    return unknown(model.config or {})
+    return unknown(model.config) if model.config else None
+
+
+def too_long(model: schema.Model, evaluation: schema.Evaluation) -> str | None:
+    """Return why a model of transformers cannot be evaluated; None if it can."""
+    if model.architecture == "gpt_bert" or evaluation.sequence_length <= model.max_position_embeddings:
+        return None
+    return (
+        f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
+        f" {model.max_position_embeddings}, all that model.architecture = 'transformers' can read; lower the one or"
+        " raise the other"
+    )

@@ -211,7 +211,8 @@ def nats(
             torch.from_numpy(array).to(device) for array in arrays(rows, batch, vocabulary)
         )
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            logits = model(input_ids=inputs, attention_mask=inputs != vocabulary.pad).logits
+            given = vocabulary.given(inputs)
+            logits = model(input_ids=given, attention_mask=inputs != vocabulary.pad).logits
         losses = F.cross_entropy(logits[scored].float(), targets[scored], reduction="none")
         total.index_add_(0, documents[scored], losses.double() * weights[scored])
         progress(int(scored.sum()))

@@ -77,7 +77,7 @@ class Text:
         chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
         self.stream, self.with_prompt = stream_of(shard, chosen)
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
-        self.vocabulary_used = vocabulary_used(tokenizer, training)
+        self.vocabulary_used = vocabulary_used(tokenizer, training[: vocabulary.entries])
         text = self.stream.is_text(vocabulary)
         self.count = int(text.sum())
         surprise = np.where(text, unigram_nats(training, vocabulary)[self.stream.tokens], 0.0)

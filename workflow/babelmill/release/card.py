@@ -45,6 +45,9 @@ class Facts:
         settings: sections of the training settings: `model`, or another shape, `train` if known, and the `mixture` of
             several languages.
         license, authors, description, carbon_grams: the user's `card` section.
+        model_type: the name that transformers has for its kind of model; None of a GPT-BERT.
+        mask: what the tokenizer calls the token that hides another; None where it has no name for it.
+        published_tokenizer: it is that of a published model, as it is.
         origin: where a model comes from that this workflow did not make.
         evaluation: evaluation.json.
         corpora: the manifest of each language's corpus.
@@ -66,6 +69,9 @@ class Facts:
     carbon_grams: float | None = None
     origin: str = ""
     logits_alignment: str = "mlm"
+    model_type: str | None = None
+    mask: str | None = "<mask>"
+    published_tokenizer: bool = False
     evaluation: dict[str, Any] | None = None
     corpora: dict[str, dict[str, Any]] | None = None
     tokenizer_source: str | None = None
@@ -93,11 +99,6 @@ class Facts:
     def gated(self) -> bool:
         """Return whether attention has gates."""
         return self.settings.get("model", {}).get("gate", True)
-
-    @property
-    def model_type(self) -> str | None:
-        """Return the name that transformers has for its kind of model; None of a GPT-BERT."""
-        return (self.settings.get("model", {}).get("config") or {}).get("model_type")
 
     @property
     def alignment(self) -> str:
@@ -325,9 +326,9 @@ def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
         instructed(facts.begun_with, facts.corpora),
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type),
+        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type, facts.mask),
         notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
-        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type),
+        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type, facts.published_tokenizer),
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)

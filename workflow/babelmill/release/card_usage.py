@@ -9,7 +9,7 @@ MASKED = """\
 from transformers import pipeline
 
 fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
-print(fill("A text with a <mask> in it."))
+print(fill("A text with a {mask} in it."))
 ```"""
 CAUSAL = """\
 ```python
@@ -112,6 +112,10 @@ GENERATED = 64  # tokens of an example, at most
 # Types that transformers 4.57 reads, too, as was tried. Others are new in 5, or their weights have other names there.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
+# What holds for our own tokenizers alone, which put `<s>` in front of every text.
+OURS = re.compile(
+    r",add_bos_token=False|; without `add_bos_token=False`[^|]*?`<s>`|, without `bos_token=True` [^|]* itself"
+)
 
 
 def weights(variants: list[str], default: str) -> str:
@@ -125,7 +129,9 @@ def without_code(text: str) -> str:
     return re.sub(r", ?trust_remote_code=True", "", text)
 
 
-def use(path: str, tasks: list[str], gated: bool, unmasks: int, model_type: str | None = None) -> list[str]:
+def use(
+    path: str, tasks: list[str], gated: bool, unmasks: int, model_type: str | None = None, mask: str | None = "<mask>"
+) -> list[str]:
     """Return how the model is used, as code.
 
     Args:
@@ -134,17 +140,24 @@ def use(path: str, tasks: list[str], gated: bool, unmasks: int, model_type: str 
         gated: attention has gates.
         unmasks: how many tokens it reads at most, if it generates by filling masks; else 0.
         model_type: of a model of transformers.
+        mask: what the tokenizer calls the token that hides another; None where it has no name for it.
     """
     adapters = ALL_LINEAR if model_type else ADAPTERS
     pieces = [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub.",
-        *([UNMASKING.format(path=path, length=min(GENERATED, max(1, unmasks // 2)))] if unmasks else []),
-        *(SNIPPETS[task].format(path=path) for task in tasks),
+        *([unmasking(path, unmasks, mask)] if unmasks else []),
+        *(SNIPPETS[task].format(path=path, mask=mask) for task in tasks if mask or task != "fill-mask"),
         CLASSIFICATION.format(path=path),
         adapters.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
     ]
     return [without_code(piece) for piece in pieces] if model_type else pieces
+
+
+def unmasking(path: str, unmasks: int, mask: str | None) -> str:
+    """Return the code that generates by filling masks."""
+    code = UNMASKING.format(path=path, length=min(GENERATED, max(1, unmasks // 2)))
+    return code if mask else code.replace("tokenizer.mask_token_id", "model.config.mask_token_id")
 
 
 def notes(
@@ -159,8 +172,13 @@ def notes(
     return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
 
 
-def pipelines(path: str, scores: tuple[str, ...], alignment: str, model_type: str | None = None) -> str:
-    """Return what to type for each evaluation pipeline that fits the scores of the objective."""
+def pipelines(
+    path: str, scores: tuple[str, ...], alignment: str, model_type: str | None = None, published: bool = False
+) -> str:
+    """Return what to type for each evaluation pipeline that fits the scores of the objective.
+
+    `published`: its tokenizer is that of a published model, which puts in front of a text what that model's does.
+    """
     rows: list[tuple[tuple[str, str], dict[str, str]]] = []
     if "masked" in scores:
         rows += [(BABYLM_MASKED, {}), *([(MINICONS, SCORERS["masked"])] if alignment == "mlm" else [])]
@@ -170,4 +188,5 @@ def pipelines(path: str, scores: tuple[str, ...], alignment: str, model_type: st
     if not rows:
         return ""
     lines = [without_code(line) for line in lines] if model_type else lines
+    lines = [OURS.sub("", line) for line in lines] if published else lines
     return "\n".join(["## Evaluation pipelines\n", "| pipeline | type |", "|---|---|", *lines])

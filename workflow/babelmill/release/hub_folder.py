@@ -14,13 +14,14 @@ from typing import Any
 from safetensors import safe_open
 
 from babelmill.config.schema import Export
+from babelmill.core import manifest
 from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.architecture import Architecture, ExportInputs
 from babelmill.release.gpt_bert_folder import GPTBertFolder
 from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.tokens.tokenizer_file import load_tokenizer
-from babelmill.tokens.vocabulary import Roles
+from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +46,14 @@ def write_index(weights: Path, variant: str) -> str:
 
 def special_tokens(tokenizer: Path) -> dict[str, str]:
     """The special tokens that a tokenizer has: transformers would add the others, beyond the embedding."""
-    path = tokenizer / "tokenizer.json"
-    roles, vocabulary = Roles.of(path), load_tokenizer(path).get_vocab(with_added_tokens=True)
+    vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
     tokens = {
-        "bos_token": roles.begin,
-        "eos_token": roles.end,
-        "unk_token": roles.unknown,
-        "pad_token": roles.pad,
-        "mask_token": roles.mask,
-        "cls_token": roles.begin,  # what scorers of masked models ask for
+        "bos_token": BOS,
+        "eos_token": EOS,
+        "unk_token": UNK,
+        "pad_token": PAD,
+        "mask_token": MASK,
+        "cls_token": BOS,  # what scorers of masked models ask for
     }
     return {name: token for name, token in tokens.items() if token in vocabulary}
 
@@ -69,6 +69,14 @@ def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
     }
 
 
+def copy_published(tokenizer: Path, folder: Path) -> list[str]:
+    """Copy the tokenizer of a published model as it is, and return the names of its files."""
+    files = list(manifest.read(tokenizer)["files"])
+    for name in files:
+        copy_file(tokenizer / name, folder / name)
+    return files
+
+
 def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     """Write all files but the manifest, and return their names."""
     shape = read_json(inputs.model / "config.json")
@@ -77,6 +85,8 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         copy_file(Path(diffusion_generation.__file__), folder / "diffusion_generation.py")
         files.append("diffusion_generation.py")
     files.append(write_index(folder / "model.safetensors", export.default_variant))
+    if published_roles(inputs.tokenizer):
+        return [*files, *copy_published(inputs.tokenizer, folder)]
     copy_file(inputs.tokenizer / "tokenizer.json", folder / "tokenizer.json")
     tokens = special_tokens(inputs.tokenizer)
     written = {
@@ -95,7 +105,14 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None
     `out` is where the folder is meant to go, for the message.
     """
     command = [sys.executable, "-m", "babelmill.release.prove", "--folder", folder, "--model", inputs.model]
-    command += ["--variants", *export.variants, "--default-variant", export.default_variant]
+    command += [
+        "--tokenizer",
+        inputs.tokenizer,
+        "--variants",
+        *export.variants,
+        "--default-variant",
+        export.default_variant,
+    ]
     command += ["--shards", *inputs.shards]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:

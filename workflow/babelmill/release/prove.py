@@ -33,19 +33,23 @@ from babelmill.release.architecture import Architecture, Case
 from babelmill.release.hub_folder import architecture_of
 from babelmill.release.loading import WEIGHTS, load
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.vocabulary import Vocabulary, published_roles
 
 DOCUMENTS = 8  # of each language
+LONGEST = 1024  # tokens of a document
 EXACT = 1e-9  # largest difference of two logits in float64
 ROUNDING = 8  # largest difference of two logits in float32, as a multiple of the training model's own rounding error
 
 
-def documents(shards: list[Path], length: int) -> list[torch.Tensor]:
+def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
     """The first validation documents of each language, `<s>` included, at most `length` tokens each: [1, T] int64."""
     rows = []
     for folder in shards:
         shard = ShardFile.open(folder / "validation.safetensors")
         for start, end in zip(shard.offsets[:DOCUMENTS], shard.offsets[1 : DOCUMENTS + 1], strict=False):
-            rows.append(torch.tensor(shard.tokens[start : min(end, start + length)].astype("int64"))[None])
+            tokens = vocabulary.given(shard.tokens[start : min(end, start + length)].astype("int64"))
+            rows.append(torch.tensor(tokens)[None])
     return rows
 
 
@@ -56,17 +60,21 @@ def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
     return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
 
 
-def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int) -> None:
-    """The tokenizer as users load it has no entry beyond the embedding, and gives back the tokens of its own texts."""
+def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
+    """The tokenizer as users load it has no entry beyond the embedding, and does what that of the training does.
+
+    It puts one `<s>` in front, but for that of a published model, which does as it was published.
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if len(tokenizer) > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
+    trained_with = load_tokenizer(folder / "tokenizer.json")
     for row in texts:
-        ids = row[0, 1:-1].tolist()
-        text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-        again = tokenizer(text, split_special_tokens=True)["input_ids"][1:]
-        if tokenizer.decode(again, clean_up_tokenization_spaces=False) != text:
-            raise UserError(f"{folder}: the tokenizer does not give a text back: {text[:60]!r}")
+        text = tokenizer.decode(row[0, 1:-1].tolist(), clean_up_tokenization_spaces=False)
+        wanted = trained_with.encode(text, add_special_tokens=not published).ids
+        found = tokenizer(text, split_special_tokens=True, add_special_tokens=not published)["input_ids"]
+        if found != wanted or not (published or found[:1] == row[0, :1].tolist()):
+            raise UserError(f"{folder}: the tokenizer as users load it makes other tokens of a text: {text[:60]!r}")
 
 
 class Comparison:
@@ -115,9 +123,10 @@ def check_differences(what: str, differences: dict[str, float]) -> None:
 def compare(args: argparse.Namespace) -> str:
     """Compare every variant in every mode; return what was found in a line. A UserError names the first difference."""
     shape = read_json(args.model / "config.json")
-    length, vocab_size = shape["max_position_embeddings"], shape["vocab_size"]
-    rows = documents(args.shards, length)
-    check_tokenizer(args.folder, rows, vocab_size)
+    length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
+    path = args.tokenizer / "tokenizer.json"
+    rows = documents(args.shards, length, Vocabulary.read(path, vocab_size))
+    check_tokenizer(args.folder, rows, vocab_size, published_roles(args.tokenizer) is not None)
     rows = rows or random_rows(vocab_size, length)
     architecture = architecture_of(args.model)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
@@ -141,6 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
     parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
+    parser.add_argument("--tokenizer", required=True, type=Path, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
     parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
     parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))

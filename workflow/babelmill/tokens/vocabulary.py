@@ -3,52 +3,31 @@
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 
 UNK, BOS, EOS, PAD, MASK = "<unk>", "<s>", "</s>", "<pad>", "<mask>"
 SPECIAL_TOKENS = [UNK, BOS, EOS, PAD, MASK, *(f"<special_{i}>" for i in range(11))]  # the ids are 0 to 15
-
-
-NAMES_OF_ROLES = {
-    "begin": ("bos_token", "cls_token"),
-    "end": ("eos_token", "sep_token"),
-    "pad": ("pad_token",),
-    "mask": ("mask_token",),
-    "unknown": ("unk_token",),
-}
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The names of the tokens with a role; those of this workflow's own tokenizers, where nothing else is said."""
-
-    begin: str = BOS
-    end: str = EOS
-    pad: str = PAD
-    mask: str = MASK
-    unknown: str = UNK
-
-    @classmethod
-    def of(cls, path: str | Path) -> "Roles":
-        """Return those of a tokenizer.json: what `special_tokens_map.json` beside it says, as the Hub writes it."""
-        beside = Path(path).with_name("special_tokens_map.json")
-        said = read_json(beside) if beside.is_file() else {}
-        names = {key: token["content"] if isinstance(token, dict) else token for key, token in said.items()}
-        found = {role: [names[key] for key in keys if key in names] for role, keys in NAMES_OF_ROLES.items()}
-        return cls(**{role: tokens[0] for role, tokens in found.items() if tokens})
+NEEDED = (BOS, EOS, PAD, MASK)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """What training and scoring need to know of a tokenizer.
 
+    Our own tokenizers have a token for each role, which never occurs in a text. Those of published models may have one
+    for several roles, or none, and a text may hold it. So in the streams of such a tokenizer the begin, the end and the
+    padding have ids of their own beyond its entries, `aliases`, and a model is `given` the tokens behind them.
+
     Attributes:
-        size: number of entries.
-        bos, eos, pad, mask: ids of these special tokens.
+        size: number of ids that occur in streams.
+        bos, eos, pad, mask: ids of these special tokens; mask is -1 if there is none.
         special: ids of all special tokens, sorted.
+        aliases: what a model is given for the last ids.
     """
 
     size: int
@@ -57,18 +36,49 @@ class Vocabulary:
     pad: int
     mask: int
     special: tuple[int, ...]
+    aliases: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, path: str | Path, size: int) -> "Vocabulary":
-        """Read a tokenizer.json; `size` as the shards have it. Raise a UserError if a special token is missing."""
+        """Read a tokenizer.json of `size` entries. Raise a UserError if a special token is missing."""
         added = {token["content"]: token["id"] for token in read_json(path)["added_tokens"] if token["special"]}
-        roles = Roles.of(path)
-        needed = [roles.begin, roles.end, roles.pad, roles.mask]
-        if not added.keys() >= set(needed):
-            names = f"{', '.join(needed[:-1])} and {needed[-1]}"
+        if (roles := published_roles(Path(path).parent)) is not None:
+            return cls.published(roles, set(added.values()))
+        if not added.keys() >= set(NEEDED):
+            names = f"{', '.join(NEEDED[:-1])} and {NEEDED[-1]}"
             raise UserError(f"{path}: {names} must be special tokens; one of them is missing")
-        begin, end, pad, mask = (added[token] for token in needed)
+        begin, end, pad, mask = (added[token] for token in NEEDED)
         return cls(size, begin, end, pad, mask, tuple(sorted(added.values())))
+
+    @classmethod
+    def published(cls, roles: dict[str, Any], special: set[int]) -> "Vocabulary":
+        """Return that of a published model's tokenizer; `roles`: see `published_tokenizer.roles_of`.
+
+        The token for what the vocabulary does not have stands for a part of the text: it is no special one.
+        """
+        entries, begin, end, pad = (roles[name] for name in ("entries", "begin", "end", "pad"))
+        own = entries, entries + 1, entries + 2
+        named = {roles[name] for name in ("begin", "end", "pad", "mask")} - {None}
+        every = (special - {roles["unknown"]}) | named | set(own)
+        mask = -1 if roles["mask"] is None else roles["mask"]
+        return cls(entries + len(own), *own, mask, tuple(sorted(every)), (begin, end, end if pad is None else pad))
+
+    @property
+    def entries(self) -> int:
+        """Number of the tokenizer's entries."""
+        return self.size - len(self.aliases)
+
+    def given(self, ids: Any) -> Any:
+        """Return ids as a model is given them; a number, or a tensor or array of integers."""
+        for alias, token in enumerate(self.aliases, self.entries):
+            ids = ids + (ids == alias) * (token - alias)
+        return ids
+
+    @property
+    def ids(self) -> dict[str, int | None]:
+        """Return what configurations call the special tokens, as a model is given them."""
+        named = {f"{name}_token_id": self.given(getattr(self, name)) for name in ("bos", "eos", "pad", "mask")}
+        return {name: None if token < 0 else token for name, token in named.items()}
 
     @functools.cached_property
     def is_special(self) -> np.ndarray:
@@ -76,3 +86,9 @@ class Vocabulary:
         flags = np.zeros(self.size, bool)
         flags[list(self.special)] = True
         return flags
+
+
+def published_roles(folder: Path) -> dict[str, Any] | None:
+    """Return what tokens of a published model's tokenizer are for, from the manifest beside it; None for our own."""
+    path = folder / manifest.NAME
+    return read_json(path)["figures"].get("roles") if path.is_file() else None

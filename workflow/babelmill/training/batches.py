@@ -196,11 +196,11 @@ class TokenStream:
         row = positions // length
         input_ids, segments = self._input(visible, valid, start < end)
         return MicroBatch(
-            input_ids=input_ids,
+            input_ids=words.given(input_ids),
             segments=segments,
             causal=causal,
             positions=positions,
-            targets=tokens.flatten()[positions],
+            targets=words.given(tokens.flatten()[positions]),
             weights=weight.view(torch.float64)[row].to(torch.get_default_dtype()),
             groups=group[row],
             dropout=dropout,

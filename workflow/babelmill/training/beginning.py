@@ -28,11 +28,6 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     if source is None:
         return GPTBertShape(vocab_size=vocab_size, **settings.model.shape())
     name, theirs = settings.model.source, read_json(source / "config.json")
-    if kind := theirs.get("model_type") or theirs.get("config", {}).get("model_type"):
-        raise UserError(
-            f"model.source = {name}: is a {kind} model of transformers, which is fetched but cannot be"
-            " trained yet; GPT-BERT models can, of this workflow or published"
-        )
     dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
     shape = GPTBertShape(**{field.name: theirs[field.name] for field in fields(GPTBertShape)} | dropout)
     for key, value in settings.shape.items():
@@ -43,12 +38,23 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
             f"the tokenizer has {vocab_size:,} entries, the embedding of {name} {shape.vocab_size:,} rows: name a"
             " smaller tokenizer.source, or none to use the model's own"
         )
-    if max(settings.train.sequence_lengths) > shape.max_position_embeddings:
-        raise UserError(
-            f"train.sequence_lengths has {max(settings.train.sequence_lengths)}, more than max_position_embeddings ="
-            f" {shape.max_position_embeddings} of {name}; lower it"
-        )
+    check_lengths(settings, shape.max_position_embeddings)
     return shape
+
+
+def check_lengths(settings: TrainSettings, positions: int) -> None:
+    """UserError if rows are longer than what the source can read."""
+    if (longest := max(settings.train.sequence_lengths)) > positions:
+        raise UserError(
+            f"train.sequence_lengths has {longest}, more than max_position_embeddings = {positions} of"
+            f" {settings.model.source}; lower it"
+        )
+
+
+def published_config(source: Path) -> dict[str, Any]:
+    """Return config.json of a model of transformers as it is published, whatever stage left it."""
+    values = read_json(source / "config.json")
+    return values["config"] if values.get("architecture") == "transformers" else values
 
 
 @torch.no_grad()

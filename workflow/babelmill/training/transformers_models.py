@@ -1,30 +1,27 @@
-"""Models of transformers from `model.config`: their configuration, with what is the workflow's, and their class."""
+"""Models of transformers: their classes, their configuration as it was published, and what is asked of a model."""
 
 import copy
-import dataclasses
 import json
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from babelmill.config import schema
-from babelmill.config.layers import nearest
-from babelmill.config.transformers_models import ROPE
+from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.files import UserError
-from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.document_masks import NAME
 
 CLASSES = {
     "AutoModelForMaskedLM": (AutoModelForMaskedLM, MODEL_FOR_MASKED_LM_MAPPING_NAMES),
     "AutoModelForCausalLM": (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
 }
+# Keys of a published config.json that say how its files were written, or what else was done with them.
+NOT_OF_THE_MODEL = ("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path")
 
 
 def auto_class(hides: bool) -> str:
@@ -38,46 +35,30 @@ def refused(model_type: str, why: object) -> UserError:
     return UserError(f"model.config.model_type = {model_type!r} cannot be trained here: {line}")
 
 
-def known_keys(config: PreTrainedConfig) -> set[str]:
-    """Return the keys that a class of configurations has of its own, aliases included."""
-    common = {field.name for field in dataclasses.fields(PreTrainedConfig)}
-    own = {field.name for field in dataclasses.fields(config)} - common
-    return own | config.attribute_map.keys() | (set(ROPE) if "rope_parameters" in own else set())
-
-
-def make_config(model: schema.Model, hides: bool, vocabulary: Vocabulary) -> PreTrainedConfig:
-    """Return the configuration of a model: what `model.config` says, and the workflow's vocabulary and length.
+def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
+    """Return the configuration of a published model, from its config.json; `where` begins an error.
 
     Raises:
-        UserError: transformers has no such model, or its configuration no such key.
+        UserError: transformers has no class `auto` of it, or its weights cannot be trained.
     """
-    values = dict(model.config or {})
-    model_type = values.pop("model_type")
-    if model_type not in CONFIG_MAPPING_NAMES:
-        near = nearest(str(model_type), CONFIG_MAPPING_NAMES)
-        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
-    _, mapping = CLASSES[auto_class(hides)]
-    if model_type not in mapping:
-        what = "hidden tokens (objectives masked, diffusion)" if hides else "next tokens (objective causal)"
-        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {what}")
-    plain = AutoConfig.for_model(model_type)
-    for key in sorted(values.keys() - known_keys(plain)):
-        near = nearest(key, known_keys(plain))
-        raise UserError(f"model.config has {key!r}, which {type(plain).__name__} of transformers does not{near}")
-    ids = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad, "mask": vocabulary.mask}
-    ids |= {"cls": vocabulary.bos, "sep": vocabulary.eos}
-    named = {f"{name}_token_id": value for name, value in ids.items()}
-    values |= {key: value for key, value in named.items() if hasattr(plain, key)}
-    values |= {"vocab_size": vocabulary.size}
-    if hasattr(plain, "max_position_embeddings"):
-        values["max_position_embeddings"] = model.max_position_embeddings
+    model_type = str(values.get("model_type"))
+    if model_type not in CLASSES[auto][1]:
+        raise UserError(f"{where}: model_type = {model_type!r}: transformers has no {auto} of it, see train.objective")
+    if "quantization_config" in values:
+        raise UserError(
+            f"{where}: its weights are quantized, which cannot be trained; name the model that it was made of"
+        )
+    own = {key: value for key, value in values.items() if key not in NOT_OF_THE_MODEL}
     try:
-        config = AutoConfig.for_model(model_type, **values)
+        return type(AutoConfig.for_model(model_type)).from_dict(own)
     except Exception as error:  # whatever transformers raises, of many types
         raise refused(model_type, error) from error
-    if first := first_position(on_meta(config, hides)):
-        config.max_position_embeddings = model.max_position_embeddings + first
-    return config
+
+
+def longest_row(model: PreTrainedModel) -> int:
+    """Return how many positions a model has."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return positions - first_position(model) if isinstance(positions, int) else MAX_LENGTH
 
 
 def first_position(model: nn.Module) -> int:

@@ -2,7 +2,7 @@
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
@@ -22,7 +22,7 @@ from babelmill.training.sharding import Sharding
 from babelmill.training.transformers_models import (
     blocks_of,
     checkpoint_activations,
-    make_config,
+    longest_row,
     make_model,
     output_layer,
 )
@@ -64,7 +64,7 @@ class TransformersNetwork(Network):
     Masked classes predict hidden tokens where they stand, causal classes next tokens.
 
     Args:
-        model: the section, with `config`.
+        config: of the model.
         train: objective, seed, precision and so on.
         vocabulary: of the workflow's tokenizer.
         processes: this process among the others.
@@ -77,10 +77,9 @@ class TransformersNetwork(Network):
     compiles = False  # they run as transformers has them
     sharded = True
 
-    def __init__(self, model: schema.Model, train: schema.Train, vocabulary: Vocabulary, processes: Processes):
+    def __init__(self, config: PreTrainedConfig, train: schema.Train, vocabulary: Vocabulary, processes: Processes):
         logging.set_verbosity_error()  # it warns of padding that is masked by document
         self.in_place = hides_alone(objective_of(train))
-        config = make_config(model, self.in_place, vocabulary)
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         with torch.device("cpu" if processes.main else "meta"):
             made = make_model(config, self.in_place)
@@ -90,8 +89,8 @@ class TransformersNetwork(Network):
             "architecture": "transformers",
             "auto_class": transformers_models.auto_class(self.in_place),
             "class": type(made).__name__,
-            "vocab_size": vocabulary.size,
-            "max_position_embeddings": model.max_position_embeddings,
+            "vocab_size": config.vocab_size,
+            "max_position_embeddings": longest_row(made),
             "config": transformers_models.as_json(config),
         }
         self._size = counted(made)

@@ -8,7 +8,8 @@ from babelmill.config import schema
 from babelmill.config.model_size import Counted
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 from babelmill.training.objectives import hides_alone, objective_of
-from babelmill.training.transformers_models import blocks_of, make_config, on_meta, output_layer
+from babelmill.training.transformers_config import make_config
+from babelmill.training.transformers_models import blocks_of, on_meta, output_layer
 
 
 def counted(model: PreTrainedModel) -> Counted:

@@ -1,0 +1,114 @@
+"""Models that go on from models of transformers, in a workflow that is really run: of the Hub, a folder, and our own."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from babelmill.core import manifest
+from babelmill.core.files import read_json
+from conftest import ROOT, SMALL, Workspace, write_texts
+from published_models import publish
+
+pytestmark = pytest.mark.xdist_group("models of transformers")
+
+TRAIN = SMALL["train"] | {
+    "optimizer": "adamw",
+    "learning_rate": 0.01,
+    "precision": "fp32",
+    "batch_reduction": 1,
+    "micro_batch_tokens": 128,
+}
+MODELS = {
+    "more": {
+        "languages": ["eng"],
+        "train": {"objective": "causal"},
+        "model": {"architecture": "transformers", "source": "ada/gpt2"},
+    },
+    "again": {"train": {"objective": "causal", "max_steps": 1, "learning_rate": 1e-12}, "model": {"source": "more"}},
+    "bert": {
+        "languages": ["eng"],
+        "train": {"objective": "masked"},
+        "model": {"architecture": "transformers", "source": "./theirs"},
+    },
+}
+SETTINGS = {
+    "targets": list(MODELS),
+    "train": TRAIN,
+    "evaluation": SMALL["evaluation"] | {"sequence_length": 64},
+    "run": SMALL["run"],
+    "languages": {"eng": SMALL["languages"]["eng"]},
+    "models": MODELS,
+}
+USE = """
+import transformers
+from transformers import AutoTokenizer, pipeline
+for name, auto in (("more", "AutoModelForCausalLM"), ("bert", "AutoModelForMaskedLM")):
+    tokenizer = AutoTokenizer.from_pretrained(f"converted/{name}")
+    model, report = getattr(transformers, auto).from_pretrained(f"converted/{name}", output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    assert len(tokenizer) < model.config.vocab_size == 400
+print(pipeline("text-generation", model="converted/more")("the", max_new_tokens=3, do_sample=False))
+print(pipeline("fill-mask", model="converted/bert")("the [MASK] fox")[0])
+"""
+
+
+def validations(path: Path, model: str) -> list[dict]:
+    lines = (path / f"results/models/{model}/metrics.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if line["kind"] == "validation"]
+
+
+def test_models_go_on_from_published_ones(tmp_path, hub):
+    """Their results load without any code, have the published tokenizer, and cards that tell where they come from."""
+    workspace = Workspace(tmp_path / "work")
+    workspace.configure(SETTINGS)
+    write_texts(workspace.path / "texts/eng", "eng")
+    published = publish("gpt2", tmp_path / "gpt2", rows=400)
+    files = {file.name: file.read_bytes() for file in published.iterdir()}
+    commit = hub.commit("models/ada/gpt2", files | {"README.md": b"---\nlicense: mit\n---\n"})
+    theirs = publish("bert", workspace.path / "theirs", rows=400)
+    targets = ("converted/more", "converted/bert", "results/models/again/manifest.json")
+    workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
+    assert workspace.would_run(targets=targets) == set()
+
+    done = subprocess.run(
+        [sys.executable, "-c", USE],
+        cwd=workspace.path,
+        env=os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for name, source in (("more", published), ("bert", theirs)):
+        converted = workspace.path / f"converted/{name}"
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            assert (converted / file).read_bytes() == (source / file).read_bytes()
+        assert (
+            not list(converted.glob("*.py"))
+            and "roles" in manifest.read(workspace.path / f"results/exports/{name}")["figures"]
+        )
+        evaluation = read_json(workspace.path / f"results/evaluations/{name}/evaluation.json")
+        assert evaluation["vocab_size"] == len(
+            json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
+        ) + (name == "more")
+        validated = validations(workspace.path, name)
+        assert validated[0]["step"] == 0 and validated[-1]["loss"] < validated[0]["loss"] < math.log(400) + 1
+
+    card = ModelCard.load(workspace.path / "converted/more/README.md", ignore_metadata_errors=False)
+    assert card.data.base_model == "ada/gpt2" and f"at commit `{commit}` (licence: mit)" in card.text
+    assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
+    assert "That of `ada/gpt2`, of 291 entries; it gives every text back unchanged" in card.text
+    card = (workspace.path / "converted/bert/README.md").read_text()
+    assert "with a [MASK] in it" in card and "it does not give every text back unchanged" in card
+    assert validations(workspace.path, "again")[-1]["loss"] == pytest.approx(
+        validated_average(workspace.path), abs=1e-4
+    )
+
+
+def validated_average(path: Path) -> float:
+    return validations(path, "more")[-1]["ema_loss"]

@@ -1,0 +1,82 @@
+"""Which tensor of a published model is which weight of a class of transformers: strictly, each one and no other.
+
+transformers itself fills in what it misses with random numbers. Its rules for names (prefixes, older names) are used
+here, but no rule that makes one tensor out of several.
+"""
+
+import re
+from collections.abc import Iterable
+
+import torch
+from transformers import PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+from babelmill.core.files import UserError
+from babelmill.release.foreign_model import Weights
+
+# What is no weight of a language model's class: heads and poolers that a checkpoint has besides, and constants.
+BESIDES = re.compile(
+    r"pooler\.|seq_relationship\.|discriminator_predictions\.|(^|\.)position_ids$|rotary_emb\.inv_freq$"
+    r"|attn\.(masked_)?bias$|attention\.(masked_)?bias$"
+)
+
+
+def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
+    """Return {name in the class: name in the files} of all weights; a tied one is there once, under its first name.
+
+    Args:
+        model: of the class, on the device `meta`.
+        weights: of the published model.
+        where: begins an error.
+
+    Raises:
+        UserError: a weight is missing, has another shape, or there is one that the class does not have.
+    """
+    renamed, strange = _renamed(model, weights.shapes)
+    groups, cls = _groups(model), type(model).__name__
+    there = {first: [renamed[name] for name in names if name in renamed] for first, names in groups.items()}
+    if missing := [first for first, names in there.items() if not names]:
+        raise UserError(
+            f"{where}: {len(missing)} of {len(there)} weights of {cls} are not there, such as {missing[0]}: a model for"
+            " another task lacks the head, which would begin random"
+        )
+    if strange := [name for name in strange if not BESIDES.search(name)]:
+        raise UserError(f"{where}: {strange[0]} is no weight of {cls}")
+    expected = model.state_dict()
+    found = {first: names[0] for first, names in there.items()}
+    found |= {name: renamed[name] for name in sorted(renamed.keys() - set().union(*groups.values()))}  # buffers
+    for ours, theirs in found.items():
+        if (shape := list(weights.shapes[theirs].shape)) != list(expected[ours].shape):
+            raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
+    for first, names in there.items():
+        if any(not torch.equal(weights.load(name), weights.load(names[0])) for name in names[1:]):
+            raise UserError(f"{where}: {first} has two values, and config.json says that it is one weight (tied)")
+    return found
+
+
+def _groups(model: PreTrainedModel) -> dict[str, list[str]]:
+    """The names of each parameter, by the first: a tied one has several."""
+    groups: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    return {names[0]: names for names in groups.values()}
+
+
+def _renamed(model: PreTrainedModel, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """{name in the class: name in the files}, and names that the class does not have, by transformers' own rules."""
+    rules = get_model_conversion_mapping(model)
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    expected, prefix = model.state_dict(), model.base_model_prefix
+    found: dict[str, str] = {}
+    strange = []
+    for name in names:
+        ours, made_of_several = rename_source_key(name, renamings, converters, prefix, expected)
+        if ours not in expected and name in expected:
+            ours = name
+        if ours in expected and ours not in found and not made_of_several:
+            found[ours] = name
+        else:
+            strange.append(name)
+    return found, strange

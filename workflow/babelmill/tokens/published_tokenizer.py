@@ -1,0 +1,72 @@
+"""The tokenizer of a published model, as it is: which files it has, and which of its tokens has which role.
+
+Such tokenizers name their special tokens in several files, and none names all. What begins and ends a text is what
+`vocabulary.py` needs; a token to hide behind is needed for some objectives alone, and there are models without.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from babelmill.core.files import UserError, read_json
+from babelmill.tokens.tokenizer_file import vocab_size
+
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "generation_config.json",  # says which tokens end a text, too
+)
+# By role, the first of these that there is.
+NAMES = {
+    "begin": ("bos", "cls", "eos"),
+    "end": ("eos", "sep", "bos"),
+    "pad": ("pad",),
+    "mask": ("mask",),
+    "unknown": ("unk",),
+}
+
+
+def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | None]:
+    """Return the number of a tokenizer's entries, and the id of the token for each role, None where there is none.
+
+    Args:
+        folder: with the tokenizer's files, and the model's config.json, which names tokens by their ids.
+        tokenizer: that of its tokenizer.json.
+        where: begins an error.
+
+    Raises:
+        UserError: no token begins or ends a text.
+    """
+    entries = vocab_size(tokenizer)
+    found = {name: _id_of(name, folder, tokenizer, entries) for names in NAMES.values() for name in names}
+    roles = {role: next((found[n] for n in names if found[n] is not None), None) for role, names in NAMES.items()}
+    if roles["begin"] is None:
+        raise UserError(f"{where}: no token begins or ends a text (bos_token, cls_token, eos_token or sep_token)")
+    return {"entries": entries} | roles
+
+
+def _id_of(name: str, folder: Path, tokenizer: Tokenizer, entries: int) -> int | None:
+    """The id of `bos`, `eos` and so on, as the files of the tokenizer say, or else the model's configuration."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        token: Any = _read(folder / file).get(f"{name}_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str) and (found := tokenizer.token_to_id(token)) is not None:
+            return found
+    number = _read(folder / "config.json").get(f"{name}_token_id")
+    number = number[0] if isinstance(number, list) and number else number
+    return number if isinstance(number, int) and 0 <= number < entries else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
