@@ -16,6 +16,7 @@ from prepared import CONTEXT
 # By kind (the last one has tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers or
 # none, and the optimizer.
 CASES = {"llama": (48, "adamw"), "eurobert": (64, "lamb"), "gpt2": (32, "muon")}
+CASES |= {"llama, adapters": (48, "adamw"), "eurobert, adapters": (64, "adamw")}
 
 
 def make_trainer(kind: str, folder: Path, processes):
@@ -29,8 +30,10 @@ def make_trainer(kind: str, folder: Path, processes):
     from transformers_models import model_section, network, train_section
 
     size, optimizer = CASES[kind]
+    kind, _, adapters = kind.partition(", ")
     lengths = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112}
-    train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, ema_decay=0.5, **lengths)
+    values = {"micro_batch_tokens": size, "optimizer": optimizer, "ema_decay": 0.5, "lora_rank": 3 if adapters else 0}
+    train = train_section(kind, **values, **lengths)
     texts = documents(60)
     prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
     shard = write_documents(folder / f"{kind}-{processes.rank}.safetensors", texts, prompts=prompts)
