@@ -180,7 +180,7 @@ def test_a_flipped_bit_stops_its_consumer_and_is_named(workspace, damaged, consu
     done = workspace.snakemake("converted/eng", "--forcerun", consumer, check=False)
     assert done.returncode != 0
     errors = [line for line in (done.stdout + done.stderr).splitlines() if "error: " in line]
-    assert errors and damaged in errors[0], done.stdout + done.stderr
+    assert errors and f"{damaged}: damaged, " in errors[0], done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     leftovers = [path for path in workspace.path.rglob(".*") if path.name.startswith((".tmp", ".manifest", ".eng."))]
     assert not leftovers

@@ -154,9 +154,9 @@ def test_a_repository_is_pinned_by_its_revision():
 def test_plan_counts_with_the_shape_of_the_source():
     models = MORE | {"eng": {"model": {"hidden_size": 96}, "tokenizer": {"vocab_size": 500}}}
     made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
-    costs = {name: plan.cost_of(made, name, {"gpu": 1}, "H100", 0.3) for name in ("eng", "more")}
+    costs = {name: plan.cost_of(made, name, 1, "H100", 0.3) for name in ("eng", "more")}
     assert costs["more"].parameters == costs["eng"].parameters and costs["more"].flops < costs["eng"].flops
-    with pytest.raises(UserError, match=r"shape is known when it is there: fetch it by `snakemake results/base_models"):
+    with pytest.raises(UserError, match=r"theirs/config.json"):
         plan.network_of(made, "other")
     Path("theirs").mkdir()
     shape = json.loads(made.model("eng").model.model_dump_json())

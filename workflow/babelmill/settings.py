@@ -61,13 +61,23 @@ def _code(stage: Stage, resolved: Resolved) -> str:
 
     Results that an edit made before it was accepted stay: their file goes on naming the edit's digest.
     """
-    types = {name: type(section) for name, section in resolved.sections.items()}
-    lookup = _lookup(canonical.to_file(resolved.sections), types)
-    found = code_versions.fitting(stage.name, stage.digest, lookup)
+    found = code_versions.fitting(stage.name, stage.digest, _lookup_of(resolved))
     if not found:
         return stage.digest
     made_by = _made_by(stage, resolved)
     return made_by if made_by in found[0].digests else found[0].label
+
+
+def versions_of_others(configuration: Configuration, name: str, stage: Stage) -> set[str]:
+    """Return the labels of the versions that are limited to settings which a language or model does not have."""
+    lookup = _lookup_of(configuration.corpus(name) if stage.of == "language" else configuration.model(name))
+    return {v.label for v in code_versions.read().get(stage.name, []) if v.holds(lookup) is False}
+
+
+def _lookup_of(resolved: Resolved) -> code_versions.Lookup:
+    """Return a function that gives the values of a language or model by dotted key."""
+    types = {name: type(section) for name, section in resolved.sections.items()}
+    return _lookup(canonical.to_file(resolved.sections), types)
 
 
 def _made_by(stage: Stage, resolved: Resolved) -> str | None:

@@ -12,8 +12,6 @@ import argparse
 import csv
 import sys
 from dataclasses import astuple, dataclass, fields
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,22 +24,21 @@ from babelmill.commands.machine import (
     shape,
     sized,
     speed_of,
-    with_shape,
 )
+from babelmill.commands.plan_memory import Memory, disk, strategies
+from babelmill.commands.plan_network import network_of
 from babelmill.commands.text_size import training_tokens
-from babelmill.config import loading, schema, transformers_models
+from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
-from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.amounts import CHUNK, CPU_TOKENS, whole_tokens
+from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.objectives import objective_of
 from babelmill.training.schedule import rows_by_step, steps_for
 
 ASSUMED_GPU = "H100"
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,8 @@ class Cost:
         flops: of all steps.
         gpus: that the job asks for; busy: share of them that has work, over the run.
         memory_gib: of a GPU; measured: whether this and the utilisation come from a training of this shape.
+        disk_gb: shards, checkpoints, results, export and converted folder.
+        strategies: of a model of transformers, its memory by what is trained and on how many GPUs; "" of others.
         mfu: share of the GPUs' peak; None without GPUs.
         flops_per_second: of this machine's processor; None with GPUs.
         hours: of the training job; gpu_hours: None without GPUs.
@@ -89,37 +88,13 @@ class Cost:
     gpus: int
     busy: float
     memory_gib: float
+    disk_gb: float
     mfu: float | None
     flops_per_second: float | None
     measured: bool
     hours: float
     gpu_hours: float | None
-
-
-# Memory.
-
-
-def assumed_memory(
-    model: schema.Model | Counted, train: schema.Train, vocab_size: int, count: int, positions: int
-) -> float:
-    """Return the bytes that training takes of a GPU's memory, roughly.
-
-    These are weights, gradients, average and two moments in fp32, and what is kept for the backward pass, in bf16 but
-    for layer norms (34 H + 14 I + 4 heads T bytes per token and layer), and logits in fp32.
-
-    Args:
-        model, train, vocab_size: the settings.
-        count: parameters.
-        positions: of a forward pass.
-    """
-    size, inner, length = model.hidden_size, model.intermediate_size, max(train.sequence_lengths)
-    layer = 34 * size + 14 * inner + 4 * model.num_attention_heads * length
-    kept = 8 * size + layer / model.num_hidden_layers if train.activation_checkpointing else layer + 8 * size
-    body = positions * model.num_hidden_layers * kept
-    objective = objective_of(train)
-    scores = vocab_size * positions * objective.target_share(objective.mask_rate(0, 1))
-    logits = 12 * min(CHUNK[0], scores) + 4 * vocab_size * size  # and the gradient of the output layer
-    return 22 * count + (body + logits) * (1 if train.precision == "bf16" else 2)
+    strategies: str
 
 
 # Costs.
@@ -162,45 +137,10 @@ def schedule_of(
     )
 
 
-def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, int]:
-    """Return the settings of a model with the shape that it will have, and the entries of its vocabulary.
-
-    UserError: it goes on from one whose shape is not known before it has been fetched, or of another architecture.
-    """
-    root = ([model, *configuration.ancestors(model)])[-1]
-    resolved, source = configuration.model(model), configuration.model(root).source
-    if source is None:
-        of_root = configuration.model(root)
-        known = resolved.model if resolved.model.architecture == "gpt_bert" else of_root.model
-        return known, of_root.tokenizer.vocab_size
-    path = (Path(source.name) if source.kind == "folder" else source.weights) / "config.json"
-    if not path.is_file():
-        raise UserError(
-            f"{root} goes on from {source.name}, whose shape is known when it is there: fetch it by"
-            f" `snakemake {source.weights}`"
-        )
-    config = read_json(path)
-    if resolved.model.architecture == "transformers":
-        return published(resolved.model, config), config["vocab_size"]
-    if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in ("gate", "layer_mixing")]:
-        raise UserError(f"{path}: has no {missing[0]}: the costs of GPT-BERT models alone are known")
-    return with_shape(resolved.model, config), config["vocab_size"]
-
-
-def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
-    """Return the settings of a new model with the configuration of a published one of transformers."""
-    own = transformers_models.keys(config["model_type"]) - schema.OF_THE_WORKFLOW.keys()
-    kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
-    positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
-    values = {"config": {"model_type": config["model_type"], **kept}, "max_position_embeddings": positions}
-    return model.model_copy(update=values | {"source": None})
-
-
-def cost_of(configuration: Configuration, model: str, resources: dict[str, Any], gpu: str, mfu: float | None) -> Cost:
-    """Return what a model costs. `gpu`: its name; `mfu`: the user's own assumption."""
+def cost_of(configuration: Configuration, model: str, gpus: int, gpu: str, mfu: float | None) -> Cost:
+    """Return what a model costs on so many GPUs. `gpu`: their name; `mfu`: the user's own assumption."""
     resolved = configuration.model(model)
     network, vocab_size = network_of(configuration, model)
-    gpus = gpus_of(configuration, model, resources)
     tokens, source, learnt = training_tokens(configuration, model)
     size = sized(network, resolved.train, vocab_size)
     whole = whole_tokens(resolved.train) if deals_whole(network) else 1
@@ -208,8 +148,7 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
     count = parameters(size, vocab_size)
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
-    assumed = assumed_memory(size, resolved.train, vocab_size, count, positions) / GIB
-    memory = known.memory / 1024 if known else assumed
+    memory = Memory.of(size, resolved.train, vocab_size, positions, rank := 0, resolved.train.ema_decay > 0)
     if gpus:
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
         hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
@@ -226,12 +165,14 @@ def cost_of(configuration: Configuration, model: str, resources: dict[str, Any],
         flops=float(plan.flops.sum()),
         gpus=gpus,
         busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
-        memory_gib=memory,
+        memory_gib=known.memory / 1024 if known else memory.gib(gpus),
+        disk_gb=disk(resolved, memory.states, vocab_size, tokens) / 1e9,
         mfu=rate if gpus else None,
         flops_per_second=None if gpus else rate,
         measured=known is not None and mfu is None,
         hours=hours,
         gpu_hours=hours * gpus if gpus else None,
+        strategies=strategies(size, resolved.train, vocab_size, positions, rank) if isinstance(size, Counted) else "",
     )
 
 
@@ -262,8 +203,8 @@ def hours_text(hours: float | None) -> str:
 
 
 HEADING = (
-    *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB", "speed", "hours"),
-    "GPU-hours",
+    *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB", "disk"),
+    *("speed", "hours", "GPU-hours"),
 )
 OF_GPUS = ("GPUs", "busy", "GPU-hours")  # which a table without any leaves out
 TO_THE_LEFT = ("model", "from")
@@ -282,6 +223,7 @@ def row_of(cost: Cost) -> list[str]:
         f"{cost.gpus}",
         f"{cost.busy:.0%}" if cost.gpus else "",
         f"{cost.memory_gib:.0f}",
+        f"{cost.disk_gb:,.0f} GB" if cost.disk_gb >= 1 else f"{1000 * cost.disk_gb:,.0f} MB",
         speed_text(cost),
         hours_text(cost.hours),
         hours_text(cost.gpu_hours),
@@ -342,6 +284,8 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
         found.append(
             f"A speed with a ? {source} and GiB (of {memory}) a rough formula, until a training here measures both."
         )
+    for line in dict.fromkeys(f"{cost.model}: {cost.strategies}" for cost in costs if cost.strategies):
+        found.append(line)
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
         found.append(
             "busy: GPUs wait for each other where micro-batches are few: lower train.micro_batch_tokens, or GPUs."
@@ -362,6 +306,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", help="models and batches (default: the configuration's targets)")
     loading.add_arguments(parser)
     parser.add_argument("--gpu", help=f"the GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
+    parser.add_argument("--gpus", type=int, nargs="+", help="of a training job; several numbers: a line for each")
     parser.add_argument("--mfu", type=float, help="share of the GPU's peak that is reached, such as 0.3")
     parser.add_argument("--tsv", action="store_true", help="tab-separated values, numbers unrounded")
 
@@ -375,12 +320,17 @@ def run(args: argparse.Namespace) -> None:
     if peak_of(gpu) is None:
         origin = "--gpu" if args.gpu else f"gpu_model in {args.profile}:"
         raise UserError(f"{origin} {gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
+    if any(gpus < 0 for gpus in args.gpus or ()):
+        raise UserError(f"--gpus {min(args.gpus)}: numbers of GPUs are expected, 0 for none")
     if args.mfu is not None and not 0 < args.mfu <= 1:
         raise UserError(f"--mfu {args.mfu}: a share of the peak above 0 and up to 1 is expected")
-    if resources["here"] and not (named or args.mfu or has_gpu()):
+    if resources["here"] and not (named or args.mfu or args.gpus or has_gpu()):
         resources = resources | {"limit": 0}
-    models = configuration.models_of(args.names or ["all"])
-    costs = [cost_of(configuration, model, resources, gpu, args.mfu) for model in models]
+    costs = [
+        cost_of(configuration, model, gpus, gpu, args.mfu)
+        for model in configuration.models_of(args.names or ["all"])
+        for gpus in args.gpus or [gpus_of(configuration, model, resources)]
+    ]
     if args.tsv:
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(field.name for field in fields(Cost))

@@ -21,7 +21,7 @@ from babelmill.core.files import canonical_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.runtime.identity import fingerprint, identity
-from babelmill.settings import settings_of
+from babelmill.settings import settings_of, versions_of_others
 from babelmill.stages import STAGES, TO_CONVERTED, Stage, leading_to
 
 CHECKPOINTS = Path("results/checkpoints")
@@ -81,12 +81,15 @@ def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{key} {before.get(key, 'unset')} -> {now.get(key, 'unset')}" for key in keys]
 
 
-def changed_code(stage: Stage, recorded: dict[str, Any], now: str) -> list[str]:
-    """Name the modules that were edited, or quote what the CHANGELOG says of a new version."""
+def changed_code(stage: Stage, recorded: dict[str, Any], now: str, others: set[str]) -> list[str]:
+    """Name the modules that were edited, or quote what the CHANGELOG says of a new version.
+
+    `others`: labels of versions that are limited to other settings.
+    """
     before = recorded["settings"].get("code", "")
     if before == now:
         return []
-    if results := results_between(before, now, ROOT / "CHANGELOG.md"):
+    if results := results_between(before, now, ROOT / "CHANGELOG.md", others):
         return [f"{now} in place of {before}: {'; '.join(results)}"]
     known = recorded.get("code") or {}
     edited = [part for part in sorted(known | stage.modules) if known.get(part) != stage.modules.get(part)]
@@ -124,7 +127,7 @@ def own_reasons(configuration: Configuration, stage: Stage, name: str, folder: P
     recorded = manifest.read(folder)
     now = settings_of(configuration, name, stage.name)
     found = changed_values(recorded["settings"], now)
-    found += changed_code(stage, recorded, now["code"])
+    found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage))
     found += changed_sources(recorded, now, CORPORA / name)
     for file, entry in recorded["files"].items():
         path = folder / file

@@ -33,6 +33,7 @@ class Counted:
     Attributes:
         parameters: each counted once.
         matrices: elements of all matrices that every position is multiplied by.
+        sides: rows and columns of these matrices, added up: the parameters of adapters of rank 1.
         output: elements of the output matrix, which positions with a target are multiplied by.
         hidden_size: width of the features.
         intermediate_size: the widest side of a layer's matrices.
@@ -41,6 +42,7 @@ class Counted:
 
     parameters: int
     matrices: int
+    sides: int
     output: int
     hidden_size: int
     intermediate_size: int

@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -157,15 +157,17 @@ def _write(lines: list[str]) -> None:
     read.cache_clear()
 
 
-def results_between(before: str, now: str, changelog: Path) -> list[str]:
+def results_between(before: str, now: str, changelog: Path, others: Collection[str] = ()) -> list[str]:
     """Return the CHANGELOG's "Results" lines of the versions after label `before` up to label `now`, oldest first.
 
-    A line is `Results: train 3 (b1946ac9): ...`; `before` may be a digest that no version has.
+    A line is `Results: train 3 (b1946ac9): ...`; `before` may be a digest that no version has. The versions with labels
+    in `others`, which are limited to other settings, changed nothing.
     """
     match, last = LABEL.fullmatch(before), LABEL.fullmatch(now)
     if not last or not changelog.is_file():
         return []
     first = int(match[2]) if match and match[1] == last[1] else int(last[2]) - 1
     found = re.findall(rf"Results: ({last[1]} (\d+) \(\w{{8}}\)): (.+)", changelog.read_text(encoding="utf-8"))
+    found = [line for line in found if line[0] not in others]
     lines = {int(number): text.strip() for label, number, text in found if label == now or int(number) < int(last[2])}
     return [lines[number] for number in sorted(lines) if first < number <= int(last[2])]

@@ -21,6 +21,7 @@ def counted(model: PreTrainedModel) -> Counted:
     return Counted(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         matrices=sum(weight.numel() for weight in matrices),
+        sides=sum(sum(weight.shape) for weight in matrices),
         output=matrix.numel(),
         hidden_size=matrix.size(-1),
         intermediate_size=max(widths, default=matrix.size(-1)),

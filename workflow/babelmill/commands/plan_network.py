@@ -1,0 +1,74 @@
+"""The model whose training is planned: of the settings, or of the trained model that it goes on from.
+
+Of a model on the Hub, config.json alone is fetched: no weights.
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from babelmill.commands.machine import with_shape
+from babelmill.config import schema, transformers_models
+from babelmill.config.inputs import hub_model
+from babelmill.config.model_source import SHAPE
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+from babelmill.release import llada
+
+
+def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, int]:
+    """Return the settings of a model with the shape that it will have, and the entries of its vocabulary.
+
+    UserError: it goes on from one whose config.json cannot be fetched, or does not tell its shape.
+    """
+    root = [model, *configuration.ancestors(model)][-1]
+    resolved, of_root = configuration.model(model), configuration.model(root)
+    if of_root.source is None:
+        known = resolved.model if resolved.model.architecture == "gpt_bert" else of_root.model
+        return known, of_root.tokenizer.vocab_size
+    config = config_of_source(configuration, root)
+    if resolved.model.architecture == "transformers":
+        return published(resolved.model, config), config["vocab_size"]
+    if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in ("gate", "layer_mixing")]:
+        raise UserError(
+            f"{root} goes on from {of_root.source.name}, whose config.json has no {missing[0]}; its shape is known when"
+            f" it is there: `snakemake {of_root.source.weights}`"
+        )
+    return with_shape(resolved.model, config), config["vocab_size"]
+
+
+def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]:
+    """Return the config.json of the folder or the repository that a model goes on from."""
+    source = configuration.model(model).source
+    assert source is not None
+    path, where = source.weights / "config.json", source.name
+    if not path.is_file():
+        path = Path(source.name) / "config.json" if source.kind == "folder" else fetched(configuration, model)
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise UserError(f"{where}: config.json is not that of a model")
+    return llada.config_of(config, where) if config.get("model_type") == "llada" else config
+
+
+def fetched(configuration: Configuration, model: str) -> Path:
+    """Fetch the config.json of the repository that a model goes on from; return its path in the cache."""
+    from babelmill.hub import revisions  # with the client of the Hub, which other plans need not import
+    from babelmill.hub.client import explained
+    from babelmill.hub.files import fetch
+    from babelmill.hub.sources import MODEL, explanation, resolve
+
+    asked = hub_model(configuration, model) or {}
+    repository, revision = asked["repository"], asked["revision"]
+    known = asked["commit"] or revisions.recorded(revisions.model_key(repository, revision), repository, revision)
+    commit = known or resolve(MODEL, repository, revision)
+    with explained(functools.partial(explanation, MODEL, repository, revision)):
+        return fetch(MODEL, repository, commit, ["config.json"])["config.json"]
+
+
+def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
+    """Return the settings of a new model with the configuration of a published one of transformers."""
+    own = transformers_models.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
+    kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
+    positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings
+    values = {"config": {"model_type": config.get("model_type"), **kept}, "max_position_embeddings": positions}
+    return model.model_copy(update=values | {"source": None})
