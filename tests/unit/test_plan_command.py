@@ -172,20 +172,18 @@ LLADA |= {"mlp_hidden_size": 12288, "embedding_size": 126464, "max_sequence_leng
 
 def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):
     """No weights are fetched (there are none); memory by what is trained, on each number of GPUs."""
-    hub.commit("models/owner/llada", {"config.json": json.dumps(LLADA).encode()})
-    train = {"objective": "diffusion", "optimizer": "adamw", "sequence_lengths": [1024], "phase_starts": [0]}
-    train |= {"micro_batch_tokens": 4096, "activation_checkpointing": True, "ema_decay": 0}
-    model = {"architecture": "transformers", "source": "owner/llada"}
-    fresh.configure({"models": {"bard": {"languages": ["eng"], "model": model, "train": train}}})
+    hub.commit("models/GSAI-ML/LLaDA-8B-Base", {"config.json": json.dumps(LLADA).encode()})
+    fresh.configure({"models": {"bard": {"languages": ["eng"], "preset": "diffusion_8b"}}})
     done = fresh.python("-m", "babelmill", "plan", "bard", "--gpu", "H200", "--gpus", "1", "2", "8", "--tsv")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout), delimiter="\t"))
     assert [row["gpus"] for row in rows] == ["1", "2", "8"]
     assert {row["parameters"] for row in rows} == {"8015581184"}
-    assert [round(float(row["memory_gib"])) for row in rows] == [128, 68, 23]
+    assert [round(float(row["memory_gib"])) for row in rows] == [22, 14, 8]
     hours = [float(row["hours"]) for row in rows]
     assert hours[0] / hours[1] == pytest.approx(2, rel=0.1) and float(rows[0]["disk_gb"]) > 2 * 32
-    said = fresh.python("-m", "babelmill", "plan", "bard", "--gpus", "2").stdout
+    said = fresh.python("-m", "babelmill", "plan", "bard", "--gpus", "2", "4").stdout
+    assert "2 models" not in said
     assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights 158, 83, 46, 27;" in said
     assert "adapters of rank 16 (LoRA), train.ema_decay: 0 22, 14, 10, 8." in said
 

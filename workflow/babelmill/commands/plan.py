@@ -150,7 +150,8 @@ def cost_of(configuration: Configuration, model: str, gpus: int, gpu: str, mfu: 
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
     if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network):
         positions = resolved.run.micro_batch_tokens
-    memory = Memory.of(size, resolved.train, vocab_size, positions, rank := 0, resolved.train.ema_decay > 0)
+    rank = resolved.train.lora_rank
+    memory = Memory.of(size, resolved.train, vocab_size, positions, rank, resolved.train.ema_decay > 0)
     if gpus:
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
         hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
@@ -297,8 +298,10 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
 
 
 def table(costs: list[Cost], gpu: str) -> str:
-    """Return one line per model under a heading, the total, and notes."""
-    rows = [list(HEADING), *(row_of(cost) for cost in costs), total_of(costs)]
+    """Return one line per model, and number of GPUs, under a heading, the total, and notes."""
+    rows = [list(HEADING), *(row_of(cost) for cost in costs)]
+    if len({cost.model for cost in costs}) == len(costs):  # not several numbers of GPUs for the same model
+        rows.append(total_of(costs))
     if not any(cost.gpus for cost in costs):
         rows = [[cell for name, cell in zip(HEADING, row, strict=True) if name not in OF_GPUS] for row in rows]
     return "\n".join([*aligned(rows), *notes(costs, gpu)])
