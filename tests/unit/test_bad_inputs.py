@@ -107,6 +107,10 @@ def refused(*words: str, **arguments) -> str:
         ("train: {betas: [0.9, no]}\n", ["train.betas.1 = False", "a number"]),
         ("card: {license: no}\n", ["card.license = False", '"no"']),
         ("train.learning_rate: 1\n", ["unknown key train.learning_rate", "written as train: {learning_rate: 1}"]),
+        (
+            "train: {mask_random: 0.7, mask_keep: 0.4}\n",
+            ["train.mask_random = 0.7 and train.mask_keep = 0.4", "1 at most"],
+        ),
         ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 are 1.3"]),
         ("train: {max_steps: 1000000000000000000}\n", ["train.max_steps = 1000000000000000000", "10000000"]),
         ("train: {learning_rate: 1.0e+300}\n", ["train.learning_rate = 1e+300", "less than or equal to 10"]),

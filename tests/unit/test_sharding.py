@@ -13,9 +13,15 @@ from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.training.sharding import rows_of
 from prepared import CONTEXT
 
-# By kind (the last one has tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers or
-# none, and the optimizer.
-CASES = {"llama": (48, "adamw"), "eurobert": (64, "lamb"), "gpt2": (32, "muon")}
+# By kind (GPT-2 and BERT have tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers
+# or none, and the optimizer. Several processes make activations of BERT again.
+CASES = {
+    "llama": (48, "adamw"),
+    "eurobert": (64, "lamb"),
+    "gpt2": (32, "muon"),
+    "bert": (48, "adamw"),
+    "modernbert": (64, "adamw"),
+}
 
 
 def make_trainer(kind: str, folder: Path, processes):
@@ -29,8 +35,9 @@ def make_trainer(kind: str, folder: Path, processes):
     from transformers_models import model_section, network, train_section
 
     size, optimizer = CASES[kind]
-    lengths = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112}
-    train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, ema_decay=0.5, **lengths)
+    more = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112, "ema_decay": 0.5}
+    again = kind == "bert" and processes.size > 1
+    train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, activation_checkpointing=again, **more)
     texts = documents(60)
     prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
     shard = write_documents(folder / f"{kind}-{processes.rank}.safetensors", texts, prompts=prompts)
@@ -38,6 +45,22 @@ def make_trainer(kind: str, folder: Path, processes):
     tokens = TokenStream([shard], VOCABULARY, 7, processes.device, objective_of(train), train.objective == "masked")
     settings = train_settings(["eng"], model_section(kind), train)
     return Trainer(settings, network(kind, processes, train), plan, tokens, (plan.layouts, tokens), processes)
+
+
+def what_is_said_without_memory(trainer, mine: bool) -> str:
+    """The error of a step for which a process, this one if `mine`, has no memory."""
+    from babelmill.core.files import UserError
+
+    def refuse(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+
+    if mine:
+        torch.nn.functional.embedding = refuse
+    try:
+        trainer.run_step(2)
+    except UserError as error:
+        return str(error)
+    return "nothing"
 
 
 def learn(rank: int, size: int, port: int, folder: str, results) -> None:
@@ -77,7 +100,10 @@ def learn(rank: int, size: int, port: int, folder: str, results) -> None:
                 "bytes": sum(tensor.nbytes for name, tensor in trainer.tensors().items() if "step" not in name),
                 "same": same,
             }
-        processes.stop()
+        if size < 3:
+            processes.stop()
+        else:
+            found["memory"] = what_is_said_without_memory(trainer, rank == 2)
         results.put((rank, found))
     except BaseException:
         results.put((rank, traceback.format_exc()))
@@ -131,6 +157,13 @@ def test_a_checkpoint_is_the_same_file_on_any_number_of_processes(answers, kind)
     assert all(each[kind]["same"] for size in (1, 2, 3) for each in found[size])
     bytes_of = {size: [each[kind]["bytes"] for each in found[size]] for size in (1, 2, 3)}
     assert sum(bytes_of[2]) == sum(bytes_of[3]) == bytes_of[1][0] and max(bytes_of[3]) < 0.4 * bytes_of[1][0]
+
+
+def test_a_process_without_memory_ends_all(answers):
+    """Each with one line; the others' passes wait for it, and notice that it is gone."""
+    *others, own = (found["memory"] for found in answers[1][3])
+    assert own.startswith("train.micro_batch_tokens = 64 does not fit into memory; lower it;") and "\n" not in own
+    assert all(said.startswith("lost contact with another process of this run") for said in others), others
 
 
 def test_rows_of_a_tensor_are_those_of_torch_chunk():

@@ -148,6 +148,8 @@ def cost_of(configuration: Configuration, model: str, gpus: int, gpu: str, mfu: 
     count = parameters(size, vocab_size)
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
+    if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network):
+        positions = resolved.run.micro_batch_tokens
     memory = Memory.of(size, resolved.train, vocab_size, positions, rank := 0, resolved.train.ema_decay > 0)
     if gpus:
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
@@ -288,7 +290,8 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
         found.append(line)
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
         found.append(
-            "busy: GPUs wait for each other where micro-batches are few: lower train.micro_batch_tokens, or GPUs."
+            "busy: GPUs wait for each other where micro-batches, or rows, are few: fewer GPUs do the same"
+            " (or a lower train.micro_batch_tokens)."
         )
     return found
 

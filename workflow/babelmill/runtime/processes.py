@@ -163,3 +163,9 @@ def keep_freed_memory() -> None:
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def give_back_memory() -> None:
+    """Let glibc return what is free by now to the system, once something large is gone for good."""
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

@@ -5,34 +5,85 @@ frees them afterwards. Gradients are summed, never averaged and scaled back, whi
 They are summed after each backward pass: waiting for the last one would keep a whole gradient on each process.
 
 A process alone is a group of one. So what is computed, and in which type, does not depend on their number.
+
+A run begins with the main process's weights. The others make the model without values and receive their rows: memory
+that is allocated and not written to takes no room, so that one process has ever held the whole model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from babelmill.runtime.processes import Processes
+from babelmill.runtime.processes import Processes, give_back_memory, lost_process
 from babelmill.training.optim import clip_to
-from babelmill.training.sharding import Sharding
+from babelmill.training.sharding import Sharding, rows_of
 
 
 def shard(whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, precision: str) -> None:
     """Cut the parameters of a module, each process keeping its rows on its device; `blocks` are gathered one by one.
 
     What computes with a parameter of no block must run inside the forward pass of `whole`, where that is gathered.
+
+    Args:
+        whole: with its values on the main process; elsewhere it may be on the meta device.
+        blocks: parts of it.
+        processes: this process among the others.
+        precision: in which blocks compute; sums of gradients are in fp32.
     """
     mesh = processes.mesh()
     types = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if precision == "bf16" else {}
+    _allocate(whole)
+    for held, name in _tensors(whole):
+        if not isinstance(held[name], nn.Parameter):
+            held[name] = processes.from_main_(held[name].contiguous())
     for module in (*blocks, whole):
+        _hand_out(module, processes)
         # Weights of targets are inputs of `whole`: they stay as they are.
         policy = MixedPrecisionPolicy(**types, cast_forward_inputs=module is not whole)
         fully_shard(module, mesh=mesh, mp_policy=policy)
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo has no other sums
+    give_back_memory()
+
+
+def _tensors(whole: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
+    """Iterate over the places of all tensors of a module, as a dictionary and a key: plain attributes are some, too."""
+    for module in whole.modules():
+        for held in (module._parameters, module._buffers, vars(module)):
+            yield from ((held, name) for name in sorted(held) if isinstance(held[name], torch.Tensor))
+
+
+def _allocate(whole: nn.Module) -> None:
+    """Give what is on the meta device memory, whatever stands there; a tensor that stands in two places stays one."""
+    made: dict[torch.Tensor, torch.Tensor] = {}
+    for held, name in list(_tensors(whole)):
+        tensor = held[name]
+        if tensor.is_meta:
+            if tensor not in made:
+                empty = torch.empty_like(tensor, device="cpu")
+                made[tensor] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+            held[name] = made[tensor]
+
+
+@torch.no_grad()
+def _hand_out(module: nn.Module, processes: Processes) -> None:
+    """Send all processes their rows of the main one's weights, of those parameters that are not cut yet."""
+    for parameter in module.parameters():
+        if processes.size == 1 or isinstance(parameter, DTensor):
+            continue
+        with lost_process():
+            for rank in range(1, processes.size):
+                rows = parameter[rows_of(len(parameter), rank, processes.size)]
+                if rows.numel() and processes.main:
+                    dist.send(rows, rank)
+                elif rows.numel() and rank == processes.rank:
+                    dist.recv(rows, 0)
 
 
 def parts_of(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -26,7 +26,7 @@ from babelmill.training.transformers_models import (
     make_model,
     output_layer,
 )
-from babelmill.training.transformers_proof import Proof
+from babelmill.training.transformers_proof import Proof, identity
 from babelmill.training.transformers_size import counted
 
 
@@ -43,6 +43,7 @@ class _WithLoss(nn.Module):
         super().__init__()
         self.model = model
         self._z_loss_weight, self._first_position = z_loss_weight, first_position
+        output_layer(model).forward = identity
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
@@ -51,7 +52,7 @@ class _WithLoss(nn.Module):
             given["position_ids"] = positions(batch.segments) + self._first_position
         with documents(batch.segments):
             features = self.model(**given).logits.flatten(0, 1)[batch.positions]
-        layer = output_layer(self.model)
+        layer = output_layer(self.model)  # which did nothing in the pass
         matrix, bias = layer.weight, getattr(layer, "bias", None)
         bias = matrix.new_zeros(len(matrix)) if bias is None else bias  # pyright: ignore
         return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
@@ -80,8 +81,10 @@ class TransformersNetwork(Network):
         logging.set_verbosity_error()  # it warns of padding that is masked by document
         self.in_place = hides_alone(objective_of(train))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        made = make_model(config, self.in_place)
-        first_position = Proof(made, self.in_place, vocabulary, max(train.sequence_lengths)).run()
+        with torch.device("cpu" if processes.main else "meta"):
+            made = make_model(config, self.in_place)
+        proof = Proof(made, self.in_place, vocabulary, max(train.sequence_lengths))
+        first_position = processes.on_main(proof.run)
         self.config = {
             "architecture": "transformers",
             "auto_class": transformers_models.auto_class(self.in_place),

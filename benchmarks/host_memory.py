@@ -1,0 +1,121 @@
+"""What do beginning, saving and loading a model of 1 GB take of the host's memory, and of time?
+
+    python benchmarks/host_memory.py FOLDER [--processes 1 2] [--layers 16]
+
+makes a Llama of 271 M parameters in fp32, writes its weights as a checkpoint (no average; no step has been made, so the
+optimizer has no state) and reads them again, on so many processes (gloo, one thread each), whose shards are in the
+host's memory, too. In MB, for each process: its memory afterwards, and how much more it had for a while, looked at
+every 2 ms. Pages of a file that is being read do not count: the system takes them back where it needs the room.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
+
+
+def memory() -> int:
+    """Return the bytes of memory that this process has for itself, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def measured(function: Callable[[], object]) -> dict[str, float]:
+    """Run a function; return its seconds, and MB: memory afterwards, and what there was beyond it or before."""
+    before, seen, ended = memory(), [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.002):
+            seen.append(memory())
+
+    watcher, began = threading.Thread(target=watch), time.monotonic()
+    watcher.start()
+    function()
+    seconds = time.monotonic() - began
+    ended.set()
+    watcher.join()
+    after = memory()
+    return {"seconds": seconds, "after": after / 1e6, "more": (max(seen) - max(before, after)) / 1e6}
+
+
+def measure(folder: Path, layers: int) -> None:
+    """Make, save and load on the processes that torchrun started; write what each took into the folder."""
+    from babelmill.runtime.checkpoint import Checkpoints
+    from babelmill.runtime.processes import Processes
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.layouts import Packed
+    from babelmill.training.objectives import objective_of
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+    from babelmill.training.transformers_network import TransformersNetwork
+    from training_data import VOCABULARY, documents, section, train_settings, write_documents
+
+    sizes = {"hidden_size": 1024, "num_hidden_layers": layers, "num_attention_heads": 16, "intermediate_size": 2816}
+    model = section(
+        "model", architecture="transformers", config={"model_type": "llama", **sizes}, max_position_embeddings=64
+    )
+    train = section("train", objective="causal", optimizer="adamw", ema_decay=0, global_batch_tokens=1024)
+    vocabulary = dataclasses.replace(VOCABULARY, size=32000)
+    processes, found, trainers = Processes.start(int(os.environ["LOCAL_WORLD_SIZE"])), {}, []
+    shard = write_documents(folder / f"{processes.rank}.safetensors", documents(60))
+    plan = Plan(train, 1.0, [Packed(shard.offsets)])
+    tokens = TokenStream([shard], VOCABULARY, 7, processes.device, objective_of(train))
+    settings, checkpoints = train_settings(["eng"], model, train), Checkpoints(folder / "run", 1)
+
+    def make() -> None:
+        network = TransformersNetwork(model, train, vocabulary, processes)
+        trainers.append(Trainer(settings, network, plan, tokens, (plan.layouts, tokens), processes))
+
+    def save() -> None:
+        trainer = trainers[0]
+        state = trainer.state()
+        trainer.with_whole(trainer.tensors(), lambda shapes, load: checkpoints.save(1, shapes, state, load))
+
+    def load() -> None:
+        trainers[0].restore(*checkpoints.load(1, trainers[0].rows))
+
+    for name, function in (("begin", make), ("save", save), ("load", load)):
+        found[name] = measured(function)
+    found["bytes"] = sum(value.nbytes for value in trainers[0].tensors().values()) / 1e6
+    (folder / f"found-{processes.rank}.json").write_text(json.dumps(found))
+    processes.stop()
+
+
+def main() -> None:
+    """Measure all numbers of processes, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)  # what each process is started with
+    args = parser.parse_args()
+    if args.measure:
+        return measure(args.folder, args.layers)
+    print("| processes | process | its weights | | seconds | memory afterwards | more for a while |")
+    print("|" + "---|" * 7)
+    for size in args.processes:
+        folder = args.folder / str(size)
+        folder.mkdir(parents=True, exist_ok=True)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
+        command = [*torchrun, __file__, str(folder), "--measure", "--layers", str(args.layers)]
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        for rank in range(size):
+            found = json.loads((folder / f"found-{rank}.json").read_text())
+            for name in ("begin", "save", "load"):
+                numbers = " | ".join(f"{found[name][key]:,.0f}" for key in ("after", "more"))
+                print(
+                    f"| {size} | {rank} | {found['bytes']:,.0f} | {name} | {found[name]['seconds']:.1f} | {numbers} |"
+                )
+
+
+if __name__ == "__main__":
+    main()
