@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 
 from babelmill.core import manifest
-from babelmill.core.files import read_json
+from babelmill.core.files import read_json, sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
 from published_models import publish
 
@@ -27,10 +28,10 @@ TRAIN = SMALL["train"] | {
 MODELS = {
     "more": {
         "languages": ["eng"],
-        "train": {"objective": "causal"},
+        "train": {"objective": "causal", "lora_rank": 4, "learning_rate": 0.1},
         "model": {"architecture": "transformers", "source": "ada/gpt2"},
     },
-    "again": {"train": {"objective": "causal", "max_steps": 1, "learning_rate": 1e-12}, "model": {"source": "more"}},
+    "again": {"train": {"objective": "masked", "max_steps": 1, "learning_rate": 1e-12}, "model": {"source": "bert"}},
     "bert": {
         "languages": ["eng"],
         "train": {"objective": "masked"},
@@ -109,6 +110,23 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         validated_average(workspace.path), abs=1e-4
     )
 
+    # Of adapters, results and checkpoints hold them alone; a training goes on from its checkpoint to the same weights.
+    trained = workspace.path / "results/models/more/model.safetensors"
+    names = set(load_file(trained))
+    assert (
+        names
+        and all(".lora_" in name for name in names)
+        and trained.stat().st_size < (published / trained.name).stat().st_size / 2
+    )
+    assert "lora" not in " ".join(load_file(workspace.path / "converted/more/model.safetensors"))
+    before = sha256(trained)
+    (last,) = workspace.path.glob("results/checkpoints/more/*/step-00000008.json")
+    last.unlink()
+    workspace.snakemake(
+        "results/models/more/manifest.json", "--forcerun", "train", "--profile", ROOT / "profiles/local"
+    )
+    assert sha256(trained) == before and "going on after step 4" in (workspace.path / "logs/train/more.log").read_text()
+
 
 def validated_average(path: Path) -> float:
-    return validations(path, "more")[-1]["ema_loss"]
+    return validations(path, "bert")[-1]["ema_loss"]

@@ -21,6 +21,8 @@ CASES = {
     "gpt2": (32, "muon"),
     "bert": (48, "adamw"),
     "modernbert": (64, "adamw"),
+    "llama, adapters": (48, "adamw"),
+    "eurobert, adapters": (64, "adamw"),
 }
 
 
@@ -35,7 +37,9 @@ def make_trainer(kind: str, folder: Path, processes):
     from transformers_models import model_section, network, train_section
 
     size, optimizer = CASES[kind]
+    kind, _, adapters = kind.partition(", ")
     more = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112, "ema_decay": 0.5}
+    more |= {"lora_rank": 3 if adapters else 0}
     again = kind == "bert" and processes.size > 1
     train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, activation_checkpointing=again, **more)
     texts = documents(60)

@@ -27,6 +27,7 @@ from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_fi
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
+from babelmill.release.merged_adapters import frozen_file
 from babelmill.settings import read_settings
 from babelmill.stages import ExportSettings
 from babelmill.tokens.vocabulary import published_roles
@@ -95,13 +96,16 @@ def run(args: argparse.Namespace) -> None:
     for shards in args.shards:
         manifest.verify(shards, "validation.safetensors")
     with atomic_folder(args.out) as folder:
-        inputs = ExportInputs(args.model, args.tokenizer, args.shards)
+        source = args.source[:1]
+        frozen = frozen_file(args.model, source[0]) if source else None
+        inputs = ExportInputs(args.model, args.tokenizer, args.shards, frozen)
         files = build(folder, inputs, settings.export)
         if settings.export.include_raw:
             files += copy_checkpoint(folder, args.model, args.checkpoints, settings.name)
         prove(folder, inputs, settings.export, args.out)
         roles = published_roles(args.tokenizer)
-        manifest.write(folder, settings, files, [args.model, args.tokenizer], {"roles": roles} if roles else None)
+        upstream = [args.model, args.tokenizer, *source]
+        manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None)
 
 
 def main() -> int:
@@ -110,6 +114,9 @@ def main() -> int:
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=stage_entry.folder, nargs="+", help="text for the comparison")
+    parser.add_argument(
+        "--source", default=[], type=stage_entry.folder, nargs="*", help="the model that adapters were trained on"
+    )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs, for include_raw")
     parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")
     return stage_entry.run(run, parser.parse_args())

@@ -124,7 +124,7 @@ def train(arguments: argparse.Namespace) -> int:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
-        if source and settings.begin_with and not done.steps:
+        if source and settings.begin_with and (not done.steps or settings.train.lora_rank):
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("begins with the weights of %s", settings.model.source)

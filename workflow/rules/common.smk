@@ -164,6 +164,11 @@ def source_weights(wildcards):
     ]
 
 
+def frozen_weights(wildcards):
+    """What adapters were trained on: the weights of the model that this one goes on from, if it has adapters."""
+    return source_weights(wildcards) if CONFIG.model(wildcards.model).train.lora_rank else []
+
+
 @one_line
 def source_tokenizer(wildcards):
     """The tokenizer of the model that this one goes on from, if it has that one's."""

@@ -11,6 +11,7 @@ rule export:
         tokenizer=multiext("results/tokenizers/{model}/", "manifest.json", "tokenizer.json"),
         shards=languages("results/shards/{model}/{language}/manifest.json"),
         validation=languages("results/shards/{model}/{language}/validation.safetensors"),
+        source=frozen_weights,
     output:
         folder=directory("results/exports/{model}"),
     log:
@@ -25,5 +26,5 @@ rule export:
         runtime=30,
     shell:
         "python -m babelmill.export --settings {input.settings:q} --model {input.model[0]:q}"
-        " --tokenizer {input.tokenizer[0]:q} --shards {input.shards:q}"
+        " --tokenizer {input.tokenizer[0]:q} --shards {input.shards:q} --source {input.source:q}"
         " --checkpoints results/checkpoints/{wildcards.model:q} --out {output.folder:q} --log {log:q}"

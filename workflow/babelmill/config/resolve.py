@@ -195,6 +195,11 @@ class Configuration:
         if sections["train"].ema_decay == 0:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
+        if source and source.kind == "model" and self.model(source.name).train.lora_rank:
+            raise UserError(
+                f"{origins['model.source']}: model.source = {source.name}: that model's results are adapters; name the"
+                f" folder where they are merged, ./converted/{source.name}"
+            )
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
         if message := refused(resolved.model, resolved.train):
             where = _where(layers, "model.", f"model.source {message}" if source else message)

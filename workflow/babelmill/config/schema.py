@@ -223,6 +223,8 @@ class Train(Section):
     clip_norm: Annotated[Number, Field(gt=0)]
     z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
     ema_decay: BelowOne
+    lora_rank: Annotated[NonNegative, Field(le=4096), Neutral(0)]
+    lora_alpha: Annotated[Positive | None, Neutral(None)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]

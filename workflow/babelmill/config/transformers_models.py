@@ -70,6 +70,11 @@ def unknown(config: dict[str, Any]) -> str | None:
 
 def refused(model: schema.Model, train: schema.Train) -> str | None:
     """Return why values of several sections do not go together with a model of transformers; None if they do."""
+    if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
+        return (
+            f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
+            " one (model.architecture: transformers), or train.lora_rank: 0"
+        )
     if model.architecture == "gpt_bert":
         return None
     name = "model.architecture = 'transformers'"

@@ -22,12 +22,14 @@ class ExportInputs:
     Attributes:
         model: weights and config.json, as the stage `train` leaves them.
         tokenizer: holds tokenizer.json.
+        frozen: the weights that adapters were trained on, if the model has any.
         shards: folders with validation text for the proof; random tokens are used where there is none.
     """
 
     model: Path
     tokenizer: Path
     shards: list[Path]
+    frozen: Path | None = None
 
 
 class Case(NamedTuple):
@@ -58,8 +60,11 @@ class Architecture(ABC):
         """Write code, weights of all variants and config.json; return the names of the files."""
 
     @abstractmethod
-    def trained(self, model: Path, variant: str) -> nn.Module:
-        """Return the network as it was trained, in evaluation mode, from the folder of the stage `train`."""
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """Return the network as it was trained, in evaluation mode, from the folder of the stage `train`.
+
+        `frozen`: see `ExportInputs`.
+        """
 
     @abstractmethod
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:

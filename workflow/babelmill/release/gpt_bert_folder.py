@@ -72,7 +72,7 @@ class GPTBertFolder(Architecture):
         write_json(folder / "config.json", model_config(shape, export.logits_alignment))
         return [*files, "config.json"]
 
-    def trained(self, model: Path, variant: str) -> GPTBert:
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> GPTBert:
         """See `Architecture.trained`."""
         shape = read_json(model / "config.json")
         trained = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()

@@ -113,7 +113,7 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None
         "--default-variant",
         export.default_variant,
     ]
-    command += ["--shards", *inputs.shards]
+    command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
         lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]

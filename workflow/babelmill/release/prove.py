@@ -131,7 +131,7 @@ def compare(args: argparse.Namespace) -> str:
     architecture = architecture_of(args.model)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     for variant in args.variants:
-        trained = architecture.trained(args.model, variant)
+        trained = architecture.trained(args.model, variant, args.frozen)
         named = None if variant == args.default_variant else variant
         for case in architecture.cases(args.model):
             exported = load(getattr(transformers, case.auto_class), args.folder, named, **case.settings)
@@ -152,6 +152,7 @@ def main() -> int:
     parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
     parser.add_argument("--tokenizer", required=True, type=Path, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
+    parser.add_argument("--frozen", type=Path, help="the weights that adapters were trained on")
     parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
     parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
     try:

@@ -11,6 +11,7 @@ from babelmill.config.schema import Export
 from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.loading import WEIGHTS, weights_name
+from babelmill.release.merged_adapters import merge_by_peft, write_merged
 
 
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
@@ -30,14 +31,18 @@ class TransformersFolder(Architecture):
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""
-        files = []
+        files, trained = [], read_json(inputs.model / "config.json")
         for variant in export.variants:
             files.append(weights_name(variant, export.default_variant))
-            copy_file(inputs.model / WEIGHTS[variant], folder / files[-1])
-        write_json(folder / "config.json", hub_config(read_json(inputs.model / "config.json")))
+            weights = inputs.model / WEIGHTS[variant]
+            if inputs.frozen:
+                write_merged(folder / files[-1], inputs.frozen, weights, trained)
+            else:
+                copy_file(weights, folder / files[-1])
+        write_json(folder / "config.json", hub_config(trained))
         return [*files, "config.json"]
 
-    def trained(self, model: Path, variant: str) -> nn.Module:
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`: the class as it was in training, which keeps documents apart."""
         from transformers import AutoConfig  # takes seconds
 
@@ -46,12 +51,15 @@ class TransformersFolder(Architecture):
         values = read_json(model / "config.json")
         config = AutoConfig.for_model(**values["config"])
         trained = make_model(config, hides=values["auto_class"] == "AutoModelForMaskedLM").eval()
-        found = trained.load_state_dict(load_file(model / WEIGHTS[variant]), strict=False)
+        weights = load_file(model / WEIGHTS[variant])
+        found = trained.load_state_dict(load_file(frozen) if frozen else weights, strict=False)
         tied = {n for n, _ in trained.named_parameters(remove_duplicate=False)} - {
             n for n, _ in trained.named_parameters()
         }
         if found.unexpected_keys or set(found.missing_keys) - tied:
             raise UserError(f"{model / WEIGHTS[variant]}: not the weights of its config.json: {found}")
+        if frozen:
+            merge_by_peft(trained, weights, values["adapter"])
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:

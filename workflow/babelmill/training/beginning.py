@@ -60,7 +60,7 @@ def published_config(source: Path) -> dict[str, Any]:
 @torch.no_grad()
 def load_weights(path: Path, network: Network) -> None:
     """Give a network the weights of a safetensors file, a tensor at a time; a UserError unless they are its own."""
-    weights, sharding = network.weights(), network.sharding
+    weights, sharding = network.begun_with(), network.sharding
     saved = SavedTensors(path, sharding.rows if sharding else None)
     if odd := sorted(set(saved) ^ weights.keys()):
         raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")

@@ -107,6 +107,11 @@ class Network(ABC):
         """Return the parameters that are trained, by name: the same objects at each call. The others are frozen."""
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
+    def begun_with(self) -> dict[str, torch.Tensor]:
+        """Return what a run takes from the model that it goes on from, by name: at its beginning, or if a part of it is
+        frozen, which is in no checkpoint, at each start."""
+        return self.weights()
+
     def weights(self) -> dict[str, torch.Tensor]:
         """Return what files hold of the model, by name; a tensor of two names is there once."""
         return self.model.state_dict()

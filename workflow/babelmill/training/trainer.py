@@ -332,7 +332,8 @@ class Trainer:
         length, objective = max(self.train.sequence_lengths), self.plan.objective
         rows = every_row(self.plan.layouts, length, objective, objective.occurring[-1])
         rows = rows[np.argsort(-rows.targets, kind="stable")]
-        state = torch.zeros(2 * self.network.parameters, device=self.device)  # an optimizer's, made later
+        trained = sum(parameter.numel() for parameter in self.network.trained().values())
+        state = torch.zeros(2 * trained, device=self.device)  # an optimizer's, made later
 
         def peak(size: int) -> int:
             torch.cuda.reset_peak_memory_stats(self.device)

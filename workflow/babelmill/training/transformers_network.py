@@ -13,7 +13,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import randomness, transformers_models
 from babelmill.training.batches import MicroBatch
 from babelmill.training.document_masks import documents, positions
-from babelmill.training.fsdp import ShardedGradients, parts_of, shard
+from babelmill.training.fsdp import ShardedGradients, local_rows, parts_of, shard
 from babelmill.training.loss import loss
 from babelmill.training.network import Network
 from babelmill.training.objectives import hides_alone, objective_of
@@ -28,6 +28,8 @@ from babelmill.training.transformers_models import (
 )
 from babelmill.training.transformers_proof import Proof, identity
 from babelmill.training.transformers_size import counted
+
+BASE_LAYER = ".base_layer."  # what peft puts into the names of frozen weights
 
 
 class _WithLoss(nn.Module):
@@ -96,11 +98,22 @@ class TransformersNetwork(Network):
         self._size = counted(made)
         if train.activation_checkpointing:
             checkpoint_activations(made)
+        if train.lora_rank:
+            self._freeze(made, train)
         self._spread(made, _WithLoss(made, train.z_loss_weight, first_position), train.precision, processes)
+
+    def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
+        from babelmill.training.adapters import add_adapters, alpha_of, frozen_in  # imports peft, for seconds
+
+        self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
+        add_adapters(made, train.lora_rank, alpha_of(train))
+        if train.precision == "bf16":
+            frozen_in(made, torch.bfloat16)
 
     def _spread(self, made: PreTrainedModel, with_loss: _WithLoss, precision: str, processes: Processes) -> None:
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
-        self.sharding = Sharding(self._shapes, processes)
+        plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
+        self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
         shard(with_loss, self.blocks, processes, precision)
         self._parts = parts_of(made)
@@ -127,6 +140,21 @@ class TransformersNetwork(Network):
     def trained(self) -> dict[str, nn.Parameter]:
         """See `Network.trained`: this process's rows."""
         return self._parts
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters of the model, without adapters, which are merged into it."""
+        return self._size.parameters
+
+    def begun_with(self) -> dict[str, torch.Tensor]:
+        """See `Network.begun_with`: with adapters, the frozen weights, by their names without them."""
+        weights = self.weights()
+        if self.config.get("adapter") is None:
+            return weights
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        frozen = {n: local_rows(p) for n, p in self.model.named_parameters() if not p.requires_grad}
+        buffers = {name: value for name, value in self.model.state_dict().items() if name not in named}
+        return {name.replace(BASE_LAYER, "."): value for name, value in (frozen | buffers).items()}
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the weights by the names of the class; a tied one under its first name, as it is published.

@@ -1,0 +1,95 @@
+"""The weights of a model that was trained by adapters: those of its source, with the adapters merged into them.
+
+They are written a tensor at a time, in fp32. The proof of the export has peft merge the same adapters in its own way.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from babelmill.core import manifest
+from babelmill.core.files import UserError
+from babelmill.runtime.checkpoint import SavedTensors, write_tensors
+
+FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
+
+
+def frozen_file(model: Path, source: Path) -> Path:
+    """Return the file of weights that a model was trained on; a UserError if it is not there any more.
+
+    Args:
+        model: as the stage `train` left it; its manifest says which weights these were.
+        source: the folder of the model that it went on from.
+    """
+    wanted = manifest.read(model)["figures"]["source"]["sha256"]
+    found = [name for name, entry in manifest.read(source)["files"].items() if entry["sha256"] == wanted]
+    if not found:
+        raise UserError(f"{source}: does not hold the weights that {model} was trained on; run the workflow again")
+    manifest.verify(source, found[0])
+    return source / found[0]
+
+
+def write_merged(path: Path, frozen: Path, adapters: Path, trained: dict[str, Any]) -> None:
+    """Write the weights of a model with its adapters merged.
+
+    Args:
+        path: to write to.
+        frozen: the weights of the source.
+        adapters: as the stage `train` left them.
+        trained: config.json beside them.
+    """
+    base, factors = SavedTensors(frozen), SavedTensors(adapters)
+    scale = trained["adapter"]["alpha"] / trained["adapter"]["rank"]
+    transposed, changed = _transposed(trained), set(factors)
+
+    def load(name: str) -> torch.Tensor:
+        module, value = name.removesuffix(".weight"), base[name]
+        value = value.float() if value.is_floating_point() else value
+        if module + FACTORS[0] not in changed:
+            return value
+        first, second = (factors[module + factor] for factor in FACTORS)
+        change = (second @ first) * scale
+        return value + (change.T if module in transposed else change)
+
+    shapes = {name: torch.empty(base.shape(name), device="meta", dtype=_dtype(base, name)) for name in base}
+    write_tensors(path, shapes, {"format": "pt"}, load)
+
+
+def _dtype(base: SavedTensors, name: str) -> torch.dtype:
+    found = base[name].dtype
+    return torch.float32 if found.is_floating_point else found
+
+
+def _transposed(trained: dict[str, Any]) -> set[str]:
+    """The layers whose matrix is the transpose of that of a linear layer, as in GPT-2."""
+    from transformers import AutoConfig
+    from transformers.pytorch_utils import Conv1D
+
+    from babelmill.training.transformers_models import on_meta
+
+    config = AutoConfig.for_model(**trained["config"])
+    model = on_meta(config, trained["auto_class"] == "AutoModelForMaskedLM")
+    return {name for name, module in model.named_modules() if isinstance(module, Conv1D)}
+
+
+def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
+    """Put adapters into a model and merge them, as peft does it; `adapter`: their rank and alpha.
+
+    Raises:
+        UserError: they are not the adapters of this model.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    from babelmill.training.adapters import add_adapters
+
+    add_adapters(model, adapter["rank"], adapter["alpha"])  # pyright: ignore[reportArgumentType]
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if odd := sorted(trained.keys() ^ adapters.keys()):
+        raise UserError(f"the adapters are not those of the model: {odd[0]}")
+    for name, parameter in trained.items():
+        parameter.data.copy_(adapters[name])
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.merge()

@@ -1,0 +1,38 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) on a frozen model of transformers, by peft.
+
+Every linear layer but the output matrix gets one. What is trained, and so the checkpoints, averages and results, are
+the adapters alone; the frozen weights are read from the model that training goes on from, at each start.
+"""
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import nn
+from transformers import PreTrainedModel
+
+from babelmill.config import schema
+
+FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
+
+
+def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
+    """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet."""
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(is_adapter(name))
+
+
+def is_adapter(name: str) -> bool:
+    """Return whether a weight of this name is an adapter's."""
+    return name.endswith(FACTORS)
+
+
+def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
+    """Hold the frozen weights in another type."""
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
+
+
+def alpha_of(train: schema.Train) -> int:
+    """Return the adapters' scale times their rank."""
+    return 2 * train.lora_rank if train.lora_alpha is None else train.lora_alpha
