@@ -1,14 +1,16 @@
 """Do gradients depend on the number of processes? Relative difference to one process, over all gradients.
 
-    python benchmarks/agreement.py [--processes 2 3 4] [--save FILE.json]
+    python benchmarks/agreement.py [--sharded] [--processes 2 3 4] [--save FILE.json]
 
 trains nothing: it makes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4 processes
 (gloo), one thread each, for three ratios of hybrid and for diffusion, two precisions, and forward passes of at most 1,
 3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows
-at once.
+at once. With `--sharded`, the models are those of transformers, spread over the processes, whose dropout (GPT-2's) is
+drawn by micro-batch: of 1, 3 and 16 rows, compared with one process that makes the same ones.
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -21,6 +23,7 @@ sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
 HYBRID = ("1/2", "2/5", "15/16")
 OBJECTIVES, PRECISIONS, ROWS = (*HYBRID, "diffusion"), ("fp32", "bf16"), (1, 3, 16, "mixed")
+SHARDED = ("llama", "eurobert", "gpt2")
 
 
 def gradients() -> dict:
@@ -60,17 +63,50 @@ def gradients() -> dict:
     return found if main else {}
 
 
+def sharded_gradients() -> dict:
+    """Return what `gradients` does, of models that are spread over the processes."""
+    import torch
+
+    from babelmill.runtime.processes import Processes
+    from babelmill.training.batches import TokenStream
+    from babelmill.training.layouts import Packed
+    from babelmill.training.plan import Plan
+    from babelmill.training.trainer import Trainer
+    from training_data import VOCABULARY, documents, train_settings, write_documents
+    from transformers_models import model_section, network, train_section
+
+    processes, found = Processes.start(threads=int(os.environ.get("LOCAL_WORLD_SIZE", 1))), {}
+    with tempfile.TemporaryDirectory() as folder:
+        shard = write_documents(Path(folder) / "shard.safetensors", documents(80))
+    lengths = {"sequence_lengths": [32], "phase_starts": [0.0], "global_batch_tokens": 32 * 17}
+    for name, precision, rows in itertools.product(SHARDED, PRECISIONS, ROWS[:3]):
+        more = {"batch_reduction": 1, "clip_norm": 1e9, "precision": precision, "micro_batch_tokens": 32 * rows}
+        train = train_section(name, **lengths, **more)
+        plan = Plan(train, 1.0, [Packed(shard.offsets)])
+        made = network(name, processes, train)
+        tokens = TokenStream([shard], VOCABULARY, 7, processes.device, plan.objective, made.in_place)
+        settings = train_settings(["eng"], model_section(name), train)
+        trainer = Trainer(settings, made, plan, tokens, (plan.layouts, tokens), processes)
+        trainer.run_step(3)
+        parts = [(made.sharding.shapes[key], part.grad) for key, part in made.trained().items()]
+        found[name, precision, rows] = torch.cat([made.sharding.gather(p, shape).flatten() for shape, p in parts])
+    main = processes.main
+    processes.stop()
+    return found if main else {}
+
+
 def main() -> None:
     """Measure all numbers of processes, and print the table."""
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of them, 2 3 4 by default")
+    parser.add_argument("--sharded", action="store_true", help="models of transformers, spread over the processes")
     parser.add_argument("--save", type=Path, help="all differences, as JSON")
     parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # what each process is started with
     args = parser.parse_args()
     if args.gradients:
-        if found := gradients():
+        if found := sharded_gradients() if args.sharded else gradients():
             torch.save(found, args.gradients)
         return
     differences, os.environ["OMP_NUM_THREADS"] = {}, "1"
@@ -78,23 +114,21 @@ def main() -> None:
         files = {size: str(Path(folder) / f"{size}.pt") for size in (1, *args.processes)}
         for size, file in files.items():
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-            subprocess.run([*torchrun, __file__, "--gradients", file], check=True)
+            subprocess.run([*torchrun, __file__, "--gradients", file, *["--sharded"][: args.sharded]], check=True)
         alone = torch.load(files[1])
         for size in files:
             for case, gradient in torch.load(files[size]).items():
-                reference = alone[*case[:2], 16]
+                reference = alone[case if args.sharded else (*case[:2], 16)]
                 difference = (gradient - reference).norm() / reference.norm()
                 differences[f"{size} processes, {case}"] = difference.item()
                 assert gradient.norm() > 0
-    print(
-        "| processes | precision | "
-        + " | ".join(f"ratio {name}" if name in HYBRID else name for name in OBJECTIVES)
-        + " |"
-    )
-    print("|" + "---|" * (2 + len(OBJECTIVES)))
+    names, rows = (SHARDED, ROWS[:3]) if args.sharded else (OBJECTIVES, ROWS)
+    columns = " | ".join(f"ratio {name}" if name in HYBRID else name for name in names)
+    print(f"| processes | precision | {columns} |")
+    print("|" + "---|" * (2 + len(names)))
     for size in files:
         for precision in PRECISIONS:
-            cells = (max(differences[f"{size} processes, {(name, precision, n)}"] for n in ROWS) for name in OBJECTIVES)
+            cells = (max(differences[f"{size} processes, {(name, precision, n)}"] for n in rows) for name in names)
             print(f"| {size} | {precision} | " + " | ".join(f"{value:.1e}" for value in cells) + " |")
     if args.save:
         args.save.write_text(json.dumps(differences, indent=1))

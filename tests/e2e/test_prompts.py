@@ -2,12 +2,16 @@
 
 import json
 import math
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from babelmill.commands import show
+from babelmill.commands.text_size import training_tokens
+from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import read_json
 from babelmill.tokens.shard_file import ShardFile
@@ -130,6 +134,16 @@ def test_training_learns_responses_alone(made):
     assert sum(figures["with_prompt"].values()) == 140 and sum(figures["documents"].values()) == 160
     lines = (made.path / "results/models/eng/metrics.jsonl").read_text().splitlines()
     assert all(json.loads(line)["loss"] > 0 for line in lines)
+
+
+def test_show_and_plan_know_of_prompts(made, monkeypatch):
+    monkeypatch.chdir(made.path)
+    assert "with a prompt, the response alone) (a unigram model" in show.figures(Path("converted/eng"))
+    figures = manifest.read("results/shards/eng/eng")["figures"]
+    tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
+    assert 0 < prompts < tokens
+    found = training_tokens(Configuration([("test", SETTINGS)]), "eng")
+    assert found == (tokens, "shards", pytest.approx(1 - prompts / tokens))
 
 
 def test_another_column_of_prompts_is_another_corpus(made):

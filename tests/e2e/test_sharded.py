@@ -79,7 +79,7 @@ def test_killed_at_random_moments(data, finished, seed, kills):
         process = data.start("model", 2)
         if kill % 2:
             time.sleep(choose.random() * 0.05)
-            wait_for_step(data, choose.randrange(STEPS * kill // kills, STEPS - 4), process)
+            wait_for_step(data, (STEPS - 5) * kill // kills + choose.randrange(2), process)
         else:
             wait_for_writing(data, process)
         process.kill()

@@ -178,9 +178,13 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
     shutil.copytree(finished.folder / "checkpoints", data.folder / "checkpoints")
     shutil.copytree(finished.folder / "model", data.folder / "model")
     before = data.weights()
-    data.settings(max_steps=5, learning_rate=0.001)
+    data.settings(max_steps=5, learning_rate=0.001, ema_decay=0)
     data.train()
     assert data.weights() != before and len(data.runs) == 2
+    assert len(set(data.weights())) == 1, "without an average, the last weights"
+    (checkpoint,) = data.folder.glob("checkpoints/*/step-00000005.safetensors")
+    assert not any(name.startswith("average.") for name in load_file(checkpoint))
+    assert data.metrics()[-1]["ema_loss"] == data.metrics()[-1]["loss"]
     data.settings(max_steps=STEPS)
     data.run_settings(checkpoint_every=7)
     assert "already trained" in data.train()
