@@ -54,8 +54,9 @@ OTHER = {
 # A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub; the steps are given.
 NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision", "train.epochs", "model.revision"}
 # They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
-# test_prompts.py.
+# test_prompts.py, test_transformers_sources.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
+SEVERAL |= {"train.lora_rank", "train.lora_alpha"}
 
 
 def keys():

@@ -252,6 +252,14 @@ class Train(Section):
         return self
 
     @model_validator(mode="after")
+    def _adapters_have_a_rank(self) -> Self:
+        if self.lora_alpha is not None and not self.lora_rank:
+            raise ValueError(
+                f"train.lora_alpha = {self.lora_alpha} scales adapters, and train.lora_rank = 0 means none; set a rank"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _warmup_and_cooldown(self) -> Self:
         together = self.warmup + self.cooldown
         if together > 1 + 1e-9:
