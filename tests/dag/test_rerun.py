@@ -56,7 +56,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revisi
 # They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
 # test_prompts.py, test_transformers_sources.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
-SEVERAL |= {"train.lora_rank", "train.lora_alpha"}
+SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 
 
 def keys():

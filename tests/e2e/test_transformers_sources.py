@@ -30,6 +30,7 @@ MODELS = {
         "languages": ["eng"],
         "train": {"objective": "causal", "lora_rank": 4, "learning_rate": 0.1},
         "model": {"architecture": "transformers", "source": "ada/gpt2"},
+        "export": {"adapter": "also"},
     },
     "again": {"train": {"objective": "masked", "max_steps": 1, "learning_rate": 1e-12}, "model": {"source": "bert"}},
     "bert": {
@@ -102,6 +103,9 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
 
     card = ModelCard.load(workspace.path / "converted/more/README.md", ignore_metadata_errors=False)
     assert card.data.base_model == "ada/gpt2" and f"at commit `{commit}` (licence: mit)" in card.text
+    adapter = read_json(workspace.path / "converted/more/adapter/adapter_config.json")
+    assert (adapter["base_model_name_or_path"], adapter["revision"], adapter["r"]) == ("ada/gpt2", commit, 4)
+    assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
     assert "That of `ada/gpt2`, of 291 entries; it gives every text back unchanged" in card.text
     card = (workspace.path / "converted/bert/README.md").read_text()

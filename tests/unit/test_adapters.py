@@ -1,14 +1,17 @@
 """Adapters on a frozen model: what is trained and kept, and the merged weights of the export."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from babelmill.config import schema
-from babelmill.core.files import write_json
+from babelmill.core.files import UserError, write_json
+from babelmill.release.adapter_folder import write_adapter
 from babelmill.release.loading import load
 from babelmill.release.merged_adapters import write_merged
 from babelmill.release.prove import Comparison, check_differences, random_rows
@@ -99,3 +102,31 @@ def test_the_frozen_weights_are_bf16_where_the_precision_is(begun, tmp_path):
     loss.backward()
     made.gradients.reduce()
     assert any(p.grad is not None and p.grad.norm() > 0 for p in made.trained().values())
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_adapters_are_those_that_peft_loads(kind, begun, tmp_path):
+    """From their folder onto the model that they were trained on: the merged model."""
+    made, base = begun(kind)
+    generator = torch.Generator().manual_seed(3)
+    for parameter in made.trained().values():
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    saved = tmp_path / "model.safetensors"
+    save_file({name: value.clone() for name, value in made.weights().items()}, saved)
+    known = {"name": "owner/name", "repository": "owner/name", "commit": "c" * 40}
+    files = write_adapter(tmp_path, saved, made.config["adapter"], known)
+    assert sorted(files) == sorted(f"adapter/{path.name}" for path in (tmp_path / "adapter").iterdir())
+    config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/name", "c" * 40)
+    write_json(tmp_path / "base/config.json", hub_config(made.config))
+    base.rename(tmp_path / "base/model.safetensors")
+    write_merged(tmp_path / "merged/model.safetensors", tmp_path / "base/model.safetensors", saved, made.config)
+    write_json(tmp_path / "merged/config.json", hub_config(made.config))
+    auto_class = getattr(transformers, made.config["auto_class"])
+    found = PeftModel.from_pretrained(auto_class.from_pretrained(tmp_path / "base"), tmp_path, subfolder="adapter")
+    merged = auto_class.from_pretrained(tmp_path / "merged").eval()
+    row = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(found.eval()(row).logits, merged(row).logits, atol=1e-5, rtol=1e-5)
+    with pytest.raises(UserError, match="named here as those of EuroBERT"):
+        write_adapter(tmp_path / "other", saved, made.config["adapter"], known | {"renamed": "EuroBERT"})

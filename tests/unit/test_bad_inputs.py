@@ -111,6 +111,7 @@ def refused(*words: str, **arguments) -> str:
             "train: {mask_random: 0.7, mask_keep: 0.4}\n",
             ["train.mask_random = 0.7 and train.mask_keep = 0.4", "1 at most"],
         ),
+        ("export: {adapter: also}\n", ["export.adapter = 'also'", "train.lora_rank = 0 trains none"]),
         ("train: {lora_alpha: 32}\n", ["train.lora_alpha = 32", "train.lora_rank = 0 means none"]),
         ("train: {warmup: 0.7, cooldown: 0.6}\n", ["train.warmup = 0.7 and train.cooldown = 0.6 are 1.3"]),
         ("train: {max_steps: 1000000000000000000}\n", ["train.max_steps = 1000000000000000000", "10000000"]),

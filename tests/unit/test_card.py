@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from babelmill.convert import MERGED
 from babelmill.evaluation.metrics import described
 from babelmill.release import card
 
@@ -226,6 +227,23 @@ def test_instructions_that_raw_text_may_undo():
     assert warning not in card.render(facts(begun_with=base | {"instructed": False}, corpora={"eng": CORPUS}))
     prompts = corpus({"prompt_column": "question"})
     assert warning not in card.render(facts(begun_with=base, corpora={"eng": prompts}))
+
+
+def test_a_folder_of_adapters_alone():
+    """The card has nothing to type that needs merged weights, and the folder has none."""
+    base = {"name": "owner/name", "sha256": "a" * 64, "repository": "owner/name", "commit": "c" * 40}
+    train = {"model": {"source": "owner/name"}, "train": {"objective": "causal"}}
+    also, only = (
+        card.render(facts(begun_with=base, settings=train, model_type="gpt2", adapter=adapter))
+        for adapter in ("also", "only")
+    )
+    for text in (also, only):
+        assert 'PeftModel.from_pretrained(base, "eng", subfolder="adapter")' in text
+        assert f'AutoModelForCausalLM.from_pretrained("owner/name", revision="{"c" * 40}")' in text
+    assert "lm_eval" in also and "lm_eval" not in only and "SequenceClassification" not in only
+    names = ["model.safetensors", "model.ema.safetensors", "model.safetensors.index.main.json", "config.json"]
+    names += ["adapter/adapter_model.safetensors", "tokenizer.json"]
+    assert [name for name in names if not MERGED.fullmatch(name)] == names[3:]
 
 
 def test_a_tokenizer_that_loses_text_is_said_to():

@@ -75,8 +75,8 @@ MUTATIONS = [
     Mutation(
         "</s> may be masked",
         "training/batches.py",
-        "hideable = in_document & (tokens != words.eos)",
-        "hideable = in_document",
+        "hideable = learnable & (tokens != words.eos)",
+        "hideable = learnable",
         "batches",
     ),
     Mutation(

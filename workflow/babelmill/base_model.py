@@ -187,6 +187,8 @@ def run(args: argparse.Namespace) -> None:
         "parameters": sum(shape.numel() for shape in shapes.values()),
     }
     log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
+    if kind == "llada":
+        figures["renamed"] = "EuroBERT"
     with atomic_folder(args.out) as folder:
         write_tensors(
             folder / "model.safetensors", shapes, {"format": "pt"}, lambda name: weights.load(model.names[name])

@@ -9,6 +9,7 @@ into it, with a manifest over every file.
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from babelmill.release import card
 from babelmill.release.card_beginning import without_path
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import ConvertSettings, ExportSettings, TokenizerSettings
+
+# Weights, which `export.adapter: only` leaves out.
+MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -47,6 +51,7 @@ def convert(args: argparse.Namespace) -> None:
         settings=shown,
         model_type=None if "auto_map" in config else config["model_type"],
         mask=mask_of(args.export),
+        adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
         begun_with=begun_with,
         **settings.card.model_dump(),
@@ -56,9 +61,10 @@ def convert(args: argparse.Namespace) -> None:
         figures=model["figures"],
     )
     with atomic_folder(args.out) as folder:
-        for name in export["files"]:
+        kept = [name for name in export["files"] if exported.adapter != "only" or not MERGED.fullmatch(name)]
+        for name in kept:
             copy_file(args.export / name, folder / name)
-        files = [*export["files"], *card.write(folder, facts, args.model / "metrics.jsonl")]
+        files = [*kept, *card.write(folder, facts, args.model / "metrics.jsonl")]
         upstream = [args.export, args.evaluation, args.model, args.tokenizer, *args.corpora]
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
         manifest.write(folder, settings, files, upstream, {"evaluation": evaluation, "made_with": made_with})

@@ -19,7 +19,7 @@ from babelmill.config.layers import ABSENT, Layer, flatten, flatten_keys, lookup
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
-from babelmill.config.transformers_models import refused, too_long
+from babelmill.config.transformers_models import refused, too_long, without_adapters
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
@@ -204,6 +204,8 @@ class Configuration:
         if message := refused(resolved.model, resolved.train):
             where = _where(layers, "model.", f"model.source {message}" if source else message)
             raise UserError(f"{where}: {message}")
+        if message := without_adapters(resolved.train, resolved.export):
+            raise UserError(f"{origins['export.adapter']}: {message}")
         if source and "max_position_embeddings" not in theirs:
             return resolved  # its shape is known when it has been fetched
         longest, positions = max(resolved.train.sequence_lengths), resolved.model.max_position_embeddings

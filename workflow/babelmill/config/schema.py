@@ -290,6 +290,7 @@ class Export(Section):
     variants: Annotated[list[Literal["main", "ema"]], Field(min_length=1), AfterValidator(each_once)]
     default_variant: Literal["main", "ema"]
     logits_alignment: Annotated[Literal["mlm", "mntp"], Neutral("mlm")]
+    adapter: Annotated[Literal["none", "also", "only"], Neutral("none")]
     include_raw: bool
 
     @model_validator(mode="after")

@@ -85,6 +85,16 @@ def refused(model: schema.Model, train: schema.Train) -> str | None:
     return unknown(model.config) if model.config else None
 
 
+def without_adapters(train: schema.Train, export: schema.Export) -> str | None:
+    """Return why adapters cannot be exported; None if they can, or need not be."""
+    if export.adapter == "none" or train.lora_rank:
+        return None
+    return (
+        f"export.adapter = {export.adapter!r} asks for adapters, and train.lora_rank = 0 trains none; set"
+        " export.adapter: none, or a rank"
+    )
+
+
 def too_long(model: schema.Model, evaluation: schema.Evaluation) -> str | None:
     """Return why a model of transformers cannot be evaluated; None if it can."""
     if model.architecture == "gpt_bert" or evaluation.sequence_length <= model.max_position_embeddings:

@@ -20,7 +20,7 @@ from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
 from babelmill.release.card_table import table
-from babelmill.release.card_usage import GENERATED, SNIPPETS, notes, pipelines, use
+from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use
 from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -47,6 +47,7 @@ class Facts:
         license, authors, description, carbon_grams: the user's `card` section.
         model_type: the name that transformers has for its kind of model; None of a GPT-BERT.
         mask: what the tokenizer calls the token that hides another; None where it has no name for it.
+        adapter: `export.adapter`, whether the folder holds adapters, alone or also.
         published_tokenizer: it is that of a published model, as it is.
         origin: where a model comes from that this workflow did not make.
         evaluation: evaluation.json.
@@ -71,6 +72,7 @@ class Facts:
     logits_alignment: str = "mlm"
     model_type: str | None = None
     mask: str | None = "<mask>"
+    adapter: str = "none"
     published_tokenizer: bool = False
     evaluation: dict[str, Any] | None = None
     corpora: dict[str, dict[str, Any]] | None = None
@@ -314,6 +316,20 @@ def files_and_versions(code: dict[str, str]) -> list[str]:
     return lines
 
 
+def usage(facts: Facts) -> list[str]:
+    """Return how the folder is used: the model, or the adapters in it, or both."""
+    hides = facts.objective != "causal"
+    adapters = [adapter_use(facts.name, facts.begun_with or {}, hides)] if facts.adapter != "none" else []
+    if facts.adapter == "only":
+        return ["## Use", f"`{facts.name}` stands for this folder, or for its name on the Hub.", *adapters]
+    return [
+        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type, facts.mask),
+        *adapters,
+        notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
+        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type, facts.published_tokenizer),
+    ]
+
+
 def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
     """Return the whole card; `metrics`: the lines of the training's record, None if there is none (and no curve)."""
     hours = None if metrics is None else training_hours(metrics)
@@ -326,9 +342,7 @@ def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
         instructed(facts.begun_with, facts.corpora),
         facts.description,
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type, facts.mask),
-        notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
-        pipelines(facts.name, facts.scores, facts.alignment, facts.model_type, facts.published_tokenizer),
+        *usage(facts),
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)

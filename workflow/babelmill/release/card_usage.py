@@ -1,6 +1,7 @@
 """What a model card says about use: code for each task, and what to type for pipelines that others wrote."""
 
 import re
+from typing import Any
 
 # Each works as it stands, where `{path}` is the folder.
 MASKED = """\
@@ -69,6 +70,16 @@ from transformers import AutoModelForSequenceClassification
 model = AutoModelForSequenceClassification.from_pretrained("{path}", num_labels=2)
 model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
 model.print_trainable_parameters()
+```"""
+ADAPTER_FOLDER = """\
+```python
+# The adapters, on the model that they were trained on (pip install peft).
+from peft import PeftModel
+from transformers import {auto_class}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{path}")
+base = {auto_class}.from_pretrained({base})
+model = PeftModel.from_pretrained(base, "{path}", subfolder="adapter")
 ```"""
 NOTES = """\
 * {variants}
@@ -152,6 +163,13 @@ def use(
         adapters.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
     ]
     return [without_code(piece) for piece in pieces] if model_type else pieces
+
+
+def adapter_use(path: str, base: dict[str, Any], hides: bool) -> str:
+    """Return how adapters are put on the model that they were trained on; `base`: what is known of that."""
+    auto_class = "AutoModelForMaskedLM" if hides else "AutoModelForCausalLM"
+    known = f'"{base["repository"]}", revision="{base["commit"]}"' if "repository" in base else '"FOLDER-OF-THE-BASE"'
+    return ADAPTER_FOLDER.format(path=path, auto_class=auto_class, base=known)
 
 
 def unmasking(path: str, unmasks: int, mask: str | None) -> str:

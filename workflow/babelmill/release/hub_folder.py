@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from babelmill.config.schema import Export
 from babelmill.core import manifest
 from babelmill.core.files import UserError, copy_file, read_json, write_json
@@ -20,6 +18,7 @@ from babelmill.model.transformers import diffusion_generation
 from babelmill.release.architecture import Architecture, ExportInputs
 from babelmill.release.gpt_bert_folder import GPTBertFolder
 from babelmill.release.transformers_folder import TransformersFolder
+from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
 
@@ -35,10 +34,9 @@ def architecture_of(model: Path) -> Architecture:
 
 def write_index(weights: Path, variant: str) -> str:
     """Let `variant=` load a file without a variant in its name, by an index of its weights; return the index's name."""
-    with safe_open(weights, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(tensors, weights.name)}
+    saved = SavedTensors(weights)
+    size = sum(saved[name].nbytes for name in saved)
+    index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(sorted(saved), weights.name)}
     name = f"{weights.name}.index.{variant}.json"
     write_json(weights.with_name(name), index)
     return name

@@ -8,7 +8,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from babelmill.config.schema import Export
+from babelmill.core import manifest
 from babelmill.core.files import UserError, copy_file, read_json, write_json
+from babelmill.release.adapter_folder import write_adapter
 from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.loading import WEIGHTS, weights_name
 from babelmill.release.merged_adapters import merge_by_peft, write_merged
@@ -40,6 +42,10 @@ class TransformersFolder(Architecture):
             else:
                 copy_file(weights, folder / files[-1])
         write_json(folder / "config.json", hub_config(trained))
+        if export.adapter != "none":
+            base = manifest.read(inputs.model)["figures"]["source"]
+            adapters = inputs.model / WEIGHTS[export.default_variant]
+            files += write_adapter(folder, adapters, trained["adapter"], base)
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:

@@ -74,6 +74,6 @@ def load_weights(path: Path, network: Network) -> None:
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
     """Return where a source is from, for the manifest: its name, its weights, and what is known of a foreign one."""
     made = manifest.read(source)
-    keys = ("repository", "commit", "license", "instructed", "source")
+    keys = ("repository", "commit", "license", "instructed", "renamed", "source")
     known = {key: made["figures"][key] for key in keys if key in made["figures"]}
     return {"name": settings.model.source, "sha256": made["files"][settings.begin_with or ""]["sha256"], **known}
