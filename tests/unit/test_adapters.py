@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from babelmill.release.transformers_folder import TransformersFolder, hub_config
 from babelmill.training.batches import TokenStream
 from babelmill.training.beginning import load_weights
 from babelmill.training.layouts import Packed
+from babelmill.training.loss import loss
 from babelmill.training.objectives import objective_of
 from babelmill.training.plan import Plan
 from training_data import VOCABULARY, documents, write_documents
@@ -130,3 +132,17 @@ def test_adapters_are_those_that_peft_loads(kind, begun, tmp_path):
         torch.testing.assert_close(found.eval()(row).logits, merged(row).logits, atol=1e-5, rtol=1e-5)
     with pytest.raises(UserError, match="named here as those of EuroBERT"):
         write_adapter(tmp_path / "other", saved, made.config["adapter"], known | {"renamed": "EuroBERT"})
+
+
+def test_a_frozen_output_layer_gets_no_gradient():
+    """And features the one that they have with a layer that learns."""
+    tensors = torch.randn(7, 4), torch.randn(9, 4), torch.randn(9)
+    gradients = []
+    for learns in (True, False):
+        features, matrix, bias = (t.clone().requires_grad_(learns or i == 0) for i, t in enumerate(tensors))
+        weights = torch.ones(7)
+        batch = SimpleNamespace(targets=torch.arange(7), weights=weights, groups=torch.zeros(7).long(), importance=None)
+        loss(features, matrix, bias, batch, 1e-4, 1)[0].backward()
+        assert (matrix.grad is not None) == (bias.grad is not None) == learns
+        gradients.append(features.grad)
+    assert torch.equal(*gradients)

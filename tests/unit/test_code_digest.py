@@ -85,6 +85,7 @@ SEVERAL = {
     "release/architecture.py": {"export"},
     "release/gpt_bert_folder.py": {"export"},
     "release/__init__.py": {"base_model", "export", "evaluate", "convert"},
+    "release/adapter_folder.py": {"export"},
     "release/card.py": {"convert"},
     "release/card_beginning.py": {"convert"},
     "release/card_table.py": {"convert"},

@@ -28,7 +28,7 @@ def start(folder) -> tuple[subprocess.Popen, int]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGHUP, -signal.SIGHUP)]
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGUSR1, -signal.SIGUSR1)]
 )
 def test_a_signal_reaches_it_and_its_exit_code_comes_back(tmp_path, number, code):
     process, _ = start(tmp_path)

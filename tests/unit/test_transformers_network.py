@@ -219,6 +219,7 @@ def write_folder(kind: str, folder: Path) -> Path:
         write_tensors(model / f"{name}.safetensors", weights, {"format": "pt"})
     write_json(model / "config.json", made.config)
     choices = {"variants": ["main", "ema"], "default_variant": "main", "logits_alignment": "mlm", "include_raw": False}
+    choices |= {"adapter": "none"}
     out.mkdir()
     TransformersFolder().write(out, ExportInputs(model, folder, []), Export.model_validate(choices))
     return out

@@ -164,7 +164,7 @@ def product_speed(size: int, inner: int) -> float:
 def shape(model: schema.Model, train: schema.Train) -> Shape:
     """Return what utilisation and memory depend on."""
     sizes = canonical_json(model.model_dump(exclude={"source", "revision"}))
-    return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing
+    return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing, train.lora_rank
 
 
 def assumed_mfu(hidden_size: int) -> float:

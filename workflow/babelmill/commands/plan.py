@@ -168,7 +168,8 @@ def cost_of(configuration: Configuration, model: str, gpus: int, gpu: str, mfu: 
         flops=float(plan.flops.sum()),
         gpus=gpus,
         busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
-        memory_gib=known.memory / 1024 if known else memory.gib(gpus),
+        # What is spread over GPUs has been measured on another number of them, perhaps.
+        memory_gib=known.memory / 1024 if known and not isinstance(size, Counted) else memory.gib(gpus),
         disk_gb=disk(resolved, memory.states, vocab_size, tokens) / 1e9,
         mfu=rate if gpus else None,
         flops_per_second=None if gpus else rate,

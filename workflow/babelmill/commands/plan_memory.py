@@ -57,8 +57,12 @@ def working(
     """Return the bytes that a forward and a backward pass of so many positions take beside the states.
 
     What is kept for the backward pass, in bf16 but for layer norms (34 H + 14 I + 4 heads T bytes per token and
-    layer), the logits that exist at once in fp32, and the gradient of the output layer.
+    layer), the logits that exist at once in fp32, the gradient of the output layer, and what FSDP2 gathers: two layers,
+    the embedding and the output matrix.
     """
+    gathered = 0.0
+    if isinstance(size, Counted):
+        gathered = 2 * (size.parameters - size.matrices + 2 * size.matrices / size.num_hidden_layers)
     width, inner, length = size.hidden_size, size.intermediate_size, max(train.sequence_lengths)
     layer = 34 * width + 14 * inner + 4 * size.num_attention_heads * length
     kept = 8 * width + layer / size.num_hidden_layers if train.activation_checkpointing else layer + 8 * width
@@ -66,7 +70,7 @@ def working(
     objective = objective_of(train)
     scores = vocab_size * positions * objective.target_share(objective.mask_rate(0, 1))
     logits = 12 * min(CHUNK[0], scores) + (0 if frozen_output else WEIGHT * vocab_size * width)
-    return (body + logits) * (1 if train.precision == "bf16" else 2)
+    return (body + logits + gathered) * (1 if train.precision == "bf16" else 2)
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,18 @@ class Memory:
 
 
 def disk(asked: ResolvedModel, states: States, vocab_size: int, tokens: int) -> float:
-    """Return the bytes on disk of a model's shards, checkpoints, results, export and converted folder."""
+    """Return the bytes on disk of a model's shards, checkpoints, results, export and converted folder.
+
+    Also the files of a base model from elsewhere, in bf16: in the Hub's cache and as the stage `base_model` has them.
+    """
     checkpoint = WEIGHT * states.trained * (states.copies - 1)  # no gradients
     results = WEIGHT * states.trained * (states.copies - 3)
     exports = 2 * len(asked.export.variants) * WEIGHT * states.parameters
+    base = 2 * 2 * states.parameters if asked.source and asked.source.kind != "model" else 0
     shards = (2 if vocab_size <= 2**16 else 4) * tokens
-    return shards + (asked.run.keep + 1) * checkpoint + results + exports  # one is written while the others are kept
+    return (
+        base + shards + (asked.run.keep + 1) * checkpoint + results + exports
+    )  # one is written while the others are kept
 
 
 def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: int, rank: int) -> str:

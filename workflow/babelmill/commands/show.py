@@ -7,6 +7,7 @@ check that the folder works where it stands.
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
@@ -73,16 +74,29 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
     from babelmill.release.loading import aligned, load
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    given = torch.tensor([tokenizer(prompt).input_ids])
+    given = torch.tensor([beginning(tokenizer, prompt)])
     length = min(GENERATED, tokenizer.model_max_length - given.size(1))
     if length < 1:
         raise UserError(
             f"--prompt has {given.size(1)} tokens, and the model reads {tokenizer.model_max_length}: no place to go on"
         )
     model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
-    tokens = generate(model, given, tokenizer.mask_token_id, gen_length=length, steps=steps)[0].tolist()
-    end = tokens.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in tokens else len(tokens)
-    return tokenizer.decode(tokens[:end], skip_special_tokens=True)
+    mask: Any = getattr(model.config, "mask_token_id", None)
+    mask = mask if tokenizer.mask_token_id is None else tokenizer.mask_token_id
+    if mask is None:
+        raise UserError(f"{folder}: neither tokenizer nor config.json says which token hides another (mask_token_id)")
+    tokens = generate(model, given, mask, gen_length=length, steps=steps)[0].tolist()
+    answer, ends = tokens[given.size(1) :], {tokenizer.eos_token_id, tokenizer.sep_token_id}
+    end = next((place for place, token in enumerate(answer) if token in ends), len(answer))
+    return tokenizer.decode(tokens[: given.size(1) + end], skip_special_tokens=True)
+
+
+def beginning(tokenizer: Any, prompt: str) -> list[int]:
+    """Return the tokens of a prompt without an end: what a published tokenizer puts behind a text would end it."""
+    tokens = tokenizer(prompt).input_ids
+    while tokens and tokens[-1] in {tokenizer.eos_token_id, tokenizer.sep_token_id} - {tokenizer.bos_token_id}:
+        tokens = tokens[:-1]
+    return tokens
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

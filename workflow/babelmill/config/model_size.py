@@ -38,6 +38,7 @@ class Counted:
         hidden_size: width of the features.
         intermediate_size: the widest side of a layer's matrices.
         num_attention_heads, num_hidden_layers: of attention in a layer, and of layers.
+        frozen: its matrices have no gradients: adapters are trained beside them.
     """
 
     parameters: int
@@ -48,6 +49,7 @@ class Counted:
     intermediate_size: int
     num_attention_heads: int
     num_hidden_layers: int
+    frozen: bool = False
 
 
 def parameters(config: Shape | Counted, vocab_size: int) -> int:

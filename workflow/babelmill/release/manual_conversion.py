@@ -21,6 +21,7 @@ from torch import Tensor
 
 from babelmill.config.languages import read_table
 from babelmill.config.model_source import SHAPE
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.core import manifest
@@ -149,14 +150,18 @@ def from_run(path: Path, tokenizer: Path) -> Found:
         variant: {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         for variant, prefix in (("main", "model."), ("ema", "average."))
     }
+    weights = {variant: found for variant, found in weights.items() if found}  # train.ema_decay: 0 keeps no average
     steps = re.search(r"\d+", path.stem)
     origin = f"Converted by hand from a checkpoint of its training, after {int(steps[0]):,} steps." if steps else ""
     rows = len(weights["main"].get(published_checkpoint.EMBEDDING, ()))
-    model = recorded(run["settings"], TrainSettings, identity).model
+    asked = recorded(run["settings"], TrainSettings, identity)
+    model, objective = asked.model, asked.train.objective
     require_gpt_bert(model.architecture, path)
     shape = model.shape() | {"vocab_size": rows}
     theirs = run["data"].get(SOURCE, {}).get("shape", {})  # of a model that went on from another
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
+    if OBJECTIVES[objective].unmasks:
+        shape["objective"] = objective
     return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
@@ -235,8 +240,8 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)
     known: dict[str, Any] = {"settings": {"model": found.shape}} | found.known
-    choices = {"variants": variants, "default_variant": variants[-1], "logits_alignment": "mlm", "include_raw": False}
-    wanted = Export.model_validate(choices)
+    neutral = {"logits_alignment": "mlm", "adapter": "none", "include_raw": False}
+    wanted = Export.model_validate({"variants": variants, "default_variant": variants[-1], **neutral})
     with atomic_folder(out) as folder:
         log.info("building %s", out)
         files = build(folder, inputs, wanted)
@@ -253,7 +258,5 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
             **known,
         )
         files += card.write(folder, facts, found.metrics)
-        asked = manifest.Asked(
-            "convert", out.name, {"export": wanted.model_dump(exclude={"include_raw", "logits_alignment"})}
-        )
+        asked = manifest.Asked("convert", out.name, {"export": wanted.model_dump(exclude=set(neutral))})
         manifest.write(folder, asked, files, figures={"origin": found.origin})

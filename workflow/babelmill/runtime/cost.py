@@ -44,7 +44,9 @@ def flops(config: Shape | Counted, vocab_size: int, length: int, positions: floa
     """
     if isinstance(config, Counted):
         attention = 2 * length * config.hidden_size * config.num_hidden_layers
-        return 6.0 * ((config.matrices + attention) * positions + config.output * targets)
+        of_matrices = 4.0 if config.frozen else 6.0  # forward, gradient of the input, and mostly that of the weights
+        products = config.matrices * positions + config.output * targets
+        return of_matrices * products + 6.0 * attention * positions
     size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1
     projections = (5 if config.gate else 4) * size * size + 3 * size * inner
     attention = 2 * length * size + 2 * buckets * size

@@ -34,11 +34,13 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.dtypes = [tensor.dtype for tensor in (features, matrix, bias)]
         features, matrix, bias = (tensor.to(dtype) for tensor in (features, matrix, bias))
         wide = torch.promote_types(dtype, torch.float32)  # of sums and exponentials
-        learning = ctx.needs_input_grad[0]  # under no_grad, too, weights say that they need one
+        # Under no_grad, too, weights say that they need a gradient; a frozen output layer needs none.
+        learning, of_matrix, of_bias = ctx.needs_input_grad[:3]
         statistics = torch.empty(count, 3, dtype=wide, device=features.device)
         total = statistics.new_zeros(())
-        shapes = (vocabulary, width), (vocabulary,)
-        gradients = [torch.empty_like(features), *map(statistics.new_zeros, shapes)] if learning else []
+        of_features = torch.empty_like(features) if learning else None
+        made = statistics.new_zeros(vocabulary, width) if learning and of_matrix else None
+        summed = statistics.new_zeros(vocabulary) if learning and of_bias else None
         size = max(1, CHUNK[features.device.type == "cpu"] // vocabulary)
         for begin in range(0, count, size):
             part = slice(begin, begin + size)
@@ -50,14 +52,16 @@ class _CrossEntropy(torch.autograd.Function):
             normalizer = picked + cross_entropy
             statistics[part] = torch.cat([cross_entropy, normalizer.square(), (best == target).to(wide)], 1)
             total += (weight * (cross_entropy + z_loss_weight * normalizer.square())).sum()
-            if learning:
+            if of_features is not None:
                 gradient = log_probabilities.exp_().mul_(weight * (1 + 2 * z_loss_weight * normalizer))
                 gradient = gradient.scatter_add_(1, target, -weight).to(dtype)
-                torch.mm(gradient, matrix, out=gradients[0][part])
-                gradients[1].add_(gradient.T @ x)
-                gradients[2].add_(gradient.sum(0, dtype=wide))
+                torch.mm(gradient, matrix, out=of_features[part])
+                if made is not None:
+                    made.add_(gradient.T @ x)
+                if summed is not None:
+                    summed.add_(gradient.sum(0, dtype=wide))
         if learning:
-            ctx.save_for_backward(*gradients)
+            ctx.save_for_backward(of_features, made, summed)
         ctx.mark_non_differentiable(statistics)
         return total, statistics
 
@@ -68,7 +72,8 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         gradient, _ = gradients
         found = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return *((tensor * gradient).to(dtype) for tensor, dtype in found), None, None, None, None
+        scaled = (None if tensor is None else (tensor * gradient).to(dtype) for tensor, dtype in found)
+        return *scaled, None, None, None, None
 
 
 def loss(

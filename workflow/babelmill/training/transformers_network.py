@@ -95,7 +95,7 @@ class TransformersNetwork(Network):
             "max_position_embeddings": longest_row(made),
             "config": transformers_models.as_json(config),
         }
-        self._size = counted(made)
+        self._size = counted(made, frozen=train.lora_rank > 0)
         if train.activation_checkpointing:
             checkpoint_activations(made)
         if train.lora_rank:

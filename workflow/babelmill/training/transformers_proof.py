@@ -59,7 +59,7 @@ class Proof:
             self._features()
         except _Failed as failure:
             raise refused(model_type, failure) from None
-        except (ValueError, TypeError, RuntimeError, AttributeError) as error:
+        except Exception as error:  # whatever a model's code raises
             raise refused(model_type, error) from error
         self._model.train(training)
         return self._first

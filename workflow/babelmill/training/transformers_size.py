@@ -12,8 +12,8 @@ from babelmill.training.transformers_config import make_config
 from babelmill.training.transformers_models import blocks_of, on_meta, output_layer
 
 
-def counted(model: PreTrainedModel) -> Counted:
-    """Count a model; its weights may be on the device `meta`."""
+def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
+    """Count a model, whose weights may be on the device `meta`; `frozen`: adapters are trained, which do not count."""
     layer, blocks = output_layer(model), blocks_of(model)
     matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m is not layer]
     widths = [max(p.shape) for block in blocks[:1] for p in block.parameters() if p.ndim == 2]
@@ -27,6 +27,7 @@ def counted(model: PreTrainedModel) -> Counted:
         intermediate_size=max(widths, default=matrix.size(-1)),
         num_attention_heads=getattr(model.config, "num_attention_heads", 1),
         num_hidden_layers=len(blocks),
+        frozen=frozen,
     )
 
 
@@ -34,4 +35,4 @@ def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counte
     """Count the model of some settings. UserError: transformers has no such model, or no such key of it."""
     vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
     hides = hides_alone(objective_of(train))
-    return counted(on_meta(make_config(model, hides, vocabulary), hides))
+    return counted(on_meta(make_config(model, hides, vocabulary), hides), frozen=train.lora_rank > 0)
