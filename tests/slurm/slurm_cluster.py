@@ -75,6 +75,13 @@ class Cluster:
     def limit(self, number: str, minutes: int) -> None:
         self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
 
+    def may_limit(self, number: str, minutes: int) -> bool:
+        """Set the limit of a job, which SLURM refuses while the job is ending."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.limit(number, minutes)
+            return True
+        return False
+
     def seconds_left(self, number: str) -> float:
         """Of a running job's time; 0 if it is not running."""
         left = self.ask("squeue", "-h", "-t", "running", "-j", number, "-o", "%L").strip()
@@ -295,4 +302,5 @@ class Training:
             elif self.job and 0 < self.cluster.seconds_left(job) < 36:
                 minutes += 1
                 self.cluster.limit(job, minutes)
-        self.cluster.limit(job, 30)
+        while any(each.number == job for each in self.queue) and not self.cluster.may_limit(job, 30):
+            yield

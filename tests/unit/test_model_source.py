@@ -180,3 +180,12 @@ def test_plan_counts_models_of_transformers_with_the_configuration_of_the_source
     train = made.model("first").train
     sizes = {name: parameters(sized(model, train, size), size) for name, (model, size) in found.items()}
     assert len(set(sizes.values())) == 1 and sizes["first"] > 500 * 32
+
+
+def test_a_source_that_a_preset_names_is_one():
+    """A model that goes on from such a model descends from a repository, whose shape is not known here."""
+    whole = {"languages": ["eng"], "preset": "diffusion_8b", "train": {"lora_rank": 0}}
+    models = {"bard": whole, "more": {"model": {"source": "bard"}, "preset": "diffusion_8b", "train": {"lora_rank": 0}}}
+    made = configuration(models)
+    assert made.ancestors("more") == ["bard"] and made.model("bard").source.name == "GSAI-ML/LLaDA-8B-Base"
+    assert made.model("more").train.sequence_lengths == [1024], "nothing says that it reads less"

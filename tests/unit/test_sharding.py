@@ -13,6 +13,8 @@ from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.training.sharding import rows_of
 from prepared import CONTEXT
 
+pytestmark = pytest.mark.xdist_group("sharding")  # what the processes found is found once
+
 # By kind (GPT-2 and BERT have tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers
 # or none, and the optimizer. Several processes make activations of BERT again.
 CASES = {

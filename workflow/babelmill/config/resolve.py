@@ -155,7 +155,12 @@ class Configuration:
 
     def _said_source(self, model: str) -> tuple[str, str] | None:
         """What `model.source` of a model is, and the layer that says so; None without one."""
-        for layer in reversed(self._user_layers("models", model, ["model"])):
+        entry = self.top.models.get(model)
+        preset = (entry and entry.preset) or self.top.preset
+        layers = self._user_layers("models", model, ["model"])
+        if (self.root / "config/presets" / f"{preset}.yaml").is_file():  # a preset may name a source, too
+            layers = [Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"), *layers]
+        for layer in reversed(layers):
             if (said := lookup(layer.values, ("model", "source"))) is not ABSENT:
                 return (said, layer.label) if isinstance(said, str) and said not in NULL else None
         return None

@@ -21,7 +21,8 @@ CLASSES = {
     "AutoModelForCausalLM": (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
 }
 # Keys of a published config.json that say how its files were written, or what else was done with them.
-NOT_OF_THE_MODEL = ("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path")
+NOT_OF_THE_MODEL = ("architectures", "auto_map", "custom_pipelines", "dtype", "torch_dtype", "transformers_version")
+NOT_OF_THE_MODEL += ("_name_or_path",)
 
 
 def auto_class(hides: bool) -> str:
