@@ -13,14 +13,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
-import yaml
 from real_text import PYTHON, fetch
+from workflow_run import make
 
-ROOT = Path(__file__).parents[1]
 MODELS = {"gpt_bert": "small", "gpt2": "gpt2_30m", "bert": "bert_30m"}
 AUTO_CLASSES = {"gpt2": "AutoModelForCausalLM", "bert": "AutoModelForMaskedLM"}
 TRAIN = {"global_batch_tokens": 2048, "sequence_lengths": [128], "phase_starts": [0.0], "precision": "fp32"}
@@ -37,12 +34,7 @@ def run(folder: Path, steps: int, cores: int) -> None:
         "run": {"log_every": 10, "validate_every": 0},
         "resources": {"gpus": 0},
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
-    command += ["--configfile", folder / "config.yaml", "--cores", cores, "--resources", "gpu=0", "--rerun-incomplete"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    targets = ["--", *(f"converted/{name}" for name in MODELS)]
-    subprocess.run([*map(str, command), *targets], env=environment, check=True)
+    make(folder, configuration, [f"converted/{name}" for name in MODELS], cores)
 
 
 def load(folder: Path, name: str) -> None:

@@ -22,10 +22,10 @@ import sys
 from pathlib import Path
 
 import torch
-import yaml
 from real_text import PYTHON, fetch
 from safetensors.torch import load_file
 from torch.nn import functional as F
+from workflow_run import ENVIRONMENT, make
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
@@ -46,16 +46,11 @@ def run(folder: Path, steps: int, cores: int) -> None:
         "models": {name: {"languages": ["eng"], **values} for name, values in objectives.items()},
         "languages": {"eng": {"corpus": {"files": [str(fetch(folder / "texts", PYTHON))]}}},
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
-    command += ["--configfile", folder / "config.yaml", "--cores", cores, "--resources", "gpu=0", "--rerun-incomplete"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    targets = ["--", *(f"converted/{name}" for name in objectives)]
-    subprocess.run([*map(str, command), *targets], env=environment, check=True)
+    make(folder, configuration, [f"converted/{name}" for name in objectives], cores)
     for name in objectives:
         show = [sys.executable, "-m", "babelmill", "show", f"converted/{name}"]
         show += ["--prompt", "The function returns", "--steps", "32"] if name == "diffusion" else []
-        subprocess.run(show, cwd=folder, env=environment, check=True)
+        subprocess.run(show, cwd=folder, env=ENVIRONMENT, check=True)
 
 
 def hidden(targets: torch.Tensor, way: str, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:

@@ -164,6 +164,7 @@ def source_weights(wildcards):
     ]
 
 
+@one_line
 def frozen_weights(wildcards):
     """What adapters were trained on: the weights of the model that this one goes on from, if it has adapters."""
     return source_weights(wildcards) if CONFIG.model(wildcards.model).train.lora_rank else []

@@ -49,7 +49,7 @@ class ModelSource:
 
 
 def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "hub"] | None:
-    """Return what `model.source` names; None if it can be neither of the three."""
+    """Return what `model.source` names; None if it can be none of the three."""
     if text in models:
         return "model"
     if text.startswith(("./", "../", "/")) or Path(text).is_dir():
@@ -58,7 +58,7 @@ def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "h
 
 
 def unknown(text: str, models: Collection[str]) -> str:
-    """Return what to say of a `model.source` that is neither of the three."""
+    """Return what to say of a `model.source` that is none of the three."""
     if found := RESULTS.fullmatch(text):
         return f"there is no such folder; a model of this workflow is named by itself, {found[2]}"
     return (

@@ -1,0 +1,20 @@
+"""The workflow as benchmarks run it: a configuration in a folder, and the targets to make there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+
+
+def make(folder: Path, configuration: dict[str, Any], targets: list[str], cores: int) -> None:
+    """Write the configuration and run Snakemake without GPUs; what is there already is kept."""
+    (folder / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
+    command += ["--configfile", folder / "config.yaml", "--cores", cores, "--resources", "gpu=0", "--rerun-incomplete"]
+    subprocess.run([*map(str, command), "--", *targets], env=ENVIRONMENT, check=True)
