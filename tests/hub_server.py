@@ -29,7 +29,7 @@ LFS = (".parquet", ".zst", ".gz", ".safetensors")
 class Fault:
     """What goes wrong for requests `METHOD path` that match `pattern`: the first `times` of them.
 
-    `status` answers with that code, and `body`; `cut` closes the connection after so many bytes of the body; `garbage`
+    `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body; `garbage`
     sends other bytes of the same length; `drop` closes the connection without an answer, in the middle of the request's
     body and before it took effect, or after it did; `meanwhile` is called before the request is answered as usual.
     """
@@ -41,6 +41,7 @@ class Fault:
     garbage: bool = False
     drop: Literal["before", "after"] | None = None
     body: bytes = b'{"error": "broken on purpose"}'
+    headers: dict[str, str] | None = None
     meanwhile: Callable[[], object] | None = None
 
 
@@ -75,6 +76,8 @@ class HubServer:
         self.faults: list[Fault] = []
         self.log: list[str] = []
         self.ranges: list[str] = []
+        self.sent = 0  # bytes of files
+        self.backwards = False  # whether listings are in the opposite order
         self.tokens_seen: list[tuple[str, str | None]] = []
         server = self
 
@@ -152,7 +155,7 @@ class _Handler(Uploads):
                 fault.meanwhile()
         body = self.read_body()
         if fault and fault.status:
-            return self.send(fault.status, fault.body)
+            return self.send(fault.status, fault.body, fault.headers)
         if self.command in ("POST", "PUT") or path == "/api/whoami-v2":
             try:
                 return self.send_json(self.upload(path, token, body))
@@ -215,7 +218,7 @@ class _Handler(Uploads):
         """The listing, 10 entries a page, folders too."""
         start = int(dict(urllib.parse.parse_qsl(query)).get("cursor", 0))
         folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents} - {"."}
-        names = sorted([*files, *folders])
+        names = sorted([*files, *folders], reverse=self.hub.backwards)
         entries = []
         for name in names[start : start + 10]:
             if name in folders:
@@ -263,6 +266,7 @@ class _Handler(Uploads):
             self.send(status, data[: fault.cut], headers | {"Content-Length": str(len(data))})
             self.close_connection = True
         else:
+            self.hub.sent += len(data) if self.command == "GET" else 0
             self.send(status, data, headers)
 
     def send_json(self, value, headers: dict | None = None) -> None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelmill import download
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import write_json
+from babelmill.download.data_files import data_files
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from hub_server import Fault, HubServer
@@ -23,7 +23,9 @@ from prepared import run_python
 REPOSITORY = "BabyLM-community/babylm-eng"
 CODE = STAGES["download"].digest
 # Waiting between attempts is not what is tested.
-PROGRAM = "from babelmill import download; from babelmill.hub import client; client.WAITS = {waits}; download.main()"
+PROGRAM = (
+    "from babelmill.download.__main__ import main; from babelmill.hub import client; client.WAITS = {waits}; main()"
+)
 
 
 def parquet(texts) -> bytes:
@@ -244,16 +246,18 @@ def test_a_repository_that_names_files_outside_of_itself(hub):
     assert not list(Path().rglob("evil*"))
 
 
+def chosen(names, **part) -> tuple[list[str], list[str]]:
+    found = data_files(names, {"repository": REPOSITORY} | part, None, "the dataset")
+    return found.train, found.validation
+
+
 def test_formats_and_splits():
-    assert download.data_files(["b.jsonl.zst", "a.jsonl", "notes.txt", "a.csv", "x.parquet.md"]) == {
-        "train": ["a.jsonl", "b.jsonl.zst"],
-        "validation": [],
-    }
-    assert download.data_files(["latest/dev.csv", "train.csv.gz", "test.csv", "contest.csv"]) == {
-        "train": ["contest.csv", "train.csv.gz"],
-        "validation": ["latest/dev.csv"],
-    }
-    assert download.data_files(["requirements.txt.gz"])["train"] == ["requirements.txt.gz"]
+    names = ["b.jsonl.zst", "a.jsonl", "notes.txt", "a.csv", "x.parquet.md", "dataset_infos.json"]
+    assert chosen(names) == (["a.jsonl", "b.jsonl.zst"], [])
+    names = ["latest/dev.csv", "train.csv.gz", "test.csv", "contest.csv"]
+    assert chosen(names) == (["contest.csv", "train.csv.gz"], ["latest/dev.csv"])
+    assert chosen(["requirements.txt.gz"]) == (["requirements.txt.gz"], [])
+    assert chosen(["dataset_infos.json", "en/part.json.gz"]) == (["en/part.json.gz"], [])
 
 
 def test_many_files_of_other_formats(hub):

@@ -51,9 +51,21 @@ class Settings(BaseModel):
 
 
 class DownloadSettings(Settings):
-    """`source`: {"repository", "revision", "commit"} of the dataset; the commit is None if the stage resolves it."""
+    """Which datasets to fetch, and how much of them.
 
-    source: dict[str, Any]
+    Attributes:
+        source: {"repository", "revision", "commit"} of the dataset; the commit is None if the stage resolves it.
+        parts: in its place, the entries of `corpus.hub`, each with the same keys.
+        columns: `text_column` and `prompt_column` of the section `corpus`, where they are not the usual ones.
+        counted: with a budget, the keys of `corpus` that decide how much text a file holds; None: fetch all.
+        byte_premium: the language's, with a budget.
+    """
+
+    source: dict[str, Any] | None = None
+    parts: list[dict[str, Any]] = []
+    columns: dict[str, str] = {}
+    counted: dict[str, Any] | None = None
+    byte_premium: float | None = None
 
 
 class BaseModelSettings(Settings):
@@ -160,8 +172,15 @@ def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
 
 
 def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The dataset on the Hub."""
-    return {"source": inputs.hub_source(configuration, name)}
+    """Name the datasets on the Hub, and what decides where a budget is full."""
+    corpus = configuration.corpus(name).corpus
+    datasets = [source for _, source in inputs.hub_datasets(configuration, name)]
+    asked: dict[str, Any] = {"source": datasets[0]} if isinstance(corpus.hub, str) else {"parts": datasets}
+    if corpus.budget:
+        return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
+    usual = {"text_column": "text", "prompt_column": None}
+    columns = {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}
+    return asked | ({"columns": columns} if columns else {})
 
 
 def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -172,7 +191,7 @@ def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
 def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     """Describe the local text. Without a download, leave out the dataset's name, so that changing it reruns nothing."""
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
-    if not inputs.hub_source(configuration, name):
+    if not inputs.hub_datasets(configuration, name):
         added["corpus"] = {"hub": None, "revision": ""}
     if configuration.corpus(name).corpus.budget:
         added["byte_premium"] = configuration.table[name].byte_premium
@@ -224,7 +243,7 @@ def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def from_the_hub(configuration: Configuration, language: str) -> bool:
     """Whether a language's text has to be downloaded."""
-    return inputs.hub_source(configuration, language) is not None
+    return bool(inputs.hub_datasets(configuration, language))
 
 
 def always(_configuration: Configuration, _name: str) -> bool:

@@ -27,7 +27,7 @@ shell.prefix(
 )
 
 from babelmill.config import loading
-from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_source
+from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -140,7 +140,7 @@ def languages(pattern):
 def download_of_language(wildcards):
     """The downloaded dataset of a language, if its text comes from the Hub."""
     code = CONFIG.language(wildcards.language).code
-    return f"results/downloads/{code}" if hub_source(CONFIG, code) else []
+    return f"results/downloads/{code}" if hub_datasets(CONFIG, code) else []
 
 
 @one_line

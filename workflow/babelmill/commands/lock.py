@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 from babelmill.config import loading
-from babelmill.config.inputs import hub_model, hub_source, hub_tokenizer
+from babelmill.config.inputs import hub_datasets, hub_model, hub_tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.hub import revisions
@@ -23,7 +23,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
     """Pin the texts and tokenizers of models, and what they go on from; return the entries. `update`: resolve anew."""
     models = list(dict.fromkeys(name for model in models for name in (model, *configuration.ancestors(model))))
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
-    wanted = [(DATASET, code, hub_source(configuration, code)) for code in codes]
+    wanted = [(DATASET, key, source) for code in codes for key, source in hub_datasets(configuration, code)]
     tokenizers = (hub_tokenizer(configuration, model) for model in models)
     wanted += [
         (TOKENIZER, revisions.tokenizer_key(source["repository"], source["revision"]), source)
@@ -37,11 +37,10 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
     ]
     entries = {}
     for use, key, source in wanted:
-        if source is None:
-            continue
         asked = source["repository"], source["revision"]
         known = None if update else revisions.in_lock(key, *asked) or revisions.recorded(key, *asked)
-        entries[key] = source | {"commit": known or resolve(use, *asked)}
+        commit = known or resolve(use, *asked)
+        entries[key] = {"repository": asked[0], "revision": asked[1], "commit": commit}
     if not entries:
         raise UserError(
             f"no text of {', '.join(codes)} comes from the Hub, no tokenizer and no model: there is nothing to lock"

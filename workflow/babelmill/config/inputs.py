@@ -10,8 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from babelmill.config import canonical
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import Corpus
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
 from babelmill.hub import revisions
@@ -20,23 +22,55 @@ SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
 KEYS = ("files", "validation_files")  # of the section `corpus`, that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
+# Keys of `corpus` that do not change how much text a file holds.
+UNCOUNTED: dict[str, Any] = {
+    "files": [],
+    "builtin": None,
+    "hub": None,
+    "revision": "",
+    "validation_files": [],
+    "validation_share": 0.0,
+    "deduplicate": False,
+}
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
-def hub_source(configuration: Configuration, code: str) -> dict[str, Any] | None:
-    """The dataset that a language's text comes from, {"repository", "revision", "commit" (None if not locked)}.
+def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the datasets that a language's text comes from, each with its key in the lock file.
 
-    None where the text is local or built in.
+    A dataset is {"repository", "revision", "commit" (None if not locked)}, and what its entry in `corpus.hub` says
+    beyond. There is none where the text is local or built in.
     """
-    corpus = configuration.corpus(code).corpus
+    corpus, settings = configuration.corpus(code).corpus, SETTINGS / code / "download.json"
     if corpus.files or corpus.builtin or not corpus.hub:
-        return None
-    repository = corpus.hub.replace("{language}", code)
-    return revisions.source(code, repository, corpus.revision, SETTINGS / code / "download.json")
+        return []
+    if isinstance(corpus.hub, str):
+        return [(code, revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings))]
+    found = []
+    for part in corpus.hub:
+        said: dict[str, Any] = {key: _of_language(value, code) for key, value in part.model_dump().items() if value}
+        key = revisions.dataset_key(said["repository"], corpus.revision)
+        found.append((key, said | revisions.source(key, said["repository"], corpus.revision, settings)))
+    return found
+
+
+def _of_language(value: str | list[str], code: str) -> str | list[str]:
+    """Put a language's code where {language} stands."""
+    return (
+        [text.replace("{language}", code) for text in value]
+        if isinstance(value, list)
+        else value.replace("{language}", code)
+    )
+
+
+def counted(corpus: Corpus) -> dict[str, Any]:
+    """Return the keys of the section `corpus` that decide how much text a file holds, as settings files have them."""
+    section = canonical.to_file({"corpus": corpus})["corpus"]
+    return {key: value for key, value in section.items() if key not in UNCOUNTED}
 
 
 def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """The repository that a model's tokenizer comes from, as `hub_source` says; None if it comes from none."""
+    """The repository that a model's tokenizer comes from, as `hub_datasets` says; None if it comes from none."""
     tokenizer = configuration.model(model).tokenizer
     name = tokenizer.source or ""
     if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
@@ -58,7 +92,7 @@ def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
 
 
 def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """The repository that a model goes on from, as `hub_source` says; None if it goes on from none."""
+    """The repository that a model goes on from, as `hub_datasets` says; None if it goes on from none."""
     resolved = configuration.model(model)
     if not resolved.source or resolved.source.kind != "hub":
         return None

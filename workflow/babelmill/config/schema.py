@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from babelmill.config.values import budget, each_once, exponent, number, precision, ratio, repo_template, two_numbers
+from babelmill.config.values import (
+    budget,
+    dataset_parts,
+    each_once,
+    exponent,
+    number,
+    precision,
+    ratio,
+    repo_template,
+    two_numbers,
+)
 from babelmill.core.formats import PROMPT_FORMATS, split_name
 
 
@@ -87,12 +97,28 @@ class Section(BaseModel):
         }
 
 
+class DatasetPart(Section):
+    """An entry of `corpus.hub`: files of a dataset on the Hub. What is null or empty is not asked for.
+
+    Attributes:
+        repository: its name; {language} stands for the code.
+        config: a configuration that the dataset's card declares, with its data files.
+        files: globs inside the repository.
+        text_column: in place of `corpus.text_column`.
+    """
+
+    repository: Annotated[str, Field(min_length=1)]
+    config: Annotated[str, Field(min_length=1)] | None = None
+    files: Names = []
+    text_column: Annotated[str, Field(min_length=1)] | None = None
+
+
 class Corpus(Section):
     """Where a language's text comes from and how it becomes documents."""
 
     files: list[str]
     builtin: Literal["python-docs"] | None
-    hub: str | None
+    hub: Annotated[Annotated[list[DatasetPart], Field(min_length=1)] | str | None, BeforeValidator(dataset_parts)]
     revision: str
     validation_files: list[str]
     text_column: str
@@ -103,6 +129,7 @@ class Corpus(Section):
     normalization: Literal["none", "NFC"]
     control_characters: Literal["keep", "remove"]
     min_characters: NonNegative
+    min_words: Annotated[NonNegative, Neutral(0)]
     deduplicate: bool
     categories: list[str]
     budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]

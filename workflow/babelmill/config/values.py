@@ -7,6 +7,8 @@ import re
 from fractions import Fraction
 from typing import Any
 
+PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
+
 
 def number(value: Any) -> Any:
     """Refuse true and false, which pydantic takes for 1 and 0."""
@@ -21,6 +23,19 @@ def each_once(names: list[str]) -> list[str]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice} is there {names.count(twice)} times; name it once")
     return names
+
+
+def dataset_parts(value: Any) -> Any:
+    """Return a name or entries with their keys; a lone name is the same in a list. `DatasetPart` has the keys."""
+    if not isinstance(value, list):
+        if isinstance(value, str | None):
+            return value
+        raise ValueError(f"a name or a list is expected, such as {PART}")
+    parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(part.get("repository"), str):
+            raise ValueError(f"each entry needs a repository, such as {PART}")
+    return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
 
 
 def precision(value: Any) -> Any:

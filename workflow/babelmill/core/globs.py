@@ -10,7 +10,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
+from pathlib import PurePath, PurePosixPath
 
 from babelmill.core.files import UserError
 
@@ -25,6 +25,19 @@ def expand_glob(pattern: str) -> list[str]:
     """
     parts = PurePath(pattern).parts
     return distinct(_below("", parts)) if parts else []
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a path matches a glob, part by part: `*` stays within a folder, `**` crosses folders."""
+
+    def fits(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+        if not parts:
+            return not names
+        if parts[0] == FOLDERS:
+            return fits(names, parts[1:]) or (bool(names) and fits(names[1:], parts))
+        return bool(names) and fnmatch.fnmatchcase(names[0], parts[0]) and fits(names[1:], parts[1:])
+
+    return fits(PurePosixPath(path).parts, PurePosixPath(pattern).parts)
 
 
 def distinct(paths: Iterable[str]) -> list[str]:

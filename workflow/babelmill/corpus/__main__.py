@@ -53,14 +53,16 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
     return [Path(path) for path in sorted(found)]
 
 
-def read_all(paths: list[Path], corpus: schema.Corpus, tally: Tally, scratch: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of all files, in order."""
+def read_all(
+    paths: list[Path], corpus: schema.Corpus, columns: dict[Path, str], tally: Tally, scratch: Path
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of all files, in order. `columns`: of text, of those that have one of their own."""
     spoken = 0.0
     for i, path in enumerate(paths, 1):
         if time.monotonic() - spoken > QUIET:
             log.info("reading %s (%d of %d)", path, i, len(paths))
             spoken = time.monotonic()
-        names = {"text_column": corpus.text_column, "prompt_column": corpus.prompt_column}
+        names = {"text_column": columns.get(path, corpus.text_column), "prompt_column": corpus.prompt_column}
         yield from readers.read(path, tally, **names, document=corpus.document, scratch=scratch)
 
 
@@ -99,24 +101,41 @@ def prepare(
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The files to read. `local` are the user's own, which the manifest lists; `hub` is where a download came from."""
+    """The files to read.
+
+    Attributes:
+        local: those that are the user's own, which the manifest lists.
+        hub: where a download came from; of several parts, a list.
+        text_columns: {file: column} of those that have one of their own.
+    """
 
     train: list[Path]
     validation: list[Path]
     local: list[Path]
-    hub: dict[str, str] | None
+    hub: dict[str, str] | list[dict[str, str]] | None
+    text_columns: dict[Path, str]
 
 
 def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
     """Return what the configuration names, and what the stage `download` left in the folder `download`."""
     train, validation = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
-    local, hub = [*train, *validation], None
-    if download:
-        figures = manifest.verify(download)["figures"]
-        hub = {key: figures[key] for key in ("repository", "revision", "commit")}
-        train = [*train, *(download / name for name in figures["train"])]
-        validation = validation or [download / name for name in figures["validation"]]
-    return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub)
+    local = [*train, *validation]
+    if not download:
+        return Inputs(each_real_file_once(train), each_real_file_once(validation), local, None, {})
+    figures = manifest.verify(download)["figures"]
+    parts = figures.get("parts")
+    found: dict[str, list[Path]] = {"train": [], "validation": []}
+    columns: dict[Path, str] = {}
+    for part in parts or [figures]:
+        folder = download / part["repository"] if parts else download
+        for split, paths in found.items():
+            paths += [folder / name for name in part[split]]
+            if "text_column" in part:
+                columns |= dict.fromkeys((folder / name for name in part[split]), part["text_column"])
+    origins = [{key: part[key] for key in ("repository", "revision", "commit")} for part in parts or [figures]]
+    train, validation = [*train, *sorted(found["train"])], validation or sorted(found["validation"])
+    hub = origins if parts else origins[0]
+    return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub, columns)
 
 
 def each_real_file_once(paths: list[Path]) -> list[Path]:
@@ -132,17 +151,18 @@ def sampler_of(settings: CorpusSettings) -> Sampler | None:
     return Sampler(Budget.parse(settings.corpus.budget, settings.byte_premium))
 
 
-def hold_out(paths: list[Path], corpus: schema.Corpus, tally: Tally, validation: Writer, scratch: Path) -> DigestSet:
+def hold_out(sources: Inputs, corpus: schema.Corpus, tally: Tally, validation: Writer, scratch: Path) -> DigestSet:
     """Write the user's own validation text, and return the digests of its documents."""
     held_out = DigestSet()
-    for batch, keys in prepare(read_all(paths, corpus, tally, scratch), corpus, tally, DigestSet()):
+    batches = read_all(sources.validation, corpus, sources.text_columns, tally, scratch)
+    for batch, keys in prepare(batches, corpus, tally, DigestSet()):
         held_out.add(sides_of(batch, keys))
         validation.write(batch)
     return held_out
 
 
 def training_documents(
-    paths: list[Path],
+    sources: Inputs,
     corpus: schema.Corpus,
     tally: Tally,
     held_out: DigestSet,
@@ -150,7 +170,7 @@ def training_documents(
     scratch: Path,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield the documents that are not the user's own validation text, as (batch, digests [rows, 2])."""
-    batches = read_all(paths, corpus, tally, scratch)
+    batches = read_all(sources.train, corpus, sources.text_columns, tally, scratch)
     if corpus.builtin:
         batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
     documents = prepare(batches, corpus, tally, held_out, sampler)
@@ -174,8 +194,8 @@ def run(args: argparse.Namespace) -> None:
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         columns = columns_of(corpus)
         with Writer(train_file, columns) as train, Writer(validation_file, columns) as validation:
-            held_out = hold_out(sources.validation, corpus, tally, validation, args.out)
-            for batch, keys in training_documents(sources.train, corpus, tally, held_out, sampler, args.out):
+            held_out = hold_out(sources, corpus, tally, validation, args.out)
+            for batch, keys in training_documents(sources, corpus, tally, held_out, sampler, args.out):
                 aside = is_validation(sides_of(batch, keys), share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))

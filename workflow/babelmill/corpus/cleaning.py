@@ -39,7 +39,11 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
     not_empty = pc.greater(length, 0)
     batch = _keep(batch, not_empty, "empty", tally)
     long_enough = pc.greater_equal(length.filter(not_empty), corpus.min_characters)
-    return _keep(batch, long_enough, "short", tally)
+    batch = _keep(batch, long_enough, "short", tally)
+    if corpus.min_words:
+        words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
+        batch = _keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
+    return batch
 
 
 def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.StringArray:

@@ -35,9 +35,17 @@ def patiently(ask: Callable[[], T]) -> T:
         except Exception as error:
             if not may_pass(error):
                 raise
+            wait = max(wait, asked_to_wait(error))
             log.warning("%s; next attempt in %d s", one_line(error), wait)
             time.sleep(wait)
     return ask()
+
+
+def asked_to_wait(error: BaseException) -> int:
+    """Return the seconds that an answer of the Hub asks to wait, a quarter of an hour at most; 0 if it asks none."""
+    error = cause(error)
+    asked = error.response.headers.get("Retry-After", "") if isinstance(error, errors.HfHubHTTPError) else ""
+    return min(int(asked), 900) if asked.isdecimal() else 0
 
 
 @contextlib.contextmanager

@@ -4,8 +4,8 @@ A branch such as `main` is resolved once. The answer is kept in `results/revisio
 so that a branch that moves changes no run. `config/lock.yaml`, written by `babelmill lock`, holds the same
 facts for other people. An entry counts for the repository and the revision that it was made for, no other.
 
-The key of a text is its language, that of a tokenizer or a model its repository and revision: models that share one
-agree.
+The key of a text is its language; that of a part of one, a tokenizer or a model is its repository and revision: those
+that share one agree.
 """
 
 import functools
@@ -20,6 +20,11 @@ from babelmill.core.yaml_file import read_yaml
 RECORDS = Path("results/revisions")
 LOCK = Path("config/lock.yaml")
 HEADER = "# Written by `babelmill lock`: the commits that texts, tokenizers and models on the Hub are pinned to.\n"
+
+
+def dataset_key(repository: str, revision: str) -> str:
+    """The key of a dataset that is a part of a language's text (see `schema.DatasetPart`)."""
+    return f"datasets/{repository}@{revision}"
 
 
 def tokenizer_key(repository: str, revision: str) -> str:
@@ -74,8 +79,11 @@ def source(key: str, repository: str, revision: str, settings: Path) -> dict[str
     commit = in_lock(key, repository, revision) or known
     wanted = {"repository": repository, "revision": revision, "commit": commit}
     as_asked = wanted | {"commit": None}
-    if commit == known and settings.is_file() and read_json(settings).get("source") == as_asked:
-        return as_asked
+    if commit == known and settings.is_file():
+        said = read_json(settings)
+        parts = [part for part in [*said.get("parts", []), said.get("source")] if part]
+        if as_asked in [{key: part[key] for key in wanted} for part in parts]:
+            return as_asked
     return wanted
 
 

@@ -149,7 +149,7 @@ def front_matter(facts: Facts) -> str:
                         metric_value=round(value_of(score), 4),
                     )
                 )
-    datasets = [hub["repository"] for hub in map(hub_of, (facts.corpora or {}).values()) if hub]
+    datasets = [dataset["repository"] for corpus in (facts.corpora or {}).values() for dataset in datasets_of(corpus)]
     known: dict[str, Any] = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
     if base := base_model(facts.begun_with):
         known["base_model"] = base
@@ -210,17 +210,19 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
     return table(["language", *(key.replace("_", " ") for key in keys)], rows)
 
 
-def hub_of(corpus: dict[str, Any]) -> dict[str, Any] | None:
-    """Return repository and commit of the text of a corpus manifest, if it came from the Hub."""
-    return corpus["figures"].get("hub")
+def datasets_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return repository and commit of each dataset of the Hub that the text of a corpus manifest came from."""
+    hub = corpus["figures"].get("hub") or []
+    return hub if isinstance(hub, list) else [hub]
 
 
 def origin(corpus: dict[str, Any]) -> str:
     """Return where the text of a corpus manifest came from."""
-    files, settings, hub = corpus["figures"].get("sources"), corpus["settings"]["corpus"], hub_of(corpus)
+    files, settings = corpus["figures"].get("sources"), corpus["settings"]["corpus"]
     parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
     parts += [settings["builtin"]] if settings["builtin"] else []
-    parts += [f"`{hub['repository']}` at `{hub['commit']}`"] if hub else []
+    datasets = {(dataset["repository"], dataset["commit"]) for dataset in datasets_of(corpus)}
+    parts += [f"`{repository}` at `{commit}`" for repository, commit in sorted(datasets)]
     budget = settings.get("budget")
     if budget is not None:
         size = budget if isinstance(budget, str) else f"{budget:g} MB of English-equivalent text"

@@ -1,0 +1,239 @@
+"""Parts of datasets, and budgets that end a download: the stage with the real client against a Hub on this machine."""
+
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
+from babelmill.core.globs import matches
+from babelmill.corpus.builtin import python_docs
+from babelmill.download.data_files import configurations, data_files
+from babelmill.settings import settings_of
+from hub_server import Fault, HubServer
+from prepared import run_python
+
+NAME = "ada/prose"
+PROGRAM = "from {module}.__main__ import main; from babelmill.hub import client; client.WAITS = (0, 0, 0, 0); main()"
+CARD = b"""---
+configs:
+- config_name: plain
+  data_files:
+  - split: train
+    path: plain/train-*.json.gz
+  - split: validation
+    path: plain/validation-*
+- config_name: tables
+  default: true
+  data_files:
+    train: ["tables/*.parquet", "tables/*.csv"]
+---
+# Prose
+"""
+
+
+def lines(texts: list[str], key: str = "text") -> bytes:
+    return "".join(json.dumps({key: text}) + "\n" for text in texts).encode()
+
+
+def parquet(texts: list[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"content": texts}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    """200 files of real text: 120 of lines of JSON, 79 tables in two formats, and a card that tells them apart."""
+    texts = [text for batch in python_docs() for text in batch["text"].to_pylist()]
+    parts = [texts[i::199] for i in range(199)]
+    found = {f"plain/train-{i:03}.json.gz": gzip.compress(lines(parts[i]), mtime=0) for i in range(115)}
+    found |= {f"plain/validation-{i}.json.gz": gzip.compress(lines(parts[115 + i]), mtime=0) for i in range(5)}
+    found |= {f"tables/{i:03}.parquet": parquet(parts[i]) for i in range(120, 160)}
+    rows = {i: "".join('"' + text.replace('"', '""') + '"\n' for text in parts[i]) for i in range(160, 199)}
+    found |= {f"tables/{i}.csv": f"content\n{text}".encode() for i, text in rows.items()}
+    return found | {"README.md": CARD}
+
+
+@pytest.fixture
+def hub(files):
+    with HubServer() as server:
+        server.commit(f"datasets/{NAME}", files)
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def stage(hub, name: str, corpus: dict, *arguments: str):
+    """Run a stage of a language as its rule does, with the settings that a configuration gives it."""
+    configuration = Configuration([("config.yaml", {"languages": {"eng": {"corpus": corpus}}})])
+    write_json(f"{name}.json", settings_of(configuration, "eng", name))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"}
+    program = PROGRAM.format(module=f"babelmill.{name}")
+    return run_python("-c", program, "--settings", f"{name}.json", *arguments, environment=variables)
+
+
+def download(hub, corpus: dict) -> dict:
+    """Run the stage; return the figures of its manifest, which was verified."""
+    done = stage(hub, "download", corpus, "--out", "out/manifest.json")
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("out")["figures"]
+
+
+def refused(hub, corpus: dict) -> str:
+    """Run the stage, which ends with one line and leaves nothing; return the line."""
+    done = stage(hub, "download", corpus, "--out", "out/manifest.json")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert not Path("out").exists()
+    return done.stderr.strip().split("\n")[-1]
+
+
+def corpus_of(hub, corpus: dict) -> tuple[dict, list[str]]:
+    """Run the stage `corpus` on what was downloaded; return its figures and the documents for training."""
+    done = stage(hub, "corpus", corpus, "--download", "out/manifest.json", "--out", "corpus/manifest.json")
+    assert done.returncode == 0, done.stderr
+    return manifest.verify("corpus")["figures"], pq.read_table("corpus/train.parquet")["text"].to_pylist()
+
+
+def fetched(hub) -> list[str]:
+    """Return the data files that were asked for, in order."""
+    log = [line.partition("/resolve/")[2].partition("/")[2] for line in hub.log]
+    return [name for name in dict.fromkeys(log) if name.startswith(("plain/", "tables/"))]
+
+
+PLAIN = {"hub": [{"repository": NAME, "config": "plain"}]}
+
+
+def test_a_configuration_is_taken_as_the_card_declares_it(hub, files):
+    figures = download(hub, PLAIN)
+    [part] = figures["parts"]
+    assert part["train"] == sorted(name for name in files if name.startswith("plain/train"))
+    assert part["validation"] == sorted(name for name in files if name.startswith("plain/validation"))
+    assert Path(f"out/{NAME}/plain/train-000.json.gz").read_bytes() == files["plain/train-000.json.gz"]
+    figures, texts = corpus_of(hub, PLAIN)
+    assert figures["hub"] == [{key: part[key] for key in ("repository", "revision", "commit")}]
+    assert figures["documents"]["train"] == len(texts) > 1000
+    assert not any(name.startswith("tables/") for name in fetched(hub))
+
+
+def test_several_parts_have_columns_of_their_own(hub, files):
+    hub.commit("datasets/ada/other", {"eng/one.jsonl": lines(["another text"]), "deu/two.jsonl": lines(["noch einer"])})
+    part = {"repository": NAME, "config": "tables", "files": ["tables/19*"], "text_column": "content"}
+    corpus = {"hub": [part, {"repository": "ada/other", "files": ["{language}/*.jsonl"]}], "validation_share": 0.2}
+    parts = download(hub, corpus)["parts"]
+    assert [part["train"] for part in parts] == [[f"tables/{i}.csv" for i in range(190, 199)], ["eng/one.jsonl"]]
+    figures, _ = corpus_of(hub, corpus)
+    assert figures["read"] > 50 and [entry["repository"] for entry in figures["hub"]] == [NAME, "ada/other"]
+
+
+def order(files: dict[str, bytes]) -> list[str]:
+    """Return the training files of the configuration `plain` as a budget takes them."""
+    names = [name for name in files if name.startswith("plain/train")]
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+
+
+def documents(files: dict[str, bytes], names: list[str]) -> int:
+    return sum(gzip.decompress(files[name]).count(b"\n") for name in names)
+
+
+def test_a_budget_fetches_what_it_needs_and_a_larger_one_the_rest(hub, files):
+    """The first files of the order that hold 1.25 times the budget, and of validation text at least one."""
+    taken = {}
+    for wanted in (16, 160, 700):
+        hub.log.clear()
+        hub.backwards = not hub.backwards  # the listing's order means nothing
+        part = download(hub, PLAIN | {"budget": f"{wanted} documents"})["parts"][0]
+        taken[wanted] = part["train"]
+        count = len(part["train"])
+        assert part["train"] == sorted(order(files)[:count]), "the first of the order"
+        assert documents(files, order(files)[:count]) >= 1.25 * wanted > documents(files, order(files)[: count - 1])
+        assert len(part["validation"]) == 1 or wanted == 700
+        new = set(fetched(hub)) - set(part["validation"])
+        assert new == set(part["train"]) - {
+            name for names in taken.values() if names != part["train"] for name in names
+        }
+    figures, texts = corpus_of(hub, PLAIN | {"budget": "700 documents"})
+    assert figures["budget"] == {"unit": "documents", "asked": 700, "realised": 700} and len(texts) == 700
+
+
+def test_a_budget_counts_what_the_corpus_keeps(hub, files):
+    few = download(hub, PLAIN | {"budget": "40 documents"})["parts"][0]["train"]
+    more = download(hub, PLAIN | {"budget": "40 documents", "min_words": 300})["parts"][0]["train"]
+    assert len(more) > len(few)
+    corpus = PLAIN | {"budget": "40 documents", "min_words": 300}
+    assert all(len(text.split()) >= 300 for text in corpus_of(hub, corpus)[1])
+
+
+def test_an_interrupted_download_goes_on(hub):
+    corpus = PLAIN | {"budget": "0.4 MB"}
+    hub.faults = [Fault("GET /cdn/", times=5), Fault("GET /cdn/", times=10**6, status=404)]  # five files arrive
+    assert "the dataset ada/prose" in refused(hub, corpus)
+    hub.faults.clear()
+    arrived = hub.sent
+    assert arrived > 10_000
+    part = download(hub, corpus)["parts"][0]
+    whole = sum(Path(f"out/{NAME}", name).stat().st_size for name in part["train"] + part["validation"])
+    assert whole < hub.sent < whole + 3_000, "nothing but the card was fetched twice"
+
+
+def test_a_storm_of_429_is_waited_out(hub):
+    hub.faults = [
+        Fault("/tree/", times=7, status=429, headers={"Retry-After": "1"}),
+        Fault("GET /cdn/", times=7, status=429, headers={"Retry-After": "1"}),
+    ]
+    done = stage(hub, "download", PLAIN | {"budget": "20 documents"}, "--out", "out/manifest.json")
+    assert done.returncode == 0, done.stderr
+    assert not [fault for fault in hub.faults if fault.times]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({}, "has several configurations: plain, tables; say which in corpus.hub, such as [{repository: ada/prose,"),
+        ({"config": "plane"}, "has no configuration 'plane'; there are plain, tables"),
+        ({"config": "tables"}, "no column 'text'; there are 'content'; set corpus.text_column"),
+        ({"files": ["poems/*"]}, "has no training data that corpus.hub asks for (files: poems/*) in a format"),
+    ],
+)
+def test_what_a_part_may_ask(hub, part, message):
+    assert message in refused(hub, {"hub": [{"repository": NAME} | part]})
+    assert len(fetched(hub)) <= 1, "columns are looked at in the first file"
+
+
+def test_a_file_in_two_parts(hub):
+    part = {"repository": NAME, "config": "plain"}
+    assert "two entries name the file plain/train" in refused(hub, {"hub": [part, part | {"files": ["plain/*"]}]})
+
+
+def test_cards(tmp_path):
+    (tmp_path / "README.md").write_bytes(CARD)
+    assert configurations(tmp_path / "README.md") == {
+        "plain": {"train": ["plain/train-*.json.gz"], "validation": ["plain/validation-*"]},
+        "tables": {"train": ["tables/*.parquet", "tables/*.csv"]},
+    }
+    for text in ("no front matter", "---\nconfigs: 3\n---\n", "---\nconfigs: [\n---\n", "---\n- a list\n---\n"):
+        (tmp_path / "README.md").write_text(text)
+        assert configurations(tmp_path / "README.md") == {}
+    card = "---\nconfigs:\n- config_name: x\n  data_dir: x\n- config_name: y\n  data_files: [{split: test, path: t/*}]\n---\n"
+    (tmp_path / "README.md").write_text(card)
+    assert configurations(tmp_path / "README.md") == {"x": {"train": ["x/**"]}, "y": {"test": ["t/*"]}}
+    with pytest.raises(UserError, match="its configuration y has no split `train`; it has test"):
+        data_files(["t/a.csv"], {"repository": NAME, "config": "y"}, tmp_path / "README.md", "the dataset")
+
+
+def test_globs_of_names():
+    assert matches("en/c4-train.00000-of-01024.json.gz", "en/c4-train.*.json.gz")
+    assert not matches("en/deep/c4.json.gz", "en/*")
+    assert matches("en/deep/c4.json.gz", "en/**") and matches("a.csv", "**/*.csv") and matches("x/y/a.csv", "**/*.csv")
+    assert not matches("a.csv", "b/**") and not matches("A.csv", "a.csv")

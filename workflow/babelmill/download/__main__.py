@@ -1,0 +1,194 @@
+"""Stage `download`: datasets of the Hugging Face Hub, each at one commit, as files on disk.
+
+    python -m babelmill.download --settings results/settings/eng/download.json --out results/downloads/eng
+
+A branch such as `main` is resolved to a commit once, which stands in the manifest and is remembered
+(`revisions.py`), so that a branch that moves changes no run.
+
+Without a budget all data files are fetched. With `corpus.budget` they come in the order of a hash of their names, each
+is read as it arrives, and where 1.25 times the budget is there the rest is left out. Which files that are depends on
+the repository, the budget and the text alone, so that an interrupted download goes on, and a larger budget adds to the
+smaller one's files: what is in the user's Hugging Face cache is not fetched again.
+
+Files come through that cache (`HF_HOME`) and are hard links into it where the file system allows. `HF_ENDPOINT`,
+`HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. What the client does not do is done here:
+answers of the server that mean "later" are asked for again, and content is compared with its sha256.
+
+This runs where there is a network, which compute nodes often lack; the stage `corpus` reads what it leaves.
+"""
+
+import argparse
+import functools
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.utils import disable_progress_bars
+
+from babelmill.core import manifest, stage_entry
+from babelmill.core.files import UserError, atomic_folder
+from babelmill.core.words import plural
+from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
+from babelmill.download.data_files import DataFiles, data_files, in_order
+from babelmill.hub import revisions
+from babelmill.hub.client import explained
+from babelmill.hub.files import fetch, link, sizes
+from babelmill.hub.sources import DATASET, explanation, resolve
+from babelmill.settings import read_settings
+from babelmill.stages import DownloadSettings
+
+log = logging.getLogger("babelmill.download")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is wanted of a repository: `asked` as the settings say it, the commit, its data files, sizes and paths."""
+
+    asked: dict[str, Any]
+    commit: str
+    files: DataFiles
+    sizes: dict[str, int]
+    paths: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def repository(self) -> str:
+        """Its name on the Hub, `owner/name`."""
+        return self.asked["repository"]
+
+    def fetch(self, names: list[str]) -> dict[str, Path]:
+        """Download those files of the repository that are not here yet; return their paths in the cache, by name."""
+        if lacking := [name for name in names if name not in self.paths]:
+            with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
+                self.paths.update(fetch(DATASET, self.repository, self.commit, lacking))
+        return {name: self.paths[name] for name in names}
+
+
+def open_part(asked: dict[str, Any], key: str) -> Part:
+    """Find the commit and the data files of a repository. `key`: of its remembered commit (`revisions.py`)."""
+    repository, revision = asked["repository"], asked["revision"]
+    commit = asked["commit"] or revisions.recorded(key, repository, revision)
+    commit = commit or resolve(DATASET, repository, revision)
+    where = f"the dataset {repository} at {commit[:12]}"
+    with explained(functools.partial(explanation, DATASET, repository, revision)):
+        small = fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
+        size = sizes(DATASET, repository, commit)
+    if strange := [name for name in size if name.startswith("/") or ".." in name.split("/")]:
+        raise UserError(f"{where} names a file outside of itself, {strange[0]!r}; not downloaded")
+    card = small["README.md"] if "README.md" in size else None
+    files = data_files(list(size), asked, card, where)
+    total = sum(size[name] for name in files.train + files.validation)
+    log.info(
+        "%s at %s: %s, %.1f MB", repository, commit, plural(len(files.train + files.validation), "file"), total / 1e6
+    )
+    return Part(asked, commit, files, size)
+
+
+def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:
+    """Return the files of a split of all parts in the order in which a budget takes them."""
+    files = [(part, name) for part in parts for name in getattr(part.files, split)]
+    order = {name: i for i, name in enumerate(in_order(list({name for _, name in files})))}
+    return sorted(files, key=lambda file: (order[file[1]], file[0].repository))
+
+
+def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
+    """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with what it holds."""
+    waiting, counts = wanted(parts, split), []
+    total = len(waiting)
+    while waiting and sum(counts) < limit:
+        together = how_many(counts, limit)
+        batch, waiting = waiting[:together], waiting[together:]
+        for part in parts:
+            if names := [name for owner, name in batch if owner is part]:
+                part.fetch(names)
+        for part, name in batch:
+            if sum(counts) >= limit:
+                break
+            counts.append(counter.of(part.fetch([name])[name], part.asked.get("text_column")))
+            yield part, name, counts[-1]
+        unit = counter.budget.unit
+        log.info("%s: %d of %d files, %.4g of %.4g %s", split, len(counts), total, sum(counts), limit, unit)
+
+
+def take(parts: list[Part], counter: Counter) -> list[Part]:
+    """Fetch what a budget asks for; return the parts with those of their files that were taken."""
+    limits = {"train": MARGIN * counter.budget.limit, "validation": HELD_OUT * counter.budget.limit}
+    taken = {
+        split: [(part, name) for part, name, _ in until_full(parts, split, limit, counter)]
+        for split, limit in limits.items()
+    }
+
+    def of(part: Part, split: str) -> list[str]:
+        return sorted(name for owner, name in taken[split] if owner is part)
+
+    return [replace(part, files=DataFiles(of(part, "train"), of(part, "validation"))) for part in parts]
+
+
+def take_all(parts: list[Part], columns: dict[str, Any]) -> None:
+    """Fetch all data files, of each part the smallest first, whose columns are looked at."""
+    for part in parts:
+        smallest = min(part.files.train, key=lambda name: (part.sizes[name], name))
+        mine = columns | ({"text_column": part.asked["text_column"]} if part.asked.get("text_column") else {})
+        check_columns(part.fetch([smallest])[smallest], mine)
+    for part in parts:
+        part.fetch(part.files.train + part.files.validation)
+
+
+def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
+    """Return the manifest's figures: where the files come from, and which they are."""
+    described = [
+        {key: value for key, value in part.asked.items() if value}
+        | {"commit": part.commit, "train": part.files.train, "validation": part.files.validation}
+        for part in parts
+    ]
+    return {"parts": described} if settings.parts else described[0]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Download the text of a language."""
+    settings = read_settings(args.settings, DownloadSettings)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    asked = [(part, revisions.dataset_key(part["repository"], part["revision"])) for part in settings.parts]
+    if settings.source:
+        asked = [(settings.source, settings.name)]
+    parts = [open_part(part, key) for part, key in asked]
+    refuse_repeats(parts)
+    with atomic_folder(args.out) as folder:
+        if settings.counted is not None:
+            parts = take(parts, Counter(settings.counted, settings.byte_premium or 1.0, folder))
+        else:
+            take_all(parts, settings.columns)
+        names = []
+        for part in parts:
+            for name, path in part.fetch(part.files.train + part.files.validation).items():
+                names.append(f"{part.repository}/{name}" if settings.parts else name)
+                link(path, folder / names[-1])
+        manifest.write(folder, settings, names, figures=describe(settings, parts))
+    for part, (source, key) in zip(parts, asked, strict=True):
+        revisions.record(key, part.repository, source["revision"], part.commit)
+
+
+def refuse_repeats(parts: list[Part]) -> None:
+    """Raise a UserError if two parts have a file in common: its text would be there twice."""
+    seen: set[tuple[str, str]] = set()
+    for part in parts:
+        files = {(part.repository, name) for name in part.files.train + part.files.validation}
+        if twice := seen & files:
+            raise UserError(f"corpus.hub: two entries name the file {min(twice)[1]} of {part.repository}; name it once")
+        seen |= files
+
+
+def main() -> None:
+    """Entry point."""
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/downloads/{language}"
+    )
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

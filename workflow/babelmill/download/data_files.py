@@ -1,0 +1,126 @@
+"""Which files of a dataset repository are text for training, and which for validation.
+
+A repository may declare *configurations*, each with its data files by split, in the front matter of its card (the key
+`configs`, as the library `datasets` reads it). Where it declares none, words in the paths tell the splits.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+from huggingface_hub.repocard import metadata_load
+
+from babelmill.core.files import UserError
+from babelmill.core.formats import FORMATS, split_name
+from babelmill.core.globs import matches
+
+# Where a dataset comes in several formats, the first that is there is taken: the others tend to be the same data again,
+# or no data at all (requirements.txt).
+PREFERRED = (".parquet", ".jsonl", ".csv", ".json", ".txt")
+NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json"}
+# How `datasets` recognises splits: words in the path, between anything but letters and digits.
+VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
+TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Names of files in a repository, sorted."""
+
+    train: list[str]
+    validation: list[str]
+
+
+def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
+    """Return what a dataset's card declares: {configuration: {split: globs}}; nothing where there is no card.
+
+    Globs without a split are those of `train`. A card whose front matter cannot be read declares nothing.
+    """
+    try:
+        declared = ((metadata_load(card) if card else None) or {}).get("configs") or []
+        return {str(entry["config_name"]): _splits(entry) for entry in declared}
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return {}
+
+
+def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the globs of a configuration by split; `data_dir` stands before each."""
+    files, folder = entry.get("data_files", "**"), entry.get("data_dir")
+    if isinstance(files, dict):
+        by_split = dict(files)
+    elif isinstance(files, list) and files and isinstance(files[0], dict):
+        by_split = {item["split"]: item["path"] for item in files}
+    else:
+        by_split = {"train": files}
+    globs = {str(split): [path] if isinstance(path, str) else list(path) for split, path in by_split.items()}
+    return {split: [f"{folder}/{path}" if folder else path for path in paths] for split, paths in globs.items()}
+
+
+def data_files(names: list[str], part: dict[str, Any], card: Path | None, where: str) -> DataFiles:
+    """Return the files of a repository that are wanted.
+
+    Args:
+        names: all that it has.
+        part: `config` and `files`, where they are asked for; see `config/schema.py`, `DatasetPart`.
+        card: its README.md.
+        where: what errors call it.
+
+    Raises:
+        UserError: there is no such configuration, or several and none is named; no file that can be read is left.
+    """
+    declared, config, globs = configurations(card), part.get("config"), part.get("files")
+    if config and config not in declared:
+        known = f"there are {', '.join(declared)}" if declared else "its card declares none; name files instead"
+        raise UserError(f"{where} has no configuration {config!r}; {known}")
+    if len(declared) > 1 and not config and not globs:
+        raise UserError(
+            f"{where} has several configurations: {', '.join(declared)}; say which in corpus.hub, such as"
+            f" [{{repository: {part['repository']}, config: {next(iter(declared))}}}]"
+        )
+    if globs:
+        names = [name for name in names if any(matches(name, pattern) for pattern in globs)]
+    found = _of_configuration(names, declared[config]) if config else _by_words(names, bool(globs))
+    if not found.train:
+        raise UserError(_nothing(names, part, where, declared.get(config or "")))
+    return found
+
+
+def _of_configuration(names: list[str], splits: dict[str, list[str]]) -> DataFiles:
+    """Return the readable files of a configuration's splits."""
+
+    def of(wanted: list[str]) -> list[str]:
+        return sorted(n for n in names if split_name(n)[0] in FORMATS and any(matches(n, glob) for glob in wanted))
+
+    held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
+    return DataFiles(of(splits.get("train", [])), of(held_out))
+
+
+def _by_words(names: list[str], chosen: bool) -> DataFiles:
+    """Return the readable files but for test splits: those of the preferred format, or all that were `chosen`."""
+    data = [name for name in sorted(names) if not TEST.search(name) and PurePosixPath(name).name not in NO_DATA]
+    formats = (set(FORMATS),) if chosen else tuple({kind} for kind in PREFERRED)
+    for kinds in formats:
+        if found := [name for name in data if split_name(name)[0] in kinds]:
+            validation = [name for name in found if VALIDATION.search(name)]
+            return DataFiles([name for name in found if name not in validation], validation)
+    return DataFiles([], [])
+
+
+def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
+    """Return the message where there is no file for training."""
+    if splits is not None and "train" not in splits:
+        return f"{where}: its configuration {part['config']} has no split `train`; it has {', '.join(splits) or 'none'}"
+    known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
+    asked = f" that corpus.hub asks for (files: {', '.join(part['files'])})" if part.get("files") else ""
+    return (
+        f"{where} has no training data{asked} in a format that is read here ({known}; test splits are left out); it has"
+        f" {', '.join(sorted(names)[:10]) or 'no such file'}"
+    )
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Return files in the order of a hash of their names: the same for everybody, and no head of a sorted dataset."""
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
