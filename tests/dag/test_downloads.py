@@ -68,10 +68,28 @@ def test_another_person_gets_the_bytes_of_the_lock(hub, work, tmp_path):
     assert work.would_run(targets=TARGET) == set()
 
 
-def test_a_corpus_key_does_not_download_again(hub, work):
+def test_a_corpus_key_does_not_download_again_unless_a_budget_counts_what_it_keeps(hub, work):
     work.snakemake(*TARGET)
-    work.configure({"corpus": {"min_characters": 5, "budget": 0.001}})
+    work.configure({"corpus": {"min_characters": 5}})
     assert work.would_run(targets=TARGET) == {("corpus", "eng")}
+    work.configure({"corpus": {"budget": 0.02}})
+    assert work.would_run(targets=TARGET) == {("download", "eng"), ("corpus", "eng")}
+    work.snakemake(*TARGET)
+    work.configure({"corpus": {"budget": 0.02, "validation_share": 0.3}})
+    assert work.would_run(targets=TARGET) == {("corpus", "eng")}
+
+
+def test_parts_of_datasets_are_locked_each(hub, work):
+    pinned = hub.repositories["datasets/BabyLM-community/babylm-eng"].branches["main"]
+    parts = [{"repository": "BabyLM-community/babylm-{language}"}, "BabyLM-community/babylm-deu"]
+    work.configure({"languages": {"eng": {"corpus": {"hub": parts}}}})
+    work.snakemake(*TARGET)
+    assert work.python("-m", "babelmill", "lock", "eng").returncode == 0
+    lock = yaml.safe_load((work.path / "config/lock.yaml").read_text())
+    names = [f"BabyLM-community/babylm-{code}" for code in ("deu", "eng")]
+    assert sorted(lock) == [f"datasets/{name}@main" for name in names]
+    assert lock[f"datasets/{names[1]}@main"]["commit"] == pinned
+    assert work.would_run(targets=TARGET) == set(), "locking what was downloaded repeats nothing"
 
 
 def test_local_text_needs_no_download(hub, work):

@@ -1,6 +1,8 @@
 """The configuration: layers, coercion, and errors that name file, key, value and what is allowed."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 import yaml
 
 from babelmill.config import schema
-from babelmill.config.inputs import hub_source
+from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
 from babelmill.core.files import UserError, write_json
@@ -53,6 +55,45 @@ def test_presets_are_valid_and_carry_the_published_sizes(preset):
     sizes["multilingual"] = (768, 3072, 12, 12)
     found = (model.hidden_size, model.intermediate_size, model.num_attention_heads, model.num_hidden_layers)
     assert found == sizes[preset]
+
+
+PRESETS = sorted(path.stem for path in (ROOT / "config/presets").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_valid_and_says_what_it_is_for(preset):
+    text = (ROOT / f"config/presets/{preset}.yaml").read_text()
+    assert re.match(r"# .{20,}\n", text)
+    configuration({"preset": preset}).corpus("eng")
+    configuration({"preset": preset}).model("eng")
+
+
+def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
+    made = configuration({"models": {"eng": {"preset": "1gpu_standard"}}})
+    assert made.corpus("eng").corpus.budget == "250000 documents"
+    assert made.corpus("eng").origins["corpus.budget"] == "config/presets/1gpu_standard.yaml"
+    assert made.corpus("deu").corpus.budget is None
+    made = configuration({"preset": "2gpu_standard", "languages": {"eng": {"corpus": {"budget": "1M words"}}}})
+    assert [made.corpus(code).corpus.budget for code in ("eng", "deu")] == ["1000000 words", "500000 documents"]
+    mixture = {"models": {"two": {"languages": ["eng", "deu"], "preset": "2gpu_standard"}}}
+    assert "which belongs to its languages: set languages.eng.corpus.budget" in refused(mixture, name="two")
+    configuration(mixture, {"corpus": {"budget": "1M words"}}).model("two")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown section tran; did you mean train?"),
+        ("# Mine.\ncorpus: {files: [a.txt]}\n", "mine.yaml: of the section corpus, a preset may say the budget alone"),
+        ("# Mine.\ntrain: {epoch: 3}\n", "mine.yaml"),
+    ],
+)
+def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "config/presets/mine.yaml").write_text(text)
+    with pytest.raises(UserError) as error:
+        Configuration([("config.yaml", {"preset": "mine"})], tmp_path).model("eng")
+    assert message in str(error.value)
 
 
 def test_preset_follows_the_tier():
@@ -196,11 +237,39 @@ def test_a_language_without_text_is_told_what_to_set():
 
 def test_text_comes_from_the_hub_where_there_is_none_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no lock file
-    source = hub_source(configuration(), "zul")
-    assert source == {"repository": "BabyLM-community/babylm-zul", "revision": "main", "commit": None}
-    assert hub_source(configuration(TEXT), "eng") is None
+    source = {"repository": "BabyLM-community/babylm-zul", "revision": "main", "commit": None}
+    assert hub_datasets(configuration(), "zul") == [("zul", source)]
+    assert hub_datasets(configuration(TEXT), "eng") == []
     other = configuration(TEXT, {"corpus": {"hub": "a/b"}})
     assert settings_of(configuration(TEXT), "eng", "corpus") == settings_of(other, "eng", "corpus")
+
+
+def test_parts_of_datasets_have_one_spelling(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [configuration({"corpus": {"hub": hub}}) for hub in ("a/b", ["a/b"], [{"repository": "a/b"}])]
+    assert len({json.dumps(settings_of(each, "eng", "download")) for each in names}) == 1
+    parts = configuration({"corpus": {"hub": ["a/{language}", {"repository": "c/d", "config": "{language}_raw"}]}})
+    assert [source for _, source in hub_datasets(parts, "eng")] == [
+        {"repository": "a/eng", "revision": "main", "commit": None},
+        {"repository": "c/d", "revision": "main", "commit": None, "config": "eng_raw"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hub", "message"),
+    [
+        ({"repository": "a/b"}, "a name or a list is expected, such as [{repository: Salesforce/wikitext, config: "),
+        ([{"config": "x"}], "each entry needs a repository, such as [{repository: Salesforce/wikitext, config: "),
+        ([{"repository": "a/b", "confg": "x"}], "an entry has no key confg; its keys are repository, config, files"),
+        ([{"repository": "a/b", "files": "x/*"}], "a list"),
+        ([{"repository": "a/b", "files": ["x/*", "x/*"]}], "x/* is there 2 times; name it once"),
+        ([], "corpus.hub"),
+    ],
+)
+def test_parts_that_cannot_be_meant(hub, message):
+    said = refused({"corpus": {"hub": hub}})
+    print(said)
+    assert message in said and "corpus.hub" in said and "\n" not in said
 
 
 def test_unknown_names_come_with_the_nearest_known_ones():

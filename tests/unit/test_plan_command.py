@@ -1,9 +1,11 @@
 """The plan: what it says before training is what training then does."""
 
 import csv
+import gzip
 import io
 import itertools
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -168,6 +170,33 @@ LLADA = {
     "rope_theta": 500000.0,
 }
 LLADA |= {"mlp_hidden_size": 12288, "embedding_size": 126464, "max_sequence_length": 4096, "rms_norm_eps": 1e-05}
+
+
+def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
+    data = gzip.compress(random.Random(0).randbytes(100_000).hex().encode())
+    hub.commit("datasets/ada/prose", {f"data/{i:02}.json.gz": data for i in range(40)})
+    own = {"name": "Prose", "corpus": {"hub": "ada/prose"}}
+    fresh.configure(
+        {"languages": {"prose": own, "few": own | {"corpus": {"hub": "ada/prose", "budget": "150 documents"}}}}
+    )
+    assert [row["source"] for row in plan(fresh, "prose", "few").values()] == ["listing", "budget"]
+    said = fresh.python("-m", "babelmill", "plan", "prose", "few").stdout
+    whole = 40 * len(data) / 1e6
+    assert (
+        f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in said
+    )
+    assert f"few: downloads 2 of 40 files, {2 * len(data) / 1e6:,.0f} MB" in said  # 375,000 bytes of text
+    assert not hub.sent, "no file of the repository was asked for"
+
+
+def test_presets_are_listed_with_their_cost_and_their_command(fresh):
+    done = fresh.python("-m", "babelmill", "presets", "--gpu", "H200")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert lines["h200_8gpu_fast"].split()[1:7] == ["8.2", "M", "8", "2", "65,536", "500"]
+    assert "diffusion_8b" in lines and lines["tiny"].endswith("minutes")
+    said = fresh.python("-m", "babelmill", "presets", "4gpu_standard").stdout
+    assert "snakemake --profile profiles/local --resources gpu=4 --config preset=4gpu_standard -- converted/eng" in said
+    assert "did you mean" in fresh.python("-m", "babelmill", "presets", "4gpu_standrd").stderr
 
 
 def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):

@@ -264,10 +264,10 @@ def test_a_column_of_numbers_is_no_text(tmp_path):
     assert [(row["doc-id"], row["license"]) for row in rows] == [("3", '{"x": 1}'), ("4", None)]
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.json", "a.txt.bz2", "a", "a.gz"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonp", "a.txt.bz2", "a", "a.gz"])
 def test_other_formats_are_refused(tmp_path, name):
     (tmp_path / name).write_text("x")
-    with pytest.raises(UserError, match=r"not a format.*\.parquet, \.jsonl, \.csv, \.txt, each also"):
+    with pytest.raises(UserError, match=r"not a format.*\.parquet, \.jsonl, \.json, \.csv, \.txt, each also"):
         read(tmp_path / name)
 
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "status": "how far each model is",
     "why": "what would run for a model, and for which reason",
     "plan": "what training will cost: steps, memory, GPU-hours",
+    "presets": "presets with their size and cost, and how to run one",
     "config": "every setting of a model, and where it comes from",
     "show": "summary and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",

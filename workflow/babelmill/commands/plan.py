@@ -25,9 +25,10 @@ from babelmill.commands.machine import (
     sized,
     speed_of,
 )
+from babelmill.commands.plan_download import download_notes
 from babelmill.commands.plan_memory import Memory, disk, strategies
 from babelmill.commands.plan_network import network_of
-from babelmill.commands.text_size import training_tokens
+from babelmill.commands.text_size import BYTES_PER_TOKEN, training_tokens
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration
@@ -254,10 +255,10 @@ def total_of(costs: list[Cost]) -> list[str]:
     return list(total.values())
 
 
-def aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]], to_the_left: tuple[str, ...] = TO_THE_LEFT) -> list[str]:
     """Return rows, the first of which is their heading, as lines of columns."""
     columns = [
-        [cell.ljust(width) if column[0] in TO_THE_LEFT else cell.rjust(width) for cell in column]
+        [cell.ljust(width) if column[0] in to_the_left else cell.rjust(width) for cell in column]
         for column in zip(*rows, strict=True)
         for width in [max(map(len, column))]
     ]
@@ -298,14 +299,14 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
     return found
 
 
-def table(costs: list[Cost], gpu: str) -> str:
-    """Return one line per model, and number of GPUs, under a heading, the total, and notes."""
+def table(costs: list[Cost], gpu: str, downloads: list[str]) -> str:
+    """Return one line per model, and number of GPUs, under a heading, the total, and notes, the last on `downloads`."""
     rows = [list(HEADING), *(row_of(cost) for cost in costs)]
     if len({cost.model for cost in costs}) == len(costs):  # not several numbers of GPUs for the same model
         rows.append(total_of(costs))
     if not any(cost.gpus for cost in costs):
         rows = [[cell for name, cell in zip(HEADING, row, strict=True) if name not in OF_GPUS] for row in rows]
-    return "\n".join([*aligned(rows), *notes(costs, gpu)])
+    return "\n".join([*aligned(rows), *notes(costs, gpu), *downloads])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -343,4 +344,5 @@ def run(args: argparse.Namespace) -> None:
         writer.writerow(field.name for field in fields(Cost))
         writer.writerows(astuple(cost) for cost in costs)
     else:
-        print(table(costs, gpu))
+        codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
+        print(table(costs, gpu, download_notes(configuration, list(codes), BYTES_PER_TOKEN)))

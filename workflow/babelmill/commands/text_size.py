@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
+from babelmill.commands.plan_download import HubText, budget_bytes, hub_text, packed_text
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
-from babelmill.core.formats import split_name
 from babelmill.core.globs import expand_glob
-from babelmill.corpus.sampling import WORD, Budget
+from babelmill.corpus.sampling import WORD
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
 BYTES_PER_TOKEN = 4.2  # of English, vocabularies of 8,192 to 32,768; other languages: times the byte premium
 BUILTIN_BYTES = 2.26e6  # of Python 3.11
-PACKED = 3  # how much text a byte of a compressed file or of Parquet holds
 
 
 def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[float, str]:
@@ -23,22 +22,19 @@ def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[fl
     size, source = TIER_WORDS[language.tier] * WORD * language.byte_premium, f"tier {language.tier}"
     paths = [path for pattern in corpus.files for path in expand_glob(pattern)]
     if paths:
-        size = sum(Path(path).stat().st_size * (PACKED if is_packed(path) else 1) for path in paths)
-        source = "files"
+        size, source = sum(packed_text(path, Path(path).stat().st_size) for path in paths), "files"
     elif corpus.builtin:
         size, source = BUILTIN_BYTES, "files"
-    if corpus.budget:
-        budget = Budget.parse(corpus.budget, language.byte_premium)
-        elsewhere = source.startswith("tier") and corpus.hub != configuration.defaults["corpus"]["hub"]
-        if budget.unit == "bytes" and (budget.limit < size or elsewhere):  # a tier tells the size of its own text alone
-            return budget.limit, "budget"
+    elif corpus.hub != configuration.defaults["corpus"]["hub"]:  # a tier tells the size of its own text alone
+        listed = hub_text(configuration, code)
+        if isinstance(listed, HubText):
+            return listed.text, "budget" if corpus.budget else "listing"
+        size = float("inf")
+    if corpus.budget and (wanted := budget_bytes(corpus.budget, language.byte_premium)) < size:
+        return wanted, "budget"
+    if size == float("inf"):
+        size = TIER_WORDS[language.tier] * WORD * language.byte_premium
     return size, source
-
-
-def is_packed(path: str) -> bool:
-    """Return whether a file holds more text than bytes."""
-    suffix, compression = split_name(path)
-    return compression is not None or suffix == ".parquet"
 
 
 def training_tokens(configuration: Configuration, model: str) -> tuple[int, str, float]:

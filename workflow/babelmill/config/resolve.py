@@ -190,6 +190,7 @@ class Configuration:
         """The resolved configuration of a model."""
         languages = self.languages_of(name)
         preset = self._preset(name, languages)
+        self._refuse_lost_budget(name, preset, languages)
         layers = [
             self._defaults_layer(),
             Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"),
@@ -242,7 +243,13 @@ class Configuration:
     def corpus(self, code: str) -> ResolvedCorpus:
         """The resolved corpus section of a language."""
         self.language(code)
-        layers = [self._defaults_layer(), *self._user_layers("languages", code, ["corpus"])]
+        preset = self._preset(code, (code,))  # of the model of this language alone
+        said = {key: value for key, value in self._preset_values(preset).items() if key == "corpus"}
+        layers = [
+            self._defaults_layer(),
+            Layer(said, f"config/presets/{preset}.yaml"),
+            *self._user_layers("languages", code, ["corpus"]),
+        ]
         sections, origins = self._sections(["corpus"], layers)
         return ResolvedCorpus(code, (code,), origins, **sections)
 
@@ -292,9 +299,26 @@ class Configuration:
             return "base" if self.table[languages[0]].tier == 1 else "small"
         return "multilingual"
 
+    def _refuse_lost_budget(self, name: str, preset: str, languages: tuple[str, ...]) -> None:
+        """Raise a UserError if a preset has a budget for text, and a language of its model is under another preset."""
+        budget = self._preset_values(preset).get("corpus", {}).get("budget")
+        for code in languages if budget is not None else ():
+            origin = self.corpus(code).origins["corpus.budget"]
+            if origin == DEFAULTS:
+                raise UserError(
+                    f"preset {preset} of model {name} has corpus.budget = {budget}, which belongs to its languages: set"
+                    f" languages.{code}.corpus.budget, or preset: {preset} for all"
+                )
+
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict[str, Any]:
-        return read_yaml(self.root / "config/presets" / f"{preset}.yaml")
+        path = f"config/presets/{preset}.yaml"
+        values = read_yaml(self.root / path)
+        if unknown := values.keys() - {*MODEL_SECTIONS, "corpus"}:
+            raise UserError(f"{path}: unknown section {min(unknown)}{nearest(min(unknown), MODEL_SECTIONS)}")
+        if values.get("corpus", {}).keys() - {"budget"}:
+            raise UserError(f"{path}: of the section corpus, a preset may say the budget alone; say the rest elsewhere")
+        return values
 
     def _sections(self, names: list[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
         """Merge layers and validate the named sections: ({name: section}, {dotted key: where it comes from})."""

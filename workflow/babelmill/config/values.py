@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
+PART_KEYS = ("repository", "config", "files", "text_column")
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
 
 
@@ -35,6 +36,8 @@ def dataset_parts(value: Any) -> Any:
     for part in parts:
         if not isinstance(part, dict) or not isinstance(part.get("repository"), str):
             raise ValueError(f"each entry needs a repository, such as {PART}")
+        if unknown := part.keys() - PART_KEYS:
+            raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(PART_KEYS)}")
     return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
 
 

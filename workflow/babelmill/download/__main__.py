@@ -18,79 +18,25 @@ This runs where there is a network, which compute nodes often lack; the stage `c
 """
 
 import argparse
-import functools
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder
-from babelmill.core.words import plural
 from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
-from babelmill.download.data_files import DataFiles, data_files, in_order
+from babelmill.download.data_files import DataFiles
+from babelmill.download.parts import Part, open_part, wanted
 from babelmill.hub import revisions
-from babelmill.hub.client import explained
-from babelmill.hub.files import fetch, link, sizes
-from babelmill.hub.sources import DATASET, explanation, resolve
+from babelmill.hub.files import link
 from babelmill.settings import read_settings
 from babelmill.stages import DownloadSettings
 
 log = logging.getLogger("babelmill.download")
-
-
-@dataclass(frozen=True)
-class Part:
-    """What is wanted of a repository: `asked` as the settings say it, the commit, its data files, sizes and paths."""
-
-    asked: dict[str, Any]
-    commit: str
-    files: DataFiles
-    sizes: dict[str, int]
-    paths: dict[str, Path] = field(default_factory=dict)
-
-    @property
-    def repository(self) -> str:
-        """Its name on the Hub, `owner/name`."""
-        return self.asked["repository"]
-
-    def fetch(self, names: list[str]) -> dict[str, Path]:
-        """Download those files of the repository that are not here yet; return their paths in the cache, by name."""
-        if lacking := [name for name in names if name not in self.paths]:
-            with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
-                self.paths.update(fetch(DATASET, self.repository, self.commit, lacking))
-        return {name: self.paths[name] for name in names}
-
-
-def open_part(asked: dict[str, Any], key: str) -> Part:
-    """Find the commit and the data files of a repository. `key`: of its remembered commit (`revisions.py`)."""
-    repository, revision = asked["repository"], asked["revision"]
-    commit = asked["commit"] or revisions.recorded(key, repository, revision)
-    commit = commit or resolve(DATASET, repository, revision)
-    where = f"the dataset {repository} at {commit[:12]}"
-    with explained(functools.partial(explanation, DATASET, repository, revision)):
-        small = fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
-        size = sizes(DATASET, repository, commit)
-    if strange := [name for name in size if name.startswith("/") or ".." in name.split("/")]:
-        raise UserError(f"{where} names a file outside of itself, {strange[0]!r}; not downloaded")
-    card = small["README.md"] if "README.md" in size else None
-    files = data_files(list(size), asked, card, where)
-    total = sum(size[name] for name in files.train + files.validation)
-    log.info(
-        "%s at %s: %s, %.1f MB", repository, commit, plural(len(files.train + files.validation), "file"), total / 1e6
-    )
-    return Part(asked, commit, files, size)
-
-
-def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:
-    """Return the files of a split of all parts in the order in which a budget takes them."""
-    files = [(part, name) for part in parts for name in getattr(part.files, split)]
-    order = {name: i for i, name in enumerate(in_order(list({name for _, name in files})))}
-    return sorted(files, key=lambda file: (order[file[1]], file[0].repository))
 
 
 def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
