@@ -23,9 +23,9 @@ FOLDER = "config/presets"
 LANGUAGE = "eng"
 HEADING = ("preset", "parameters", "GPUs", "GiB", "batch", "text", "hours", "for")
 NOTE = """\
-Hours of training on as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each), calculated; `babelmill plan` counts
-with your text. A preset for more GPUs than there are runs on fewer, with the same result. `babelmill presets NAME` says how
-to run one."""
+Hours of training on as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each), calculated; `babelmill plan`
+counts with your text. A preset for more GPUs than there are runs on fewer, with the same result. `babelmill presets
+NAME` says how to run one."""
 WIDTH = 100  # characters of what a preset is for
 
 
