@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from safetensors.torch import load_file
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
+from prepared import run_python
 from published_models import publish
 
 pytestmark = pytest.mark.xdist_group("models of transformers")
@@ -78,13 +77,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     assert workspace.would_run(targets=targets) == set()
 
-    done = subprocess.run(
-        [sys.executable, "-c", USE],
-        cwd=workspace.path,
-        env=os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+    done = run_python("-c", USE, cwd=workspace.path, environment=environment)
     assert done.returncode == 0, done.stderr
     for name, source in (("more", published), ("bert", theirs)):
         converted = workspace.path / f"converted/{name}"
