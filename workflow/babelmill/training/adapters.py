@@ -5,17 +5,17 @@ the adapters alone; the frozen weights are read from the model that training goe
 """
 
 import torch
-from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
-from transformers import PreTrainedModel
 
 from babelmill.config import schema
 
 FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
-def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
+def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
     """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet."""
+    from peft import LoraConfig, inject_adapter_in_model  # takes seconds
+
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapter(name))
@@ -35,4 +35,4 @@ def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
 
 def alpha_of(train: schema.Train) -> int:
     """Return the adapters' scale times their rank."""
-    return 2 * train.lora_rank if train.lora_alpha is None else train.lora_alpha
+    return train.lora_alpha or schema.default_alpha(train.model_dump())
