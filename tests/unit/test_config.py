@@ -83,7 +83,7 @@ def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown section tran; did you mean train?"),
+        ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown section tran; did you mean train"),
         ("# Mine.\ncorpus: {files: [a.txt]}\n", "mine.yaml: of the section corpus, a preset may say the budget alone"),
         ("# Mine.\ntrain: {epoch: 3}\n", "mine.yaml"),
     ],
