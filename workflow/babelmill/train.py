@@ -150,7 +150,7 @@ def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path |
         from babelmill.training.transformers_network import TransformersNetwork
 
         config = config_to_train(settings, source, vocabulary)
-        return TransformersNetwork(config, settings.train, vocabulary, processes)
+        return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
     shape = shape_of(settings, source, vocabulary.size)
     return GPTBertNetwork(shape, settings.train, processes)
 

@@ -6,6 +6,7 @@ the adapters alone; the frozen weights are read from the model that training goe
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -15,8 +16,17 @@ FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
 def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
-    """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet."""
+    """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet.
+
+    They have values even where the model has none yet (on the meta device), which peft would have them share.
+    """
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            if next(module.lora_A.parameters()).is_meta:
+                module.lora_A.to_empty(device="cpu")
+                module.lora_B.to_empty(device="cpu")
+            module.reset_lora_parameters("default", True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapter(name))
 
