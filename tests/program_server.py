@@ -5,6 +5,7 @@
 
 A request is one message: what to run, and the file descriptors of standard input, output and error. The server answers
 with the number of the process, and with its exit code when it has ended. Whoever ends the one that asks ends the program.
+In a SLURM job, a program belongs to the job, and is on its node, as the one that asks is.
 """
 
 import contextlib
@@ -19,11 +20,13 @@ import sys
 LIBRARIES = [
     "snakemake.cli",
     "snakemake.report.html_reporter",
+    "snakemake_executor_plugin_slurm_jobstep",
     "smart_open",
     "pydantic",
     "pyarrow.parquet",
     "tokenizers",
 ]
+LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2"]  # of transformers
 LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "PIL.Image", "regex", "httpx2"]
 FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
 MOST_BYTES = 200_000  # of a request; mostly environment variables
@@ -39,7 +42,8 @@ def ask(folder: str, command: list[str], cwd: str, environment: dict[str, str], 
         cwd: the folder that the program runs in.
         environment: all its environment variables.
         descriptors: of its standard input, output and error.
-        more: `session`: whether it begins a session, as `start_new_session` of subprocess does.
+        more: `session`: whether it begins a session, as `start_new_session` of subprocess does; `asker`: the process
+            whose SLURM job and node it shares.
 
     Returns:
         a connection that has the program's exit code when it has ended, negative if a signal ended it; and the number of
@@ -55,10 +59,13 @@ def ask(folder: str, command: list[str], cwd: str, environment: dict[str, str], 
 def stand_for(folder: str, arguments: list[str]) -> None:
     """Be `python arguments` for whoever started this process: forward its signals, end as the program does."""
     command = arguments[1:] if arguments[:1] == ["-u"] else arguments
-    if command[0].startswith("-") and command[0] not in ("-m", "-c"):
+    option = command[0].startswith("-") and command[0] not in ("-m", "-c")
+    job = {"asker": os.getpid()} if "SLURM_JOB_ID" in os.environ else {}
+    # In a job whose processes SLURM follows by their parents, not by a control group, they cannot be the server's.
+    if option or (job and "slurm" not in freezer_of(os.getpid())):
         os.execv(sys.executable, [sys.executable, *arguments])
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a process to forward them to
-    connection, process = ask(folder, command, os.getcwd(), dict(os.environ), [0, 1, 2])
+    connection, process = ask(folder, command, os.getcwd(), dict(os.environ), [0, 1, 2], **job)
     for number in FORWARDED:
         signal.signal(number, lambda number, _: os.kill(process, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
@@ -68,6 +75,27 @@ def stand_for(folder: str, arguments: list[str]) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def freezer_of(process: int) -> str:
+    """The control group by which SLURM follows the processes of a job; empty where there are none of that kind."""
+    with open(f"/proc/{process}/cgroup") as file:
+        return next((line.split(":", 2)[2].strip() for line in file if ":freezer:" in line), "")
+
+
+def join(asker: int) -> None:
+    """Belong to the SLURM job of a process, be on its node (a UTS namespace), and bear its number as a name."""
+    import ctypes
+    import platform
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/sys/fs/cgroup/freezer{freezer_of(asker)}/cgroup.procs", "w") as file:
+        file.write(str(os.getpid()))
+    with open(f"/proc/{asker}/ns/uts") as node:
+        if libc.setns(node.fileno(), 0):
+            raise OSError(ctypes.get_errno(), "setns")
+    platform._uname_cache = None  # pyright: ignore[reportAttributeAccessIssue]
+    libc.prctl(15, f"for {asker}".encode())  # PR_SET_NAME
 
 
 class Server:
@@ -164,6 +192,8 @@ def become(request: dict) -> None:
     environment, cwd = request["environment"], request["cwd"]
     if request.get("session"):
         os.setsid()
+    if "asker" in request:
+        join(request["asker"])
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
@@ -174,13 +204,41 @@ def become(request: dict) -> None:
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = request["python"]
     sys.argv[:] = command if kind == "-m" else [kind, *command[kind == "-c" :]]
-    if kind == "-m":
-        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
-    elif kind == "-c":
-        main = sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(command[0], main.__dict__)
-    else:
-        runpy.run_path(kind, run_name="__main__")
+    try:
+        if kind == "-m":
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(command[0], main.__dict__)
+        else:
+            runpy.run_path(kind, run_name="__main__")
+    except BaseException as error:
+        end(error)
+    end(None)
+
+
+def end(error: BaseException | None) -> None:
+    """End as Python does, but leave the libraries as they are: to take them apart costs a third of a second."""
+    import atexit
+    import threading
+
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+            stream.flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":

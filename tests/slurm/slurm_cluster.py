@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pytest
 from filelock import FileLock
 
 from conftest import ROOT, Workspace
+from prepared import VARIABLE
 
 HERE = Path(__file__).parent
 PATIENCE = 1100  # seconds until a test gives up waiting; pytest-timeout may be faster
@@ -167,7 +167,15 @@ class Run:
 
     def __init__(self, workspace: Workspace, *arguments, profile="slurm"):
         profile = profile if isinstance(profile, Path) else ROOT / "profiles" / profile
-        command = [sys.executable, "-c", SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--profile", profile]
+        command = [
+            f"{os.environ[VARIABLE]}/python",
+            "-c",
+            SNAKEMAKE,
+            "--snakefile",
+            ROOT / "Snakefile",
+            "--profile",
+            profile,
+        ]
         command += ["--slurm-init-seconds-before-status-checks", "1", *arguments]
         self.folder = workspace.path
         self.output = workspace.path / f"snakemake-{time.monotonic_ns()}.txt"
@@ -248,7 +256,7 @@ class Training:
     def devices(self) -> list[str]:
         """The GPUs that each of its processes sees."""
         seen = []
-        for process in self.processes():
+        for process in self._commands():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 seen.append(process.environ().get("CUDA_VISIBLE_DEVICES", ""))
         return seen
@@ -260,7 +268,12 @@ class Training:
         return "".join(log.read_text() for log in logs)
 
     def processes(self) -> list[psutil.Process]:
-        """Those that train, not what started them."""
+        """Those that train, not what started them, nor what stands for them (`program_server.py`)."""
+        named = {process.info["name"]: process for process in psutil.process_iter(["name"])}
+        return [named.get(f"for {process.pid}", process) for process in self._commands()]
+
+    def _commands(self) -> list[psutil.Process]:
+        """Those with the command line and the environment of the processes that train."""
         return [
             process
             for process in psutil.process_iter(["cmdline"])

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -176,8 +175,7 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
 
     first.kill()
     assert training.job == job, "nobody has told SLURM"
-    unlock = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--unlock"]
-    subprocess.run(unlock, cwd=workspace.path, check=True, capture_output=True)
+    workspace.snakemake("--unlock")
     third = start(workspace, target)
     cluster.wait("the cancellation", lambda: not training.job)
     training.signal(signal.SIGCONT)

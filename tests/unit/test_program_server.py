@@ -3,10 +3,11 @@
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
-from prepared import VARIABLE, run_module
+from prepared import VARIABLE, run_module, run_python
 
 WAITS = """
 import os, signal, sys, time
@@ -51,3 +52,22 @@ def test_what_it_starts_comes_from_there_too(tmp_path):
     (tmp_path / "starts.py").write_text(INNER)
     done = run_module("starts", cwd=tmp_path, environment=os.environ | {"GREETING": "hello"})
     assert (done.returncode, done.stdout, done.stderr) == (3, "hello True\n", "bad\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; sys.exit('words')",
+        "import sys; print('kept', end=''); sys.exit(300)",
+        "raise SystemExit",
+        "1 / 0",
+        "raise KeyboardInterrupt",
+        "import atexit; atexit.register(print, 'last')",
+        "import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()",
+    ],
+)
+def test_it_ends_as_python_does(code):
+    ours = run_python("-c", code)
+    theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = [(done.returncode, done.stdout, done.stderr.splitlines()[-1:]) for done in (ours, theirs)]
+    assert said[0] == said[1]
