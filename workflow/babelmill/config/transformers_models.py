@@ -81,7 +81,7 @@ def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
     if not width or not layers:
         return None
     inner = value("intermediate_size") or 4 * width
-    return 2 * vocab_size * width + layers * (4 * width**2 + 3 * width * inner)
+    return 2 * vocab_size * width + layers * (4 * width**2 + 3 * width * inner + 16 * width)
 
 
 def unknown(config: dict[str, Any]) -> str | None:
