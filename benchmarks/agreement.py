@@ -5,8 +5,9 @@
 trains nothing: it makes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4 processes
 (gloo), one thread each, for three ratios of hybrid and for diffusion, two precisions, and forward passes of at most 1,
 3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows
-at once. With `--sharded`, the models are those of transformers, spread over the processes, whose dropout (GPT-2's) is
-drawn by micro-batch: of 1, 3 and 16 rows, compared with one process that makes the same ones.
+at once. With `--sharded`, the models are those of transformers, spread over the processes, some of them frozen with
+adapters. Their dropout (GPT-2's) is drawn by micro-batch: of 1, 3 and 16 rows, compared with one process that makes the
+same ones.
 """
 
 import argparse
@@ -23,7 +24,7 @@ sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
 HYBRID = ("1/2", "2/5", "15/16")
 OBJECTIVES, PRECISIONS, ROWS = (*HYBRID, "diffusion"), ("fp32", "bf16"), (1, 3, 16, "mixed")
-SHARDED = ("llama", "eurobert", "gpt2")
+SHARDED = ("llama", "eurobert", "gpt2", "llama, adapters", "eurobert, adapters")
 
 
 def gradients() -> dict:
@@ -81,11 +82,12 @@ def sharded_gradients() -> dict:
     lengths = {"sequence_lengths": [32], "phase_starts": [0.0], "global_batch_tokens": 32 * 17}
     for name, precision, rows in itertools.product(SHARDED, PRECISIONS, ROWS[:3]):
         more = {"batch_reduction": 1, "clip_norm": 1e9, "precision": precision, "micro_batch_tokens": 32 * rows}
-        train = train_section(name, **lengths, **more)
+        kind, _, adapters = name.partition(", ")
+        train = train_section(kind, **lengths, **more, lora_rank=4 if adapters else 0)
         plan = Plan(train, 1.0, [Packed(shard.offsets)])
-        made = network(name, processes, train)
+        made = network(kind, processes, train)
         tokens = TokenStream([shard], VOCABULARY, 7, processes.device, plan.objective, made.in_place)
-        settings = train_settings(["eng"], model_section(name), train)
+        settings = train_settings(["eng"], model_section(kind), train)
         trainer = Trainer(settings, made, plan, tokens, (plan.layouts, tokens), processes)
         trainer.run_step(3)
         parts = [(made.sharding.shapes[key], part.grad) for key, part in made.trained().items()]

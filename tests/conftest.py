@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # threads that spin take the cores of others, as in `rules/common.smk`
 os.environ["PYTHONPATH"] = str(ROOT / "workflow")
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would compile the package again
+# Hundreds of processes would compile the package again, and each test process the tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A model that trains in a second. Values in every section that the tests change are spelled out here.
 SMALL = {

@@ -225,7 +225,7 @@ def end(error: BaseException | None) -> None:
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if isinstance(error.code, str):
+        if code is not error.code and error.code is not None:
             print(error.code, file=sys.stderr)
     elif error is not None:
         sys.excepthook(type(error), error, error.__traceback__)

@@ -124,18 +124,19 @@ class Data:
         data = cls.__new__(cls)
         data.folder, data.languages = folder, like.languages if like else ["eng"]
         if like:
-            shutil.copytree(like.folder, folder, ignore=shutil.ignore_patterns("checkpoints", "model*"))
+            shutil.copytree(like.folder, folder, ignore=shutil.ignore_patterns("checkpoints", "model", "*.log"))
         return data
 
     def settings(self, model=None, mixture: str | float = "size", **train) -> None:
-        """Write the train settings: tiny ones, with these values changed."""
+        """Write the train settings: tiny ones, with these values changed. It goes on from the folder `base`, if there."""
         sections = {
             "model": section("model", **(model or {})).model_dump(),
             "train": section("train", **train).model_dump(),
             "mixture": {"weights": mixture},
         }
         about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
-        write_json(self.folder / "train.json", about | sections)
+        begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
+        write_json(self.folder / "train.json", about | begin | sections)
 
     def run_settings(self, **run) -> None:
         """Write the run settings."""
@@ -157,8 +158,9 @@ class Data:
         }
         pairs = [item for name, value in arguments.items() for item in (f"--{name}", str(folder / value))]
         shards = [str(folder / "shards" / language) for language in self.languages]
+        source = ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
         return [
-            *("babelmill.train", *pairs, "--shards", *shards, "--out", str(folder / out)),
+            *("babelmill.train", *pairs, "--shards", *shards, *source, "--out", str(folder / out)),
             *("--log", str(folder / f"{out}.log"), "--threads", str(processes), "--processes", str(processes), *more),
         ]
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from babelmill.core import manifest
-from babelmill.core.files import read_json, sha256
+from babelmill.core.files import read_json, sha256, write_json
 from prepared import run_module, run_python
 from published import GOLDEN, model, write_tokenizer
 
@@ -77,6 +78,26 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
         convert(tmp_path, *arguments, tokenizer, "--out", "other")
     )
     assert not list(tmp_path.glob("*other*"))
+
+
+def test_a_checkpoint_of_diffusion_without_an_average(built, tmp_path):
+    """One kind of weights, and the code that generates; its run differs from the built one in these settings."""
+    run, name = next((built / "results/checkpoints/eng").iterdir()), "step-00000008.safetensors"
+    save_file(
+        {key: value for key, value in load_file(run / name).items() if not key.startswith("average.")}, tmp_path / name
+    )
+    identity = read_json(run / "identity.json")
+    identity["settings"]["train"] |= {"objective": "diffusion", "ema_decay": 0.0}
+    write_json(tmp_path / "identity.json", identity)
+    tokenizer = built / "results/tokenizers/eng"
+    done = convert(tmp_path, "convert-training", name, "--tokenizer", tokenizer, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    files = manifest.verify(tmp_path / "out")["files"]
+    assert [file for file in files if file.endswith(".safetensors")] == ["model.safetensors"]
+    assert files["model.safetensors"] == manifest.read(built / "results/exports/eng")["files"]["model.main.safetensors"]
+    assert read_json(tmp_path / "out/config.json")["objective"] == "diffusion" and "diffusion_generation.py" in files
+    text = (tmp_path / "out/README.md").read_text()
+    assert "trained by masked diffusion" in text and '"diffusion_generation.generate", "out"' in text
 
 
 def test_help_says_how(tmp_path):

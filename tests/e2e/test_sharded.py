@@ -1,43 +1,85 @@
-"""The training stage with a model that is spread over processes: interrupted, killed, continued on others."""
+"""The training stage with a model that is spread over processes: interrupted, killed, continued on others.
 
+In `make test`, a Llama changes its number of processes, and adapters on a EuroBERT are killed; `slow` does all to all.
+"""
+
+import functools
 import random
-import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForMaskedLM
 
-from training_data import Data, wait_for_step
+from babelmill.core import manifest
+from babelmill.stages import Settings
+from training_data import VOCABULARY, Data, wait_for_step
 
 STEPS = 24
-LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2}
-MODEL = {"architecture": "transformers", "config": LLAMA | {"intermediate_size": 96}, "max_position_embeddings": 32}
-EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (12, STEPS)])
+SIZES = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 96}
+# By kind: the objective, and what adapters need. There are as many of them as weights, so that writing takes a while.
+KINDS = {
+    "llama": ("causal", {}),
+    "eurobert": ("masked", {}),
+    "eurobert, adapters": ("masked", {"lora_rank": 32, "learning_rate": 0.02}),
+}
+OTHERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("eurobert", "eurobert, adapters")]
+
+
+def expected(kind: str) -> list[tuple[int, str]]:
+    """The lines of a record; what goes on from another model is validated before it begins."""
+    validated = [0, 12, STEPS] if "adapters" in kind else [12, STEPS]
+    return sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in validated])
+
+
+def write_base(folder: Path, kind: str) -> None:
+    """Write a trained model as the stage `base_model` does: one with random weights."""
+    sizes = SIZES | {"max_position_embeddings": 32, "vocab_size": VOCABULARY.size} | VOCABULARY.ids
+    torch.manual_seed(1)
+    AutoModelForMaskedLM.from_config(AutoConfig.for_model(kind, **sizes)).save_pretrained(folder)
+    files = ["config.json", "model.safetensors"]
+    manifest.write(folder, Settings(stage="base_model", name="test"), files, figures={"folder": "theirs"})
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Data:
-    """A run of two processes that nothing disturbed."""
-    data = Data(tmp_path_factory.mktemp("sharded") / "finished")
-    # Of 160 tokens: micro-batches of 96 and 64, so that two processes have one each, and a third one none.
-    train = {"objective": "causal", "optimizer": "adamw", "learning_rate": 0.004, "eps": 1e-6, "micro_batch_tokens": 96}
-    data.settings(MODEL, max_steps=STEPS, **train)
-    data.run_settings(checkpoint_every=1, keep=3, validate_every=12)
-    data.train("model", 2)
-    return data
+def finished_runs(tmp_path_factory) -> Callable[[str], Data]:
+    """Runs of two processes that nothing disturbed, one of each kind that is asked for."""
+
+    @functools.cache
+    def run(kind: str) -> Data:
+        data, (objective, more) = Data(tmp_path_factory.mktemp("sharded") / "finished"), KINDS[kind]
+        model = {"config": SIZES | {"model_type": kind}, "max_position_embeddings": 32}
+        if more:
+            write_base(data.folder / "base", kind.partition(",")[0])
+            model = {"source": "./theirs"}
+        # Of 160 tokens: micro-batches of 96 and 64, so that two processes have one each, and a third one none.
+        train = {"optimizer": "adamw", "learning_rate": 0.004, "eps": 1e-6, "micro_batch_tokens": 96} | more
+        data.settings({"architecture": "transformers", **model}, max_steps=STEPS, objective=objective, **train)
+        data.run_settings(checkpoint_every=1, keep=3, validate_every=12)
+        data.train("model", 2)
+        lines = [line["loss"] for line in data.metrics() if line["kind"] == "validation"]
+        assert lines[-1] < lines[0]
+        return data
+
+    return run
+
+
+@pytest.fixture
+def finished(finished_runs, kind) -> Data:
+    """The run of this kind that nothing disturbed."""
+    return finished_runs(kind)
 
 
 @pytest.fixture
 def data(finished, tmp_path) -> Data:
     """The same data and settings in a folder of its own, nothing trained yet."""
-    copy = object.__new__(Data)
-    copy.folder, copy.languages = tmp_path / "data", finished.languages
-    shutil.copytree(finished.folder, copy.folder, ignore=shutil.ignore_patterns("checkpoints", "model*"))
-    return copy
+    return Data.at(tmp_path / "data", finished)
 
 
 def wait_for_writing(data: Data, process: subprocess.Popen) -> None:
@@ -48,13 +90,15 @@ def wait_for_writing(data: Data, process: subprocess.Popen) -> None:
     raise AssertionError(process.communicate()[1])
 
 
-def test_the_number_of_processes_changes_along_a_run(data, finished):
+@pytest.mark.parametrize("kind", ["llama", *OTHERS])
+def test_the_number_of_processes_changes_along_a_run(data, finished, kind):
     """Three are asked to leave; of two, one dies while a checkpoint is gathered; one goes on alone."""
     process = data.start("model", 3)
     wait_for_step(data, 5, process)
     process.send_signal(signal.SIGTERM)
     said = process.communicate()[1]
     assert process.returncode == 75 and "Traceback" not in said, said
+    assert "dropout" not in said, "there is none"
     process = data.start("model", 2)
     wait_for_writing(data, process)
     (second,) = (w for w in psutil.Process(process.pid).children() if w.environ()["RANK"] == "1")
@@ -68,11 +112,14 @@ def test_the_number_of_processes_changes_along_a_run(data, finished):
         assert list(ours) == list(theirs)
         for key, value in theirs.items():
             torch.testing.assert_close(ours[key], value, atol=2e-5, rtol=2e-5, msg=key)
-    assert sorted((line["step"], line["kind"]) for line in data.metrics()) == EXPECTED
+    assert sorted((line["step"], line["kind"]) for line in data.metrics()) == expected(kind)
 
 
-@pytest.mark.parametrize(("seed", "kills"), [(0, 2), pytest.param(1, 12, marks=pytest.mark.slow)])
-def test_killed_at_random_moments(data, finished, seed, kills):
+MANY = [pytest.param(1, 12, kind, marks=pytest.mark.slow) for kind in KINDS]
+
+
+@pytest.mark.parametrize(("seed", "kills", "kind"), [(0, 2, "eurobert, adapters"), *MANY])
+def test_killed_at_random_moments(data, finished, seed, kills, kind):
     """Every other time while a checkpoint is gathered. On as many processes, the weights are the same to the last bit."""
     choose = random.Random(seed)
     for kill in range(kills):
@@ -86,4 +133,4 @@ def test_killed_at_random_moments(data, finished, seed, kills):
         process.communicate()
     data.train("model", 2)
     assert data.weights("model") == finished.weights("model")
-    assert sorted((line["step"], line["kind"]) for line in data.metrics("model")) == EXPECTED
+    assert sorted((line["step"], line["kind"]) for line in data.metrics("model")) == expected(kind)

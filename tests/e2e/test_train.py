@@ -179,8 +179,9 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
     shutil.copytree(finished.folder / "model", data.folder / "model")
     before = data.weights()
     data.settings(max_steps=5, learning_rate=0.001, ema_decay=0)
-    data.train()
+    said = data.train()
     assert data.weights() != before and len(data.runs) == 2
+    assert "step 5: validation loss" in said and "averaged" not in said
     assert len(set(data.weights())) == 1, "without an average, the last weights"
     (checkpoint,) = data.folder.glob("checkpoints/*/step-00000005.safetensors")
     assert not any(name.startswith("average.") for name in load_file(checkpoint))

@@ -1,6 +1,6 @@
 """Models of transformers from text to converted folder, in one run of the workflow.
 
-GPT-2 (causal), BERT (masked) and ModernBERT (masked diffusion).
+GPT-2 (causal), BERT (masked) and ModernBERT (masked diffusion); RoBERTa, DistilBERT and ELECTRA in `slow` tests.
 """
 
 import os
@@ -24,8 +24,13 @@ SIZES = {
     "bert": ("masked", BERT),
     "modernbert": ("diffusion", BERT),
 }
+OTHERS = {
+    "roberta": ("masked", BERT),  # counts positions from the id of <pad> plus 1
+    "xlm-roberta": ("diffusion", BERT),
+    "distilbert": ("masked", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48}),
+    "electra": ("masked", BERT | {"embedding_size": 16}),
+}
 SETTINGS = {
-    "targets": list(SIZES),
     "tokenizer": SMALL["tokenizer"],
     "train": SMALL["train"]
     | {
@@ -38,8 +43,13 @@ SETTINGS = {
     "evaluation": SMALL["evaluation"] | {"sequence_length": 64},
     "run": SMALL["run"],
     "languages": {"eng": SMALL["languages"]["eng"]},
-    "models": {
-        kind: {
+}
+
+
+def configure(workspace: Workspace, kinds: dict) -> list[str]:
+    """Write the configuration and the texts; the folders to make."""
+    models = {
+        kind.replace("-", "_"): {
             "languages": ["eng"],
             "train": {"objective": objective},
             "model": {
@@ -48,16 +58,20 @@ SETTINGS = {
                 "config": {"model_type": kind, **sizes},
             },
         }
-        for kind, (objective, sizes) in SIZES.items()
-    },
-}
+        for kind, (objective, sizes) in kinds.items()
+    }
+    workspace.configure(SETTINGS | {"targets": list(models), "models": models})
+    write_texts(workspace.path / "texts/eng", "eng")
+    return [f"converted/{name}" for name in models]
+
+
 # Loaded and used by the first lines of a card, without `trust_remote_code`; with any version of transformers.
 USE = """
-import transformers
+import torch, transformers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
-masked = "AutoModelForMaskedLM"
-for name, auto in (("gpt2", "AutoModelForCausalLM"), ("bert", masked), ("modernbert", masked)):
-    folder = f"converted/{name}"
+for folder in FOLDERS:
+    name = folder.split("/")[1]
+    auto = "AutoModelForCausalLM" if name == "gpt2" else "AutoModelForMaskedLM"
     tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
     assert len(tokenizer) == config.vocab_size == 320 and config.pad_token_id == tokenizer.pad_token_id == 3
     inputs = tokenizer("the quick fox", return_tensors="pt")
@@ -68,9 +82,13 @@ for name, auto in (("gpt2", "AutoModelForCausalLM"), ("bert", masked), ("modernb
         assert not report["missing_keys"] and not report["unexpected_keys"]
         scores.append(model.eval()(**inputs).logits)
     assert (scores[0] != scores[1]).any()
+    long = torch.full((1, 64), 20)
+    assert model(long).logits.isfinite().all()
     print(name, round(scores[0].double().sum().item(), 2))
     assert AutoModel.from_pretrained(folder)(**inputs).last_hidden_state.shape[-1] == 32
     assert AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)(**inputs).logits.shape == (1, 3)
+"""
+PIPELINES = """
 print(repr(pipeline("text-generation", model="converted/gpt2")("the", max_new_tokens=3, do_sample=False)))
 print(repr(pipeline("fill-mask", model="converted/bert")("the <mask> fox")[0]["token_str"]))
 """
@@ -80,35 +98,58 @@ print(repr(pipeline("fill-mask", model="converted/bert")("the <mask> fox")[0]["t
 def made(tmp_path_factory):
     """A workflow's folder, once for this module."""
     workspace = Workspace(tmp_path_factory.mktemp("made"))
-    workspace.configure(SETTINGS)
-    write_texts(workspace.path / "texts/eng", "eng")
-    workspace.snakemake(*(f"converted/{kind}" for kind in SIZES), "--profile", ROOT / "profiles/local")
+    workspace.snakemake(*configure(workspace, SIZES), "--profile", ROOT / "profiles/local")
     return workspace
 
 
-def test_scores_are_those_of_the_objective(made):
-    for kind, (objective, _) in SIZES.items():
-        evaluation = read_json(made.path / f"results/evaluations/{kind}/evaluation.json")
+def check_scores(workspace: Workspace, kinds: dict) -> None:
+    for kind, (objective, _) in kinds.items():
+        kind = kind.replace("-", "_")
+        evaluation = read_json(workspace.path / f"results/evaluations/{kind}/evaluation.json")
         assert {tuple(scores) for scores in evaluation["variants"].values()} == {(objective,)}
         assert 0.5 < evaluation["variants"]["ema"][objective]["value"] < 4
-        exported = manifest.verify(made.path / f"results/exports/{kind}")["files"]
+        exported = manifest.verify(workspace.path / f"results/exports/{kind}")["files"]
         code = [name for name in exported if name.endswith(".py")]
         assert code == (["diffusion_generation.py"] if objective == "diffusion" else [])
 
 
+def test_scores_are_those_of_the_objective(made):
+    check_scores(made, SIZES)
+
+
+@pytest.mark.slow
+def test_others_are_trained_evaluated_and_loaded(tmp_path):
+    """In both versions of transformers, without trust; the longest row that is allowed is read."""
+    workspace = Workspace(tmp_path)
+    targets = configure(workspace, OTHERS)
+    workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
+    check_scores(workspace, OTHERS)
+    assert workspace.would_run(targets=targets) == set()
+    said = use(workspace, targets, "")
+    assert said[0] == said[1] and len(said[0].splitlines()) == len(OTHERS)
+
+
 def test_the_folders_load_in_both_versions_without_trust(made):
     """And the card's code generates by diffusion, as a user pastes it: the same text, for the seed is the same."""
-    card, said = (made.path / "converted/modernbert/README.md").read_text(), []
+    card = (made.path / "converted/modernbert/README.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
     assert "gen_length=32" in code, "it reads 64 tokens"
     assert "of the folder, which holds the sampler alone" in card
-    code = "import torch\ntorch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
+    code = "torch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
+    said = use(made, [f"converted/{kind}" for kind in SIZES], PIPELINES + code)
+    assert said[0] == said[1] and "\nThe beginning of a text" in said[0]
+
+
+def use(workspace: Workspace, folders: list[str], more: str) -> list[str]:
+    """What loading the folders, and more code, says in transformers 5 and 4."""
+    said = []
     for packages in ([], [str(installed(TRANSFORMERS_4))]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages), "HF_HUB_OFFLINE": "1"}
-        done = run_python("-c", USE + code, cwd=made.path, environment=environment)
+        code = f"FOLDERS = {folders}\n{USE}{more}"
+        done = run_python("-c", code, cwd=workspace.path, environment=environment)
         assert done.returncode == 0, done.stderr
-        said.append(done.stdout[done.stdout.index("gpt2 ") :])
-    assert said[0] == said[1] and "\nThe beginning of a text" in said[0]
+        said.append(done.stdout[done.stdout.index(folders[0].split("/")[1]) :])
+    return said
 
 
 def test_cards_say_nothing_of_gpt_bert(made):

@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from safetensors.torch import load_file
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from conftest import ROOT, SMALL, Workspace, write_texts
+from prepared import run_python
 from published_models import publish
 
 pytestmark = pytest.mark.xdist_group("models of transformers")
@@ -78,13 +77,8 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     workspace.snakemake(*targets, "--profile", ROOT / "profiles/local")
     assert workspace.would_run(targets=targets) == set()
 
-    done = subprocess.run(
-        [sys.executable, "-c", USE],
-        cwd=workspace.path,
-        env=os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+    done = run_python("-c", USE, cwd=workspace.path, environment=environment)
     assert done.returncode == 0, done.stderr
     for name, source in (("more", published), ("bert", theirs)):
         converted = workspace.path / f"converted/{name}"
@@ -98,6 +92,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         assert evaluation["vocab_size"] == len(
             json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
         ) + (name == "more")
+        assert evaluation["documents"].get("changed", 0) == (0 if name == "more" else evaluation["documents"]["scored"])
         validated = validations(workspace.path, name)
         assert validated[0]["step"] == 0 and validated[-1]["loss"] < validated[0]["loss"] < math.log(400) + 1
 
@@ -109,6 +104,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
     assert "That of `ada/gpt2`, of 291 entries; it gives every text back unchanged" in card.text
     card = (workspace.path / "converted/bert/README.md").read_text()
+    assert "validation documents (the tokenizer changes 10 of them" in card
     assert "with a [MASK] in it" in card and "it does not give every text back unchanged" in card
     assert validations(workspace.path, "again")[-1]["loss"] == pytest.approx(
         validated_average(workspace.path), abs=1e-4

@@ -118,6 +118,16 @@ def test_a_sample_and_its_error_stand_beside_the_scores():
     assert result["dataset"]["name"] == "a sample of 100 of the 2,345 validation documents, English"
 
 
+def test_a_tokenizer_that_loses_text_is_named_beside_the_scores():
+    lossy = {"documents": DOCUMENTS | {"changed": 30}}
+    languages = {"eng": EVALUATION["languages"]["eng"] | lossy}
+    text = card.render(facts(evaluation=EVALUATION | lossy | {"languages": languages}))
+    said = "validation documents (the tokenizer changes 30 of them, and scores are of what it keeps)"
+    assert f"Bits per byte of a sample of 100 of the 2,345 {said}, on which" in text
+    (result, _) = front_matter(text)["model-index"][0]["results"]
+    assert result["dataset"]["name"].endswith(f"{said}, English")
+
+
 def test_the_scores_of_an_earlier_version_are_shown():
     """It wrote neither errors nor how many documents it scored."""
     score = {"bits_per_byte": 1.5, "nats_per_token": 2.0}

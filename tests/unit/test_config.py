@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import yaml
@@ -376,6 +376,21 @@ def test_a_new_key_of_the_mixture_leaves_models_of_one_language_as_they_are(monk
     assert "mixture" not in values
     read = recorded(values, Wide, "train.json")
     assert read.mixture.weights == 1.0 and read.mixture.temperature == 1.0
+
+
+def test_the_default_scale_of_adapters_may_be_written_out():
+    """The same settings file, so that nothing is trained again; another scale is in it."""
+
+    def train_file(alpha: int | str | None) -> dict[str, Any]:
+        train = {"objective": "masked", "optimizer": "adamw", "lora_rank": 4, "lora_alpha": alpha}
+        model = {"architecture": "transformers", "source": "owner/name"}
+        made = configuration({"models": {"more": {"languages": ["eng"], "model": model, "train": train}}})
+        return settings_of(made, "more", "train")
+
+    assert train_file(None) == train_file(8) == train_file("8") and "lora_alpha" not in train_file(8)["train"]
+    assert train_file(4)["train"]["lora_alpha"] == 4
+    read = recorded(train_file(8), TrainSettings, "train.json").train
+    assert (read.lora_rank, read.lora_alpha) == (4, None)
 
 
 def test_without_an_average_main_is_the_one_variant():

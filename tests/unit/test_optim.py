@@ -8,7 +8,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 import training_data
+from babelmill.core.files import UserError
+from babelmill.runtime.processes import Processes
 from babelmill.training.optim import Lamb, MovingAverage, Optimizers, clip, parameter_groups
+from babelmill.training.sharding import Sharding
 
 ONE, ZERO = torch.ones(()), torch.zeros(())
 
@@ -67,6 +70,13 @@ def test_adamw_is_pytorchs():
         reference.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_muon_refuses_matrices_that_are_cut():
+    sharding = Sharding({"a": torch.Size([4, 4])}, Processes(0, 1, 1, torch.device("cpu")))
+    train = training_data.section("train", optimizer="muon")
+    with pytest.raises(UserError, match=r"train\.optimizer = 'muon': .* set adamw or lamb"):
+        Optimizers({"a": nn.Parameter(torch.ones(4, 4))}, train, sharding=sharding)
 
 
 def test_muon_takes_the_matrices_of_layers_and_adamw_the_rest():

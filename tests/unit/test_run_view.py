@@ -58,6 +58,8 @@ def test_a_score_comes_with_its_error_and_its_sample(tmp_path):
     variants["ema"]["causal"]["value"] = variants["ema"]["causal"].pop("bits_per_byte")
     evaluation = {"metrics": described(["causal"]), "variants": variants, "documents": {"scored": 100, "of": 1234}}
     assert scores(evaluation, tmp_path) == "2.500 ± 0.012 causal (100 of 1,234 documents)"
+    evaluation["documents"] = {"scored": 9, "of": 9, "changed": 2}
+    assert scores(evaluation, tmp_path) == "2.500 ± 0.012 causal (the tokenizer changes 2 of 9)"
 
 
 def test_messages_of_stages_and_of_snakemake_are_in_the_logs(built):

@@ -9,11 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from transformers import AutoConfig
 
+from babelmill.core.files import UserError
+from babelmill.evaluate import check_length
 from babelmill.evaluation.scoring import Stream, arrays, batches, causal_rows, diffusion_rows, masked_rows, nats, parts
-from babelmill.evaluation.validation_text import choose, entry, in_prompts, pooled, unigram_nats
+from babelmill.evaluation.validation_text import changed, choose, entry, in_prompts, pooled, unigram_nats
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.vocabulary import Vocabulary
+from published_models import bytes_bpe, word_piece
 
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
 VOCABULARY = Vocabulary(size=40, bos=BOS, eos=EOS, pad=PAD, mask=MASK, special=tuple(range(16)))
@@ -239,3 +243,24 @@ def test_a_sample_is_chosen_by_the_text_alone(tmp_path):
     assert ten not in ({*texts[:10]}, {*texts[-10:]})
     kept = [text for text in texts if text in ten or texts.index(text) % 2]
     assert chosen(kept, 10) == ten, "documents that were not chosen change nothing"
+
+
+def test_documents_that_a_tokenizer_changes_are_counted(tmp_path):
+    """Those that are scored; a tokenizer of bytes changes none."""
+    texts = ["the fox", "The fox", "the \u2603", "the fox", "A dog", "the dog"]
+    pq.write_table(pa.table({"prompt": ["", "", "", "A", "", ""], "text": texts}), tmp_path / "texts.parquet", 2)
+    documents = Documents(tmp_path / "texts.parquet")
+    for chosen, lossy in ((range(6), 3), ([0, 3, 5], 0), ([1, 2, 3], 2)):
+        assert changed(word_piece(), documents, np.array(chosen)) == lossy
+        assert changed(bytes_bpe("<s>"), documents, np.array(chosen)) == 0
+
+
+@pytest.mark.parametrize(("kind", "more"), [("roberta", {"pad_token_id": 3}), ("bert", {})])
+def test_rows_that_a_model_cannot_read_are_refused(kind, more, tmp_path):
+    """RoBERTa has positions that no token has: those up to the id of <pad>."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    positions = 32 + (4 if more else 0)
+    AutoConfig.for_model(kind, **sizes, **more, max_position_embeddings=positions).save_pretrained(tmp_path)
+    check_length(tmp_path, 32)
+    with pytest.raises(UserError, match="sequence_length = 33 is more than the 32 positions of"):
+        check_length(tmp_path, 33)

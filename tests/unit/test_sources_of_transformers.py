@@ -27,8 +27,10 @@ from babelmill.training.beginning import load_weights
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
 from babelmill.training.plan import Plan
+from babelmill.training.transformers_config import config_to_train
+from babelmill.training.transformers_models import on_meta, shape_of
 from published_models import KINDS, publish
-from training_data import TINY
+from training_data import TINY, VOCABULARY
 from transformers_models import ALONE
 
 OBJECTIVES = {"gpt2": "causal", "bert": "masked", "llama": "causal", "eurobert": "masked"}
@@ -208,6 +210,43 @@ def test_a_model_that_is_not_whole_is_one_line(change, more, words):
         fetch("bert", **more)
     assert all(word in str(error.value) for word in words), str(error.value)
     assert "the model in theirs" in str(error.value) and "\n" not in str(error.value) and not Path("base").exists()
+
+
+def test_the_shape_beside_a_source_has_our_names_whatever_its_class_calls_it():
+    """GPT-2 has n_embd, n_layer, n_head and n_positions. Fetching it and training look."""
+    publish("gpt2", Path("theirs"))
+    right = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64}
+    base = fetch("gpt2", model=right)
+    asked = read_settings(settings("gpt2", "train", model=right), TrainSettings)
+    assert config_to_train(asked, base, VOCABULARY).n_embd == 16
+    for key, value, has in (("num_hidden_layers", 3, "has 2"), ("layer_norm_eps", 1e-6, "has no such key")):
+        line = rf"model\.{key} = {value}: .*theirs {has}; leave the key out"
+        os.rename("base", f"before {key}")
+        with pytest.raises(UserError, match=line):
+            fetch("gpt2", model=right | {key: value})
+        os.rename(f"before {key}", "base")
+        with pytest.raises(UserError, match=line):
+            wrong = asked.model_copy(update={"shape": right | {key: value}})
+            config_to_train(wrong, base, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "auto_class", "theirs"),
+    [
+        ("distilbert", "AutoModelForMaskedLM", {"dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 20}),
+        ("xlm", "AutoModelForMaskedLM", {"emb_dim": 24, "n_layers": 3, "n_heads": 4}),
+        ("gptj", "AutoModelForCausalLM", {"n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 70, "rotary_dim": 4}),
+        ("gpt_neo", "AutoModelForCausalLM", {"num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}),
+        ("roberta", "AutoModelForMaskedLM", {"num_hidden_layers": 3, "num_attention_heads": 4}),
+    ],
+)
+def test_classes_say_what_they_call_our_keys(kind, auto_class, theirs):
+    sizes = {"hidden_size": 24, "intermediate_size": 20, "max_position_embeddings": 70, "pad_token_id": 1}
+    config = transformers.AutoConfig.for_model(kind, **sizes | theirs)
+    positions = 68 if kind == "roberta" else 70
+    wanted = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": positions}
+    found = shape_of(on_meta(config, auto_class == "AutoModelForMaskedLM"))
+    assert {key: found[key] for key in wanted} == wanted
 
 
 def test_a_bare_model_lacks_its_head():

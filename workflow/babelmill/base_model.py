@@ -24,6 +24,7 @@ from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
+from babelmill.config.model_source import check_shape
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
 from babelmill.hub import revisions
@@ -87,15 +88,6 @@ def some(files: Files, names: tuple[str, ...]) -> dict[str, Path]:
     return files.get(found) if found else {}
 
 
-def check_shape(said: dict[str, Any], model: Model, where: str) -> None:
-    """UserError if the configuration says of the model's shape what is not so."""
-    for key, value in said.items():
-        theirs = model.config.get(key)
-        if theirs != value:
-            has = "has no such key" if theirs is None else f"has {theirs}"
-            raise UserError(f"model.{key} = {value}: {where} {has}; leave the key out")
-
-
 def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
     """UserError unless the model is of the architecture that the configuration says, before its weights are fetched."""
     of_transformers = kind in ("llada", "transformers")
@@ -108,16 +100,22 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
         raise UserError(f"{where}: is a GPT-BERT model: leave out model.architecture beside model.source")
 
 
-def under_its_names(model: Model, weights: Weights, auto_class: str, where: str) -> Model:
-    """Return a model of transformers under the names of its class; a UserError unless it has all of its weights."""
+def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[str, Any], where: str) -> Model:
+    """Return a model of transformers under the names of its class.
+
+    Raises:
+        UserError: it lacks some of its weights, or has another shape than the configuration has `said`.
+    """
     from babelmill.release.transformers_names import names_of  # imports transformers, for seconds
-    from babelmill.training.transformers_models import on_meta, read_config
+    from babelmill.training.transformers_models import on_meta, read_config, shape_of
 
     config = read_config(model.config, auto_class, where)
     theirs = Weights(
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
-    names = names_of(on_meta(config, auto_class == "AutoModelForMaskedLM"), theirs, where)
+    made = on_meta(config, auto_class == "AutoModelForMaskedLM")
+    check_shape(said, shape_of(made), where)
+    names = names_of(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
 
 
@@ -178,8 +176,9 @@ def run(args: argparse.Namespace) -> None:
     weights = open_weights(files.get(chosen), where)
     model = read_model(kind, config, weights, where)
     if settings.auto_class:
-        model = under_its_names(model, weights, settings.auto_class, where)
-    check_shape(settings.shape, model, where)
+        model = under_its_names(model, weights, settings.auto_class, settings.shape, where)
+    else:
+        check_shape(settings.shape, model.config, where)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())}
     figures = files.figures | {
         "architecture": model.architecture,

@@ -21,7 +21,9 @@ The objective decides which scores there are (`config/objectives.py`), and `eval
 The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. Of a
 document with a prompt (`corpus.prompt_column`), the response is scored, given the prompt: they are in the same row, but
 for what is longer than a row.
-Each score comes with its standard error over documents. `evaluation.documents` scores a sample of them.
+Each score comes with its standard error over documents. `evaluation.documents` scores a sample of them. A published
+model's tokenizer may lose text, such as capitals: `documents.changed` says of how many documents it does, and whoever
+shows a score says it, too.
 """
 
 import argparse
@@ -35,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config import schema
@@ -51,6 +53,7 @@ from babelmill.stages import EvaluateSettings, ExportSettings
 from babelmill.tokens.quality import measure
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.transformers_models import longest_row
 
 if TYPE_CHECKING:
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
@@ -139,12 +142,14 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
 
 def check_length(folder: Path, length: int) -> None:
     """UserError if rows are longer than a model of transformers can read; a GPT-BERT reads rows of any length."""
-    config = AutoConfig.from_pretrained(folder) if "auto_map" not in read_json(folder / "config.json") else None
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and length > positions:
+    if "auto_map" in read_json(folder / "config.json"):
+        return
+    with torch.device("meta"):
+        positions = longest_row(AutoModel.from_config(AutoConfig.from_pretrained(folder)))
+    if length > positions:
         raise UserError(
-            f"evaluation.sequence_length = {length} is more than max_position_embeddings = {positions} of {folder}, all"
-            " that the model can read; lower it"
+            f"evaluation.sequence_length = {length} is more than the {positions} positions of {folder}, all that the"
+            " model can read; lower it"
         )
 
 
@@ -193,9 +198,15 @@ def run(args: argparse.Namespace) -> None:
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
     check_length(args.export, settings.evaluation.sequence_length)
     texts = {
-        language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents)
+        language: Text(corpus, shards, tokenizer, digest, vocabulary, settings.evaluation.documents, settings.lossy)
         for language, corpus, shards in zip(settings.languages, args.corpora, args.shards, strict=True)
     }
+    for language, text in texts.items():
+        if text.changed:
+            log.warning(
+                "%s: the tokenizer changes %d of %d scored documents: bits per byte are of what it keeps",
+                *(language, text.changed, text.size["scored"]),
+            )
     scores = evaluate_model(args.export, texts, vocabulary, settings)
     evaluation = overall(scores, texts, settings.scores) | {
         "vocab_size": vocabulary.entries,

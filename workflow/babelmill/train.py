@@ -149,9 +149,9 @@ def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path |
         from babelmill.training.transformers_config import config_to_train  # imports transformers, for seconds
         from babelmill.training.transformers_network import TransformersNetwork
 
-        config = config_to_train(settings, source, vocabulary)
+        config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # refused once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
-    shape = shape_of(settings, source, vocabulary.size)
+    shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
     return GPTBertNetwork(shape, settings.train, processes)
 
 
@@ -188,10 +188,9 @@ def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None
     if gpus and processes.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # a machine of one's own may have none
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
-    whole = trainer.network.whole_micro_batches
-    if trainer.train.micro_batch_tokens and not whole:
+    if trainer.train.micro_batch_tokens and not trainer.network.whole_micro_batches:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
-    if whole:
+    if trainer.network.drops_by_micro_batch:
         log.info("dropout depends on the micro-batch here: its size, train.micro_batch_tokens, is part of the result")
 
 

@@ -34,15 +34,18 @@ def span(values: Iterable[float]) -> str:
 def scores(evaluation: dict[str, Any], exported: Path) -> str:
     """Give the scores of the default variant, the one in `model.safetensors` of the exported folder.
 
-    With standard errors and the sample of the validation documents, where the evaluation has them.
+    With standard errors and the sample of the validation documents, where the evaluation has them, and a note where the
+    tokenizer loses text.
     """
     metrics = metrics_of(evaluation)
     variants = evaluation["variants"]
     default = next(name for name in variants if not (exported / f"model.{name}.safetensors").exists())
     found = [f"{shown(score, metrics[name])} {name}" for name, score in variants[default].items()]
     documents = evaluation.get("documents", {"scored": 0, "of": 0})
-    sample = documents["scored"] != documents["of"]
-    return ", ".join(found) + (f" ({documents['scored']:,} of {documents['of']:,} documents)" if sample else "")
+    scored, lossy = documents["scored"], documents.get("changed", 0)
+    notes = [f"{scored:,} of {documents['of']:,} documents"] if scored != documents["of"] else []
+    notes += [f"the tokenizer changes {lossy:,} of {scored:,}"] if lossy else []
+    return ", ".join(found) + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def of_download(folder: Path) -> str:

@@ -2,14 +2,16 @@
 
 A settings file decides what runs again, so it holds what matters and nothing else. Left out is a key that stands at
 its neutral value, the behaviour from before the key existed, and a key that cannot matter, such as the mask rate of a
-causal run. A key that has moved to another section keeps its place. So a new key invalidates nothing until it is used,
-and no old file has to be migrated. `schema.py` declares all this where the type of a key stands.
+causal run; a default that somebody has written out is the default. A key that has moved to another section keeps its
+place. So a new key invalidates nothing until it is used, and no old file has to be migrated. `schema.py` declares all
+this where the type of a key stands.
 """
 
 from typing import Any
 
 from babelmill.config.layers import ABSENT, lookup
-from babelmill.config.schema import Neutral, OnlyIf, Section, Was
+from babelmill.config.marks import Implied, Neutral, OnlyIf, Was
+from babelmill.config.schema import Section
 
 
 def _marks(section: type[Section], key: str, mark: type) -> Any:
@@ -39,7 +41,9 @@ def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
     for name, section in sections.items():
         values = section.model_dump()
         for key, value in values.items():
-            neutral = _marks(type(section), key, Neutral)
+            implied, neutral = _marks(type(section), key, Implied), _marks(type(section), key, Neutral)
+            if implied is not None and value == implied.value(values):
+                value = None
             if (neutral is not None and value == neutral.value) or not _matters(type(section), key, values):
                 continue
             place, place_key = _place(name, type(section), key).split(".")

@@ -5,6 +5,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+DEFAULTS = "config/defaults.yaml"  # the first layer
+
 
 @dataclasses.dataclass(frozen=True)
 class Layer:

@@ -94,6 +94,20 @@ def _said_beside(layers: list[Layer]) -> list[str]:
     ]
 
 
+def check_shape(said: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
+    """UserError unless the source has the shape that the configuration says beside it.
+
+    Args:
+        said: keys of `SHAPE`.
+        theirs: those that the source has; `where` it is begins the error.
+    """
+    for key, value in said.items():
+        if key not in theirs:
+            raise UserError(f"model.{key} = {value}: {where} has no such key; leave the key out")
+        if theirs[key] != value:
+            raise UserError(f"model.{key} = {value}: {where} has {theirs[key]}; leave the key out")
+
+
 def source_of(
     name: str,
     model: Section,

@@ -15,16 +15,16 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, nearest_or_new, read_table
-from babelmill.config.layers import ABSENT, Layer, flatten, flatten_keys, lookup, merge, nearest
+from babelmill.config.layers import ABSENT, DEFAULTS, Layer, flatten, flatten_keys, lookup, merge, nearest
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
 from babelmill.config.transformers_models import refused, too_long, without_adapters
+from babelmill.config.wording import in_plain_words, meant_key, where_said
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
-DEFAULTS = "config/defaults.yaml"
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
 SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
@@ -207,7 +207,7 @@ class Configuration:
             )
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
         if message := refused(resolved.model, resolved.train):
-            where = _where(layers, "model.", f"model.source {message}" if source else message)
+            where = where_said(layers, "model.", f"model.source {message}" if source else message)
             raise UserError(f"{where}: {message}")
         if message := without_adapters(resolved.train, resolved.export):
             raise UserError(f"{origins['export.adapter']}: {message}")
@@ -220,10 +220,10 @@ class Configuration:
                 f" model.max_position_embeddings = {positions}; lower the one or raise the other"
             )
         if message := too_long(resolved.model, resolved.evaluation):
-            raise UserError(f"{_where(layers, 'model.', message)}: {message}")
+            raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
         vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
         if resolved.model.architecture == "gpt_bert" and (message := too_large(resolved.model, vocab_size)):
-            raise UserError(f"{_where(layers, 'model.', message)}: {message}")
+            raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
         return resolved
 
     def _shape_of(self, model: str) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class Configuration:
         for layer in layers:
             merged = merge(merged, layer.values)
             origins |= dict.fromkeys(flatten(layer.values), layer.label)
-        label = functools.partial(_where, layers)
+        label = functools.partial(where_said, layers)
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
         return sections, origins
 
@@ -316,7 +316,7 @@ class Configuration:
             return section.model_validate(values)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
-            message = _in_plain_words(first["type"], first["msg"], first["input"])
+            message = in_plain_words(first["type"], first["msg"], first["input"])
             of_key = first["loc"][-1:] == ("[key]",)
             loc = first["loc"][:-2] if of_key else first["loc"]
             names = [part for part in loc if isinstance(part, int) or part in flatten_keys(values)]
@@ -341,7 +341,7 @@ class Configuration:
                         " environment variable (HF_TOKEN, WANDB_API_KEY)"
                     )
                 if key not in known:
-                    meant = _meant(prefix, key, values[key], known, where)
+                    meant = meant_key(prefix, key, values[key], known, where)
                     raise UserError(f"{where}: unknown key {prefix}{key}{meant}")
 
         check(user, {*User.model_fields, *SECTIONS})
@@ -372,43 +372,3 @@ class Configuration:
             given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
             table[code] = dataclasses.replace(base, **given)
         return table
-
-
-def _where(layers: list[Layer], key: str, message: str) -> str:
-    """Where to look for a mistake: the last layer that says something about a key, or about those that a message names.
-
-    A key that no layer says anything about is part of one that some layer does, or missing everywhere.
-    """
-    named = re.findall(rf"\b{re.escape(key)}\w+", message) if key.endswith(".") else [key]
-    for end in range(key.count(".") + 1, 0, -1):
-        for layer in reversed(layers):
-            for dotted in named:
-                part = dotted.split(".")[:end]
-                if lookup(layer.values, part) is not ABSENT:
-                    return layer.label
-    return DEFAULTS
-
-
-def _in_plain_words(kind: str, message: str, value: Any) -> str:
-    """What is wrong with a value, for people who do not know pydantic."""
-    word = "yes" if value is True else "no"
-    if kind == "list_type":
-        return "a list is expected, such as " + (f'["{word}"]' if isinstance(value, bool) else f"[{value}]")
-    if kind == "string_type" and isinstance(value, bool):
-        words = "yes, on and true" if value else "no, off and false"
-        return f'YAML reads the words {words} as {value}; quote the word if it is one: "{word}"'
-    message = message.removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
-
-
-def _meant(prefix: str, key: Any, value: Any, known: Collection[str], where: str | None) -> str:
-    """Say which key may have been meant in place of an unknown one; `prefix`: the keys that it stands under."""
-    if key in SECTIONS and prefix.startswith("languages."):
-        return f"; it belongs to the model: models.{prefix.removeprefix('languages.')}{key}"
-    section, _, inner = str(key).partition(".")
-    if section in known and inner:
-        nested = (f"'{section}={{", "}'") if where == "--config" else (f"{section}: {{", "}")
-        option = "--config " if where == "--config" else ""
-        return f"; nested keys are written as {option}{nested[0]}{inner}: {value}{nested[1]}"
-    sections = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
-    return f"; did you mean {' or '.join(sections)}?" if sections else nearest(str(key), known)

@@ -5,49 +5,14 @@ documentation), `config/presets/*.yaml` and the user's files; no class has a def
 in one place. `resolve.py` says how layers are merged, `stages.py` which stage reads which section.
 """
 
-import dataclasses
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
 from babelmill.config.values import budget, each_once, exponent, number, precision, ratio, repo_template, two_numbers
 from babelmill.core.formats import PROMPT_FORMATS, split_name
-
-
-@dataclasses.dataclass(frozen=True)
-class Neutral:
-    """Marks a key that was added after a release: `value` is the behaviour from before the key existed.
-
-    Settings files leave the key out where it has this value, so that the new key reruns nothing.
-    """
-
-    value: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class OnlyIf:
-    """Marks a key that can matter only if another key of its section has one of `values`.
-
-    Elsewhere settings files leave it out, and a stage reads `value` in its place.
-    """
-
-    key: str
-    values: tuple[Any, ...]
-    value: Any
-
-
-def from_scratch(value: Any) -> OnlyIf:
-    """Mark a key of an architecture: a model that goes on from another (`source`) has that one's value."""
-    return OnlyIf("source", (None,), value)
-
-
-@dataclasses.dataclass(frozen=True)
-class Was:
-    """Marks a key that has moved: settings files keep it in its old place, `section.key`."""
-
-    key: str
-
 
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
@@ -135,11 +100,6 @@ class Mixture(Section):
     weights: Annotated[Share, BeforeValidator(exponent)]
 
 
-def gpt_bert(value: Any) -> OnlyIf:
-    """Mark a key of GPT-BERT alone."""
-    return OnlyIf("architecture", ("gpt_bert",), value)
-
-
 class Model(Section):
     """The architecture: GPT-BERT, a class of transformers with its `config`, or the trained model that has it."""
 
@@ -194,6 +154,11 @@ class Model(Section):
         return self
 
 
+def default_alpha(train: dict[str, Any]) -> int:
+    """Return what `train.lora_alpha: null` means, from the section's values."""
+    return 2 * train["lora_rank"]
+
+
 class Train(Section):
     """Objective, data schedule and optimiser."""
 
@@ -224,7 +189,7 @@ class Train(Section):
     z_loss_weight: Annotated[Number, Field(ge=0, le=10)]
     ema_decay: BelowOne
     lora_rank: Annotated[NonNegative, Field(le=4096), Neutral(0)]
-    lora_alpha: Annotated[Positive | None, Neutral(None)]
+    lora_alpha: Annotated[Positive | None, Neutral(None), Implied(default_alpha)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]

@@ -37,8 +37,9 @@ class Text:
     Attributes:
         documents: all of the text.
         stream: the documents to score, special tokens included.
-        bytes: [documents to score] UTF-8 bytes of each, which are its tokens', for the tokenizer is lossless; of a
+        bytes: [documents to score] UTF-8 bytes of each, which are its tokens' where the tokenizer is lossless; of a
             document with a prompt, those of its response.
+        changed: how many of them the tokenizer does not give back as they are, so that their scores are of less text.
         with_prompt: how many of them have a prompt.
         whole_bytes: of all documents.
         count: number of tokens to score.
@@ -54,6 +55,7 @@ class Text:
         digest: str,
         vocabulary: Vocabulary,
         sample: int | None,
+        lossy: bool = False,
     ):
         """Read a corpus and its shards.
 
@@ -63,6 +65,7 @@ class Text:
             digest: sha256 of its file.
             vocabulary: its.
             sample: how many documents to score, None for all.
+            lossy: the tokenizer may lose text.
 
         Raises:
             UserError: the files are damaged or do not belong together.
@@ -76,6 +79,7 @@ class Text:
             raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
         chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
         self.stream, self.with_prompt = stream_of(shard, chosen)
+        self.changed = changed(tokenizer, self.documents, chosen) if lossy else 0
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
         self.vocabulary_used = vocabulary_used(tokenizer, training[: vocabulary.entries])
         text = self.stream.is_text(vocabulary)
@@ -85,9 +89,10 @@ class Text:
 
     @property
     def size(self) -> dict[str, int]:
-        """How many documents are scored, and of how many; and if there are prompts, how many of them have one."""
-        prompts = {"with_prompt": self.with_prompt} if self.with_prompt else {}
-        return {"scored": len(self.bytes), "of": self.documents.count} | prompts
+        """How many documents are scored, of how many, and of which kinds there are some: with a prompt, changed."""
+        some = {"with_prompt": self.with_prompt, "changed": self.changed}
+        counted = {key: count for key, count in some.items() if count}
+        return {"scored": len(self.bytes), "of": self.documents.count} | counted
 
     def score(self, nats: np.ndarray) -> Score:
         """Return an entry of evaluation.json from the nats of each document."""
@@ -108,6 +113,23 @@ def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.nda
     chosen = np.sort(order[:sample])
     size = np.concatenate(sizes)
     return chosen, size[chosen], int(size.sum())
+
+
+def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> int:
+    """Count the documents with the numbers `chosen` that decoding does not give back.
+
+    A tokenizer may write small letters alone, or have no token for a character. Of prompts and responses, the responses
+    count.
+    """
+    count = first = 0
+    for texts, _ in documents.batches():
+        whole = texts[documents.pieces - 1 :: documents.pieces]
+        mine = [whole[i - first] for i in chosen[(chosen >= first) & (chosen < first + len(whole))]]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(mine, add_special_tokens=False)]
+        again = tokenizer.decode_batch(ids, skip_special_tokens=False)
+        count += sum(text != given for text, given in zip(mine, again, strict=True))
+        first += len(whole)
+    return count
 
 
 def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[Stream, int]:

@@ -196,8 +196,12 @@ def scored_text(evaluation: dict[str, Any]) -> str:
         text = f"a sample of {scored:,} of the {all_of:,} validation documents"
     with_prompt = evaluation["documents"].get("with_prompt", 0)
     if with_prompt == scored:
-        return f"the responses in {text}, given their prompts"
-    return f"{text} (of the {with_prompt:,} with a prompt, the response alone)" if with_prompt else text
+        text = f"the responses in {text}, given their prompts"
+    elif with_prompt:
+        text = f"{text} (of the {with_prompt:,} with a prompt, the response alone)"
+    if lossy := evaluation["documents"].get("changed", 0):
+        text = f"{text} (the tokenizer changes {lossy:,} of them, and scores are of what it keeps)"
+    return text
 
 
 def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:

@@ -12,8 +12,7 @@ from torch import nn
 from babelmill.core import manifest
 from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import SavedTensors, write_tensors
-
-FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
+from babelmill.training.adapters import FACTORS, add_adapters
 
 
 def frozen_file(model: Path, source: Path) -> Path:
@@ -82,9 +81,7 @@ def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: 
     """
     from peft.tuners.lora import LoraLayer
 
-    from babelmill.training.adapters import add_adapters
-
-    add_adapters(model, adapter["rank"], adapter["alpha"])  # pyright: ignore[reportArgumentType]
+    add_adapters(model, adapter["rank"], adapter["alpha"])
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if odd := sorted(trained.keys() ^ adapters.keys()):
         raise UserError(f"the adapters are not those of the model: {odd[0]}")

@@ -36,7 +36,9 @@ def draw_curve(metrics: pd.DataFrame, file: IO[bytes]) -> None:
             axes.plot(train["step"], train[column].astype(float), linewidth=1, label=label)
     if len(validation):
         axes.plot(validation["step"], validation["loss"], "o-", markersize=3, label="validation, last weights")
-        axes.plot(validation["step"], validation["ema_loss"], "o-", markersize=3, label="validation, averaged weights")
+        if (validation["ema_loss"] != validation["loss"]).any():  # the same without an average
+            label = "validation, averaged weights"
+            axes.plot(validation["step"], validation["ema_loss"], "o-", markersize=3, label=label)
     axes.set(xlabel="step", ylabel="cross-entropy (nats a target)")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -5,21 +5,21 @@ the adapters alone; the frozen weights are read from the model that training goe
 """
 
 import torch
-from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.lora import LoraLayer
 from torch import nn
-from transformers import PreTrainedModel
 
 from babelmill.config import schema
 
 FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
-def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
+def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
     """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet.
 
     They have values even where the model has none yet (on the meta device), which peft would have them share.
     """
+    from peft import LoraConfig, inject_adapter_in_model  # takes seconds
+    from peft.tuners.lora import LoraLayer
+
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
     for module in model.modules():
         if isinstance(module, LoraLayer):
@@ -45,4 +45,4 @@ def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
 
 def alpha_of(train: schema.Train) -> int:
     """Return the adapters' scale times their rank."""
-    return 2 * train.lora_rank if train.lora_alpha is None else train.lora_alpha
+    return train.lora_alpha or schema.default_alpha(train.model_dump())

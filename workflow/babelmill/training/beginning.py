@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from babelmill.config.model_source import check_shape
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
@@ -30,9 +31,7 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     name, theirs = settings.model.source, read_json(source / "config.json")
     dropout = settings.model.model_dump(include={"hidden_dropout_prob", "attention_probs_dropout_prob"})
     shape = GPTBertShape(**{field.name: theirs[field.name] for field in fields(GPTBertShape)} | dropout)
-    for key, value in settings.shape.items():
-        if getattr(shape, key) != value:
-            raise UserError(f"model.{key} = {value}: {name} has {getattr(shape, key)}; leave the key out")
+    check_shape(settings.shape, vars(shape), str(name))
     if vocab_size > shape.vocab_size:
         raise UserError(
             f"the tokenizer has {vocab_size:,} entries, the embedding of {name} {shape.vocab_size:,} rows: name a"

@@ -226,6 +226,9 @@ class Loop:
             self._leaving = True
             return
         self._write({"step": done, "kind": "validation", **result})
+        if self._trainer.average.tensors is None:
+            log.info("step %d: validation loss %s", done, shown(result["loss"]))
+            return
         log.info(
             "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
         )

@@ -95,6 +95,11 @@ class Network(ABC):
             block.compile(dynamic=False)
 
     @property
+    def drops_by_micro_batch(self) -> bool:
+        """Return whether what is dropped depends on the micro-batch."""
+        return self.whole_micro_batches
+
+    @property
     def parameters(self) -> int:
         """Return the number of parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters())

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from babelmill.config import schema
+from babelmill.core.files import UserError
 from babelmill.training.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # of parameters, as torch.optim takes them
@@ -86,43 +87,19 @@ class Lamb(FusedAdamW):
 
 
 class Muon(torch.optim.Muon):
-    """PyTorch's Muon (Jordan et al., 2024), for matrices, with the update scaled to AdamW's size (arXiv:2502.16982).
+    """PyTorch's Muon (Jordan et al., 2024), for matrices, with the update scaled to AdamW's size (arXiv:2502.16982)."""
 
-    An update needs its whole matrix. With `sharding`, all processes gather one matrix at a time, and do the same.
-    """
-
-    def __init__(self, params: Groups, lr: float, sharding: Sharding | None = None):
+    def __init__(self, params: Groups, lr: float):
         super().__init__(params, lr, adjust_lr_fn="match_rms_adamw")
-        self._sharding = sharding
 
     @torch.no_grad()
     def step_if(self, finite: torch.Tensor) -> None:
         """See `FusedAdamW.step_if`. Momentum alone would move the weights, so they are kept aside and put back."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         before = [parameter.clone() for parameter in parameters]
-        if self._sharding is None:
-            super().step()
-        else:
-            self._step_by_matrix(self._sharding)
+        super().step()
         for parameter, old in zip(parameters, before, strict=True):
             parameter.copy_(torch.where(finite > 0, parameter, old))
-
-    def _step_by_matrix(self, sharding: Sharding) -> None:
-        """Make PyTorch's step for each whole matrix, and keep this process's rows."""
-        for group in self.param_groups:
-            options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
-            for name, parameter in zip(group["param_names"], group["params"], strict=True):
-                state = self.state[parameter]
-                state.setdefault("momentum_buffer", torch.zeros_like(parameter))
-                parts = parameter, parameter.grad, state["momentum_buffer"]
-                weight, gradient, momentum = (sharding.everywhere(part, sharding.shapes[name]) for part in parts)
-                one = torch.optim.Muon([nn.Parameter(weight)], **options)
-                (whole,) = one.param_groups[0]["params"]
-                whole.grad, one.state[whole]["momentum_buffer"] = gradient, momentum
-                one.step()
-                rows = sharding.mine(len(whole))
-                parameter.copy_(whole[rows])
-                state["momentum_buffer"].copy_(momentum[rows])
 
 
 def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:
@@ -152,6 +129,9 @@ class Optimizers:
         train: optimizer, learning rate, betas and so on.
         decays: says of a parameter, by its name, whether it has weight decay.
         sharding: how parameters are cut, whose rows are here; None: they are whole.
+
+    Raises:
+        UserError: Muon is asked for, which needs whole matrices, and they are cut.
     """
 
     def __init__(
@@ -167,12 +147,14 @@ class Optimizers:
             self._parts = [Lamb(parameter_groups(every, train.weight_decay, decays), rate, betas, eps, sharding)]
         elif train.optimizer == "adamw":
             self._parts = [FusedAdamW(parameter_groups(every, train.weight_decay, decays), rate, betas, eps)]
+        elif sharding is not None:
+            raise UserError("train.optimizer = 'muon': an update needs a whole matrix; set adamw or lamb")
         else:
             matrices = [(n, p) for n, p in every if p.ndim == 2 and "embedding" not in n]
             chosen = {name for name, _ in matrices}
             rest = [(name, parameter) for name, parameter in every if name not in chosen]
             self._parts = [
-                Muon(parameter_groups(matrices, train.weight_decay, decays), rate, sharding),
+                Muon(parameter_groups(matrices, train.weight_decay, decays), rate),
                 FusedAdamW(parameter_groups(rest, train.weight_decay, decays), rate, betas, eps),
             ]
 

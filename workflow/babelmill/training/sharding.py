@@ -73,18 +73,6 @@ class Sharding:
                     dist.recv(rows, rank)
         return whole
 
-    def everywhere(self, part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Return the whole tensor on all processes, on their devices."""
-        size = self._processes.size
-        padded = part.new_zeros(-(-shape[0] // size), *shape[1:])
-        padded[: len(part)] = part
-        whole = part.new_empty(size * len(padded), *shape[1:])
-        if size == 1:
-            return padded
-        with lost_process():
-            dist.all_gather_single(whole, padded)
-        return whole[: shape[0]]
-
     def on_main(
         self,
         parts: Mapping[str, tuple[torch.Tensor, torch.Size | None]],

@@ -8,6 +8,7 @@ from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
 
 from babelmill.config import schema
 from babelmill.config.layers import nearest
+from babelmill.config.model_source import check_shape
 from babelmill.config.transformers_models import ROPE
 from babelmill.core.files import UserError
 from babelmill.stages import TrainSettings
@@ -22,6 +23,7 @@ from babelmill.training.transformers_models import (
     on_meta,
     read_config,
     refused,
+    shape_of,
 )
 
 
@@ -87,11 +89,8 @@ def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vo
     if source is None:
         return make_config(settings.model, hides, vocabulary)
     config = read_config(published_config(source), auto_class(hides), name)
-    for key, value in settings.shape.items():
-        if getattr(config, key, None) != value:
-            raise UserError(
-                f"model.{key} = {value}: {name} has {getattr(config, key, 'no such key')}; leave the key out"
-            )
+    made = on_meta(config, hides)
+    check_shape(settings.shape, shape_of(made), name)
     if vocabulary.entries > config.vocab_size:
         raise UserError(
             f"{name}: the tokenizer has {vocabulary.entries:,} entries, the embedding {config.vocab_size:,} rows: name"
@@ -99,7 +98,7 @@ def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vo
         )
     if hides and vocabulary.mask < 0:
         raise UserError(f"{name}: its tokenizer has no mask token, which train.objective hides tokens behind")
-    check_lengths(settings, longest_row(on_meta(config, hides)))
+    check_lengths(settings, longest_row(made))
     if not vocabulary.aliases:
         own = {key: token for key, token in special_tokens(vocabulary).items() if hasattr(config, key)}
         for key, token in own.items():

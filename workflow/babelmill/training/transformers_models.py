@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
+from babelmill.config.model_source import SHAPE
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.files import UserError
 from babelmill.training.document_masks import NAME
@@ -73,6 +74,15 @@ def first_position(model: nn.Module) -> int:
     return 0
 
 
+def shape_of(model: PreTrainedModel) -> dict[str, Any]:
+    """Return the keys of the section `model` that a model has, by the names that they have there.
+
+    Many classes have names of their own for them, such as GPT-2's n_embd, and an `attribute_map` from ours to theirs.
+    """
+    shape = {key: getattr(model.config, key) for key in SHAPE if hasattr(model.config, key)}
+    return shape | ({"max_position_embeddings": longest_row(model)} if "max_position_embeddings" in shape else {})
+
+
 def make_model(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
     """Return a new model that keeps documents apart; `config` stays as it is."""
     cls, _ = CLASSES[auto_class(hides)]
@@ -81,7 +91,7 @@ def make_model(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
     except Exception as error:  # as above
         raise refused(config.model_type, error) from error
     model.config.use_cache = False
-    return model
+    return base_first(model)
 
 
 def on_meta(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
@@ -89,9 +99,20 @@ def on_meta(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
     cls, _ = CLASSES[auto_class(hides)]
     try:
         with torch.device("meta"):
-            return cls.from_config(copy.deepcopy(config))
-    except Exception as error:  # as below
+            return base_first(cls.from_config(copy.deepcopy(config)))
+    except Exception as error:  # as above
         raise refused(config.model_type, error) from error
+
+
+def base_first(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a model whose head comes after what it is on, so that a weight that they share has its name there.
+
+    Files have it under that name alone. XLM-RoBERTa's class has its head first, and transformers 4 does not find it.
+    """
+    modules = dict(model._modules)
+    model._modules.clear()
+    model._modules.update(dict(sorted(modules.items(), key=lambda item: item[0] != model.base_model_prefix)))
+    return model
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import randomness, transformers_models
+from babelmill.training.adapters import add_adapters, alpha_of, frozen_in
 from babelmill.training.batches import MicroBatch
 from babelmill.training.document_masks import documents, positions
 from babelmill.training.fsdp import ShardedGradients, local_rows, parts_of, shard
@@ -113,8 +114,6 @@ class TransformersNetwork(Network):
         self._spread(made, with_loss, train.precision, processes, loaded)
 
     def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
-        from babelmill.training.adapters import add_adapters, alpha_of, frozen_in  # imports peft, for seconds
-
         self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether frozen weights were drawn or not
         add_adapters(made, train.lora_rank, alpha_of(train))
@@ -153,6 +152,13 @@ class TransformersNetwork(Network):
     def trained(self) -> dict[str, nn.Parameter]:
         """See `Network.trained`: this process's rows."""
         return self._parts
+
+    @property
+    def drops_by_micro_batch(self) -> bool:
+        """Return whether anything is dropped at all: by a module, or by attention, as its modules say."""
+        modules = list(self.model.modules())
+        dropped = [module.p for module in modules if isinstance(module, nn.Dropout)]
+        return any([*dropped, *(getattr(module, "attention_dropout", 0) for module in modules)])
 
     @property
     def parameters(self) -> int:

@@ -1,0 +1,48 @@
+"""What errors about the configuration say: where a value stands, what is wrong with it, which key was meant."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from babelmill.config.layers import ABSENT, DEFAULTS, Layer, lookup, nearest
+from babelmill.config.schema import SECTIONS
+
+
+def where_said(layers: list[Layer], key: str, message: str) -> str:
+    """Where to look for a mistake: the last layer that says something about a key, or about those that a message names.
+
+    A key that no layer says anything about is part of one that some layer does, or missing everywhere.
+    """
+    named = re.findall(rf"\b{re.escape(key)}\w+", message) if key.endswith(".") else [key]
+    for end in range(key.count(".") + 1, 0, -1):
+        for layer in reversed(layers):
+            for dotted in named:
+                part = dotted.split(".")[:end]
+                if lookup(layer.values, part) is not ABSENT:
+                    return layer.label
+    return DEFAULTS
+
+
+def in_plain_words(kind: str, message: str, value: Any) -> str:
+    """What is wrong with a value, for people who do not know pydantic."""
+    word = "yes" if value is True else "no"
+    if kind == "list_type":
+        return "a list is expected, such as " + (f'["{word}"]' if isinstance(value, bool) else f"[{value}]")
+    if kind == "string_type" and isinstance(value, bool):
+        words = "yes, on and true" if value else "no, off and false"
+        return f'YAML reads the words {words} as {value}; quote the word if it is one: "{word}"'
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def meant_key(prefix: str, key: Any, value: Any, known: Collection[str], where: str | None) -> str:
+    """Say which key may have been meant in place of an unknown one; `prefix`: the keys that it stands under."""
+    if key in SECTIONS and prefix.startswith("languages."):
+        return f"; it belongs to the model: models.{prefix.removeprefix('languages.')}{key}"
+    section, _, inner = str(key).partition(".")
+    if section in known and inner:
+        nested = (f"'{section}={{", "}'") if where == "--config" else (f"{section}: {{", "}")
+        option = "--config " if where == "--config" else ""
+        return f"; nested keys are written as {option}{nested[0]}{inner}: {value}{nested[1]}"
+    sections = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
+    return f"; did you mean {' or '.join(sections)}?" if sections else nearest(str(key), known)
