@@ -51,11 +51,19 @@ def test_two_processes_are_interrupted_and_one_goes_on(data, finished):
 
 
 def test_nobody_trains_on_when_the_launcher_is_killed(data):
+    data.settings(max_steps=2000)
     process = data.start("model", 2)
     wait_for_step(data, 2, process)
     process.kill()
     process.communicate()  # ends when the last of the processes has closed it
-    assert data.train("model", 2, "--attempt", "1").count("\n") > 0
+    (record,) = (data.folder / "checkpoints").glob("*/metrics.jsonl")
+    left = max(json.loads(line)["step"] for line in record.read_text().split("\n")[:-1])
+    assert left < 2000
+    process = data.start("model", 2)  # nobody holds the run
+    wait_for_step(data, left + 1, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 75
 
 
 def test_gradients_do_not_depend_on_the_number_of_processes(tmp_path):

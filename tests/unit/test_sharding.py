@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import SavedTensors
+from babelmill.train import memory_in_words
 from babelmill.training.sharding import rows_of
 from prepared import CONTEXT
 
@@ -186,6 +188,17 @@ def test_a_process_without_memory_ends_all(answers):
     *others, own = (found["memory"] for found in answers[1][3])
     assert own.startswith("train.micro_batch_tokens = 64 does not fit into memory; lower it;") and "\n" not in own
     assert all(said.startswith("lost contact with another process of this run") for said in others), others
+
+
+def test_a_model_that_is_too_large_is_one_line():
+    """Where smaller forward passes do not help: weights, gradients, optimizer."""
+    with (
+        pytest.raises(
+            UserError, match=r"does not fit .* more GPUs, .* adapters \(train\.lora_rank\): CUDA .* memory\.$"
+        ),
+        memory_in_words(),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nMore lines follow.")
 
 
 def test_what_cannot_be_trained_is_said_once(answers):

@@ -12,10 +12,12 @@ The last checkpoint of a finished run stays there, so going back to earlier sett
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,19 @@ class Data:
         self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
 
 
+@contextlib.contextmanager
+def memory_in_words() -> Iterator[None]:
+    """Wrap a training: what does not fit, and does not get smaller with the forward passes, is one line."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            "training does not fit into memory; choose a smaller model, or for one of transformers more GPUs,"
+            f" train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
+        ) from error
+
+
+@memory_in_words()
 def train(arguments: argparse.Namespace) -> int:
     """Train, or resume, and write the results; return the exit code."""
     began, options = time.monotonic(), Options(**vars(arguments))
@@ -131,12 +146,8 @@ def train(arguments: argparse.Namespace) -> int:
         state = restore(trainer, folder, done)
         if processes.main:
             announce(trainer, folder, done, options.gpus)
-        try:
-            trainer.begin_alike()
-            finished = Loop(trainer, run, folder, done, stop, state).run()
-        except torch.OutOfMemoryError as error:  # of what does not get smaller with the forward passes
-            reason = str(error).splitlines()[0]
-            raise UserError(f"training does not fit into memory; choose a smaller model: {reason}") from error
+        trainer.begin_alike()
+        finished = Loop(trainer, run, folder, done, stop, state).run()
         if finished:
             write_results(options, settings, trainer, data.vocabulary, folder, began)
     processes.stop()
