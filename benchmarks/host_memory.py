@@ -2,10 +2,11 @@
 
     python benchmarks/host_memory.py FOLDER [--processes 1 2] [--layers 16]
 
-makes a Llama of 271 M parameters in fp32, writes its weights as a checkpoint (no average; no step has been made, so the
-optimizer has no state) and reads them again, on so many processes (gloo, one thread each), whose shards are in the
-host's memory, too. In MB, for each process: its memory afterwards, and how much more it had for a while, looked at
-every 2 ms. Pages of a file that is being read do not count: the system takes them back where it needs the room.
+makes a Llama of 271 M parameters in fp32, with random weights and with those of a trained model (`source`), writes its
+weights as a checkpoint (no average; no step has been made, so the optimizer has no state) and reads them again, on so
+many processes (gloo, one thread each), whose shards are in the host's memory, too. In MB, for each process: its memory
+afterwards, and how much more it had for a while, looked at every 2 ms. Pages of a file that is being read do not count:
+the system takes them back where it needs the room.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
+SIZES = {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 2816}
+ROWS = 32000  # of the embedding
 
 
 def memory() -> int:
@@ -47,24 +50,23 @@ def measured(function: Callable[[], object]) -> dict[str, float]:
     return {"seconds": seconds, "after": after / 1e6, "more": (max(seen) - max(before, after)) / 1e6}
 
 
-def measure(folder: Path, layers: int) -> None:
+def measure(folder: Path, layers: int, source: Path | None) -> None:
     """Make, save and load on the processes that torchrun started; write what each took into the folder."""
     from babelmill.runtime.checkpoint import Checkpoints
     from babelmill.runtime.processes import Processes
+    from babelmill.train import make_network
     from babelmill.training.batches import TokenStream
+    from babelmill.training.beginning import load_weights
     from babelmill.training.layouts import Packed
     from babelmill.training.objectives import objective_of
     from babelmill.training.plan import Plan
     from babelmill.training.trainer import Trainer
-    from babelmill.training.transformers_network import TransformersNetwork
     from training_data import VOCABULARY, documents, section, train_settings, write_documents
 
-    sizes = {"hidden_size": 1024, "num_hidden_layers": layers, "num_attention_heads": 16, "intermediate_size": 2816}
-    model = section(
-        "model", architecture="transformers", config={"model_type": "llama", **sizes}, max_position_embeddings=64
-    )
+    config = {"model_type": "llama", **SIZES, "num_hidden_layers": layers}
+    model = section("model", architecture="transformers", config=config, max_position_embeddings=64)
     train = section("train", objective="causal", optimizer="adamw", ema_decay=0, global_batch_tokens=1024)
-    vocabulary = dataclasses.replace(VOCABULARY, size=32000)
+    vocabulary = dataclasses.replace(VOCABULARY, size=ROWS)
     processes, found, trainers = Processes.start(int(os.environ["LOCAL_WORLD_SIZE"])), {}, []
     shard = write_documents(folder / f"{processes.rank}.safetensors", documents(60))
     plan = Plan(train, 1.0, [Packed(shard.offsets)])
@@ -72,8 +74,10 @@ def measure(folder: Path, layers: int) -> None:
     settings, checkpoints = train_settings(["eng"], model, train), Checkpoints(folder / "run", 1)
 
     def make() -> None:
-        network = TransformersNetwork(model, train, vocabulary, processes)
+        network = make_network(settings, vocabulary, source, processes)
         trainers.append(Trainer(settings, network, plan, tokens, (plan.layouts, tokens), processes))
+        if source:
+            load_weights(source / "model.safetensors", network)
 
     def save() -> None:
         trainer = trainers[0]
@@ -96,25 +100,32 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--source", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)  # what each process is started with
     args = parser.parse_args()
     if args.measure:
-        return measure(args.folder, args.layers)
-    print("| processes | process | its weights | | seconds | memory afterwards | more for a while |")
-    print("|" + "---|" * 7)
-    for size in args.processes:
-        folder = args.folder / str(size)
+        return measure(args.folder, args.layers, args.source)
+    from published_models import publish
+
+    trained = publish("llama", args.folder / "llama", ROWS, **SIZES | {"num_hidden_layers": args.layers})
+    print("| weights | processes | process | its weights | | seconds | memory afterwards | more for a while |")
+    print("|" + "---|" * 8)
+    for size, source in ((size, source) for source in (None, trained) for size in args.processes):
+        begun = "source" if source else "random"
+        folder = args.folder / f"{begun}-{size}"
         folder.mkdir(parents=True, exist_ok=True)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
         command = [*torchrun, __file__, str(folder), "--measure", "--layers", str(args.layers)]
+        command += ["--source", str(source)] if source else []
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         for rank in range(size):
             found = json.loads((folder / f"found-{rank}.json").read_text())
             for name in ("begin", "save", "load"):
-                numbers = " | ".join(f"{found[name][key]:,.0f}" for key in ("after", "more"))
-                print(
-                    f"| {size} | {rank} | {found['bytes']:,.0f} | {name} | {found[name]['seconds']:.1f} | {numbers} |"
+                seconds, *numbers = (
+                    f"{found[name][key]:,.{key == 'seconds':d}f}" for key in ("seconds", "after", "more")
                 )
+                cells = [begun, size, rank, f"{found['bytes']:,.0f}", name, seconds, *numbers]
+                print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 if __name__ == "__main__":

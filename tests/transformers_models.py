@@ -31,11 +31,11 @@ def train_section(kind: str, **values) -> schema.Train:
     return section("train", **{"objective": objective, "optimizer": "adamw", "learning_rate": 0.01, **values})
 
 
-def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, **more):
-    """A network of a small model; `more` keys of its `model.config`."""
+def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, loaded: bool = False, **more):
+    """A network of a small model, `loaded` if its weights are yet to be read; `more` keys of its `model.config`."""
     from babelmill.training.transformers_config import config_to_train
     from babelmill.training.transformers_network import TransformersNetwork
 
     train = train or train_section(kind)
     config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, VOCABULARY)
-    return TransformersNetwork(config, train, VOCABULARY, processes)
+    return TransformersNetwork(config, train, VOCABULARY, processes, loaded)

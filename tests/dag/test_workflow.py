@@ -181,6 +181,7 @@ def test_nothing_of_the_configuration_bypasses_the_settings_files():
 
 
 def test_parsing_imports_nothing_heavy(fresh):
+    """And what jobs ask for follows the size of their models, unless somebody says it otherwise."""
     code = (
         "import sys; from snakemake.cli import main\n"
         "try: main(sys.argv[1:])\n"
@@ -188,9 +189,21 @@ def test_parsing_imports_nothing_heavy(fresh):
         "heavy = {'torch', 'transformers', 'tokenizers', 'wandb', 'huggingface_hub'} & set(sys.modules)\n"
         "print('HEAVY', sorted(heavy))"
     )
-    arguments = fresh.command("converted/eng", "--dry-run")[3:]
+    large = ["--config", "models={big: {languages: [eng], model: {num_hidden_layers: 2000}}}"]
+    more = ["converted/big", "--set-resources", "evaluate:mem_mb=5000"]
+    arguments = fresh.command("converted/eng", *more, "--dry-run", *large)[3:]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    assert "HEAVY []" in done.stdout, done.stdout[-500:] + done.stderr[-500:]
+    said = done.stdout + done.stderr
+    assert "HEAVY []" in done.stdout, said[-500:]
+    asked = {
+        (rule, model): dict(re.findall(r"\b(mem_mb|runtime)=(\d+)", resources))
+        for rule, model, resources in re.findall(
+            r"rule (\w+):\n(?:    .*\n)*?    wildcards: model=(\w+)\n(?:    .*\n)*?    resources: (.*)", said
+        )
+    }
+    assert asked["export", "eng"] == {"mem_mb": "17000", "runtime": "35"}  # 120 million parameters
+    assert int(asked["export", "big"]["mem_mb"]) > 17000 < int(asked["train", "big"]["mem_mb"])
+    assert asked["evaluate", "big"]["mem_mb"] == asked["evaluate", "eng"]["mem_mb"] == "5000"
 
 
 def test_what_the_rules_import_is_light(fresh):

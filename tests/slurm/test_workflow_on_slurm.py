@@ -19,6 +19,12 @@ pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
 
 TWO = SMALL | {"resources": {"gpus": 2}}
+RESOURCES = {  # of small models, by their rules
+    "train": {"mem_mb": "32000"},
+    "export": {"mem_mb": "16000", "runtime": "30"},
+    "evaluate": {"mem_mb": "16000", "runtime": "120"},
+    "convert": {"mem_mb": "8000", "runtime": "30"},
+}
 TRAINING = [  # by hand
     *("--settings", "results/settings/eng/train.json", "--run", "results/settings/eng/run.json"),
     *("--tokenizer", "results/tokenizers/eng", "--shards", "results/shards/eng/eng"),
@@ -74,10 +80,11 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
     }
     assert set(asked) == {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert"}
     for rule, row in asked.items():
-        wanted = profile["default-resources"] | profile["set-resources"][rule]
+        wanted = profile["default-resources"] | profile["set-resources"].get(rule, {})
+        wanted = RESOURCES.get(rule, {}) | {key: str(value).split(" *")[0] for key, value in wanted.items()}
         assert row["Partition"] == wanted["slurm_partition"]
-        assert int(row["TimelimitRaw"]) == int(str(wanted["runtime"]).split(" *")[0])
-        assert f"mem={int(wanted['mem_mb'].split(' *')[0])}M" in row["AllocTRES"].replace("G", "000M")
+        assert int(row["TimelimitRaw"]) == int(wanted["runtime"])
+        assert f"mem={wanted['mem_mb']}M" in row["AllocTRES"].replace("G", "000M")
         gpus = {"train": 2, "evaluate": 1}.get(rule)
         assert (f"gres/gpu={gpus}" in row["AllocTRES"]) if gpus else ("gpu" not in row["AllocTRES"])
         threads = int(re.search(r"threads: (\d+)", (ROOT / f"workflow/rules/{rule}.smk").read_text())[1])

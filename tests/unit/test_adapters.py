@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from babelmill.config import schema
 from babelmill.core.files import UserError, write_json
 from babelmill.release.adapter_folder import write_adapter
+from babelmill.release.architecture import ExportInputs
 from babelmill.release.loading import load
 from babelmill.release.merged_adapters import write_merged
-from babelmill.release.prove import Comparison, check_differences, random_rows
+from babelmill.release.prove import check_differences, compare_variant, random_rows
 from babelmill.release.transformers_folder import TransformersFolder, hub_config
 from babelmill.training.batches import TokenStream
 from babelmill.training.beginning import load_weights
@@ -48,7 +49,7 @@ def begun(tmp_path):
         if not base.is_file():
             plain = network(kind, train=train_section(kind, seed=3))
             save_file({name: value.clone() for name, value in plain.weights().items()}, base)
-        made = network(kind, processes, train_section(kind, **RANK, **train))
+        made = network(kind, processes, train_section(kind, **RANK, **train), loaded=True)
         load_weights(base, made)
         return made, base
 
@@ -81,9 +82,9 @@ def test_the_merged_weights_are_the_trained_model(kind, begun, tmp_path):
     write_json(out / "config.json", hub_config(made.config))
     architecture = TransformersFolder()
     trained, rows = architecture.trained(model, "main", base), random_rows(VOCABULARY.size, 32)
-    for case in architecture.cases(model):
-        exported = load(getattr(transformers, case.auto_class), out, None)
-        check_differences(kind, Comparison(architecture, trained, exported).differences(rows, case))
+    ((case, found),) = compare_variant(architecture, ExportInputs(model, model, [], base), (out, None), "main", rows)
+    check_differences(kind, found)
+    exported = load(getattr(transformers, case.auto_class), out, None)
     row = rows[-1]
     for module in trained.modules():
         if hasattr(module, "unmerge"):
@@ -93,6 +94,15 @@ def test_the_merged_weights_are_the_trained_model(kind, begun, tmp_path):
         torch.testing.assert_close(exported(row).logits, wanted, atol=1e-5, rtol=1e-5)
         before = load_file(base)
         assert any(not torch.equal(value, before[name]) for name, value in load_file(out / "model.safetensors").items())
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_adapters_begin_alike_whether_the_frozen_weights_were_drawn_or_not(kind):
+    drawn, read = (
+        network(kind, train=train_section(kind, **RANK), loaded=loaded).trained() for loaded in (False, True)
+    )
+    assert all(torch.equal(value, read[name]) for name, value in drawn.items())
+    assert all(bool(value.any()) == ("lora_A" in name) for name, value in read.items())
 
 
 def test_the_frozen_weights_are_bf16_where_the_precision_is(begun, tmp_path):

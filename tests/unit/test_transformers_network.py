@@ -1,7 +1,10 @@
 """Models of transformers in training: what is proven before they train, their loss, their gradients, their folders."""
 
+import copy
+import dataclasses
 import json
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,16 +19,21 @@ from babelmill.config.transformers_models import keys
 from babelmill.core.files import UserError, write_json
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.card_usage import ALSO_IN_4
-from babelmill.release.loading import load
-from babelmill.release.prove import Comparison, check_differences, random_rows
+from babelmill.release.loading import runs_code
+from babelmill.release.prove import KEPT, check_differences, compare_variant, portions, random_rows
 from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import MicroBatch, TokenStream
+from babelmill.training.beginning import load_weights
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.plan import Plan
+from babelmill.training.small_model import smaller
 from babelmill.training.trainer import Trainer
-from babelmill.training.transformers_config import known_keys
+from babelmill.training.transformers_config import config_to_train, known_keys
+from babelmill.training.transformers_models import blocks_of, make_model, without_values
+from babelmill.training.transformers_proof import Proof, prove
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
 from prepared import run_python
@@ -140,6 +148,58 @@ def test_weights_come_from_the_seed_alone():
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_are_read_are_not_drawn_before(kind, tmp_path):
+    """Constants that no file holds have their values, and so the loss is the same."""
+    drawn, batch = network(kind), batch_of(kind, tmp_path)[2]
+    write_tensors(tmp_path / "model.safetensors", drawn.weights(), {"format": "pt"})
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    with without_values():
+        on_meta = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**drawn.config["config"]))
+    assert all(p.is_meta for p in on_meta.parameters()) and not any(b.is_meta for b in on_meta.buffers())
+    assert torch.equal(torch.get_rng_state(), before)
+    read = network(kind, loaded=True)
+    load_weights(tmp_path / "model.safetensors", read)
+    losses = []
+    for made in (drawn, read):
+        made.model.eval()
+        losses.append(made.forward(batch, 2)[0])
+    assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize(
+    "kind, more, layers",
+    [
+        ("llama", {"num_hidden_layers": 12}, 2),
+        ("gpt2", {"n_layer": 9}, 2),
+        ("modernbert", {"num_hidden_layers": 12}, 4),  # the first alone has no norm, every third sees the whole row
+        ("gemma3_text", {"num_hidden_layers": 14, "head_dim": 8, "num_key_value_heads": 2}, 6),
+        ("albert", {"num_hidden_layers": 7}, 7),  # one layer, again and again
+        ("roberta", {"num_hidden_layers": 7}, 2),
+    ],
+)
+def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
+    """A vocabulary of a few entries, too, but for RoBERTa, whose positions are counted from one of them."""
+    train = train_section(kind, **({"objective": "causal"} if "gemma" in kind else {}))
+    settings = train_settings(["eng"], model_section(kind, **more), train)
+    vocabulary = dataclasses.replace(VOCABULARY, size=5000, pad=4999 if kind == "llama" else VOCABULARY.pad)
+    config = config_to_train(settings, None, vocabulary)
+    before, hides = copy.deepcopy(config), hides_alone(objective_of(train))
+    found = smaller(config, hides)
+    assert config.to_dict() == before.to_dict() and found.num_hidden_layers == layers
+    assert found.vocab_size == (5000 if kind == "roberta" else 1024)
+    assert len(blocks_of(make_model(found, hides))) == (1 if kind == "albert" else layers)
+    assert prove(config, hides, vocabulary, 32) == {"gpt2": 0, "bert": 0, "roberta": 4}.get(
+        kind, prove_whole(config, hides, vocabulary)
+    )
+
+
+def prove_whole(config: transformers.PreTrainedConfig, hides: bool, vocabulary: Vocabulary) -> int | None:
+    """What the proof of the whole model returns."""
+    return Proof(make_model(config, hides), hides, vocabulary, 32).run()
+
+
 def test_matrices_alone_have_weight_decay():
     made = network("bert")
     without = {name for name, parameter in made.model.named_parameters() if not made.decays(name, parameter)}
@@ -243,13 +303,42 @@ def test_the_folder_is_the_trained_model(folders, kind):
     model, rows = folders[kind].parent / "model", random_rows(VOCABULARY.size, 32)
     architecture = TransformersFolder()
     for variant, named in (("main", None), ("ema", "ema")):
-        trained = architecture.trained(model, variant)
-        for case in architecture.cases(model):
-            exported = load(getattr(transformers, case.auto_class), folders[kind], named)
-            check_differences(kind, Comparison(architecture, trained, exported).differences(rows, case))
-    assert not list(folders[kind].glob("*.py")) and "auto_map" not in json.loads(
-        (folders[kind] / "config.json").read_text()
+        inputs = ExportInputs(model, model, [])
+        for _, found in compare_variant(architecture, inputs, (folders[kind], named), variant, rows):
+            check_differences(kind, found)
+            assert found["rounding"] > 1e-9, "float64 is another precision"
+    assert (
+        not runs_code(folders[kind])
+        and not list(folders[kind].glob("*.py"))
+        and "auto_map" not in json.loads((folders[kind] / "config.json").read_text())
     )
+
+
+def test_one_model_at_a_time_is_in_memory_and_one_layer_of_it_in_float64(folders):
+    """And its weights in float32 are the file's pages. As many rows at once as their scores have room."""
+    model, rows, made = folders["llama"].parent / "model", random_rows(VOCABULARY.size, 32), []
+
+    class Watched(TransformersFolder):
+        def trained(self, *arguments):
+            trained = super().trained(*arguments)
+            made.append(weakref.ref(trained))
+            return trained
+
+        def logits(self, trained, row, mode):
+            doubles = [[p.dtype == torch.float64 for p in layer.parameters()] for layer in trained.model.layers]
+            assert not any(map(any, doubles))
+            for layer in trained.model.layers:
+                layer.mlp.register_forward_hook(lambda *_: seen.append(sum(p.dtype == torch.float64 for p in inside)))
+            inside = [p for layer in trained.model.layers for p in layer.parameters()]
+            return super().logits(trained, row, mode)
+
+    seen: list[int] = []
+    compared = compare_variant(Watched(), ExportInputs(model, model, []), (folders["llama"], None), "main", rows)
+    assert [case.auto_class for case, _ in compared if made[0]() is None] == ["AutoModelForCausalLM"]
+    layer = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"]).model.layers[0]
+    assert set(seen) == {0, len(list(layer.parameters()))}
+    assert [len(p) for p in portions(rows, KEPT // 40)] != [len(rows)]
+    assert [row for part in portions(rows, KEPT // 40) for row in part] == rows
 
 
 def test_both_versions_of_transformers_compute_the_same(folders):

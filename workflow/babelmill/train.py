@@ -161,7 +161,7 @@ def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path |
         from babelmill.training.transformers_network import TransformersNetwork
 
         config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # refused once
-        return TransformersNetwork(config, settings.train, vocabulary, processes)
+        return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
     shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
     return GPTBertNetwork(shape, settings.train, processes)
 

@@ -28,6 +28,7 @@ shell.prefix(
 
 from babelmill.config import loading
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
+from babelmill.config.parameter_count import parameters_of
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -206,6 +207,39 @@ def gpus(wildcards):
 def one_gpu(wildcards):
     """One GPU, if the model is trained on any."""
     return min(1, gpus(wildcards))
+
+
+@one_line
+def billions(wildcards):
+    """Billions of parameters of the model; 0 where they are not known yet, or not to be told from its configuration."""
+    return (parameters_of(CONFIG, wildcards.model) or 0) / 1e9
+
+
+def memory(least, each):
+    """A resource: GB of memory for small models, and GB for each billion parameters; in MB, more for each attempt."""
+
+    def of(wildcards, attempt):
+        more = each(wildcards) if callable(each) else each
+        return 1000 * round(least + more * billions(wildcards)) * min(attempt, 3)
+
+    return of
+
+
+def minutes(least, each):
+    """A resource: minutes for small models, and minutes for each billion parameters; more for each attempt."""
+
+    def of(wildcards, attempt):
+        return round(least + each * billions(wildcards)) * attempt
+
+    return of
+
+
+def gb_of_training(wildcards):
+    """GB of the host for each billion parameters: on a CPU all that training keeps is there, else what begins a run."""
+    train = CONFIG.model(wildcards.model).train
+    if gpus(wildcards):
+        return 5
+    return 6 if train.lora_rank else 24
 
 
 def attempt_number(wildcards, attempt):

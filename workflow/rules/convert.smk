@@ -23,8 +23,8 @@ rule convert:
         "../../envs/babelmill.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=30,
+        mem_mb=memory(8, 0),
+        runtime=minutes(30, 5),
     shell:
         "python -m babelmill.convert --settings {input.settings:q} --export {input.export:q}"
         " --evaluation {input.evaluation[0]:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"

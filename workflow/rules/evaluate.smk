@@ -28,8 +28,8 @@ rule evaluate:
     threads: 8
     resources:
         gpu=one_gpu,
-        mem_mb=8000,
-        runtime=120,
+        mem_mb=memory(16, 6),
+        runtime=minutes(120, 60),
     shell:
         "python -m babelmill.evaluate --settings {input.settings:q} --export {input.export:q}"
         " --corpora {input.corpora:q} --shards {input.shards:q} --out {output.manifest:q} --threads {threads}"

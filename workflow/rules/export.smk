@@ -22,8 +22,8 @@ rule export:
         "../../envs/babelmill.yaml"
     threads: 2
     resources:
-        mem_mb=8000,
-        runtime=30,
+        mem_mb=memory(16, 8),
+        runtime=minutes(30, 40),
     shell:
         "python -m babelmill.export --settings {input.settings:q} --model {input.model[0]:q}"
         " --tokenizer {input.tokenizer[0]:q} --shards {input.shards:q} --source {input.source:q}"

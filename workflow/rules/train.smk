@@ -35,7 +35,7 @@ rule train:
         nodes=1,
         requeue=0,
         attempt=attempt_number,
-        mem_mb=16000,
+        mem_mb=memory(32, gb_of_training),
         runtime=720,
     shell:
         "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"

@@ -126,4 +126,8 @@ def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: i
     for way, (adapters, average) in ways.items():
         memory = Memory.of(size, train, vocab_size, positions, adapters, average)
         said.append(f"{way} {', '.join(f'{memory.gib(gpus):,.0f}' for gpus in GPUS)}")
-    return f"GiB of each of {', '.join(map(str, GPUS))} GPUs, calculated: {'; '.join(said)}."
+    evaluation = WEIGHT * size.parameters / GIB
+    return (
+        f"GiB of each of {', '.join(map(str, GPUS))} GPUs, calculated: {'; '.join(said)}. The evaluation takes"
+        f" {evaluation:,.0f} GiB of one GPU and more for its scores: it computes in fp32."
+    )

@@ -37,15 +37,15 @@ def fill_mask(folder: Path, text: str) -> str:
     """Return the five likeliest words for the mask."""
     from transformers import AutoTokenizer, pipeline
 
-    from babelmill.release.loading import aligned
+    from babelmill.release.loading import aligned, runs_code
 
-    mask = AutoTokenizer.from_pretrained(folder, trust_remote_code=True).mask_token
+    mask = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder)).mask_token
     if mask is None:
         raise UserError(f"--masked {text!r}: the tokenizer in {folder} has no token for a hidden word")
     if mask not in text:
         raise UserError(f"--masked {text!r}: write {mask} in place of a word")
     # Whatever the folder says, this is how the pipeline reads the scores.
-    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, model_kwargs=aligned(folder))
+    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=runs_code(folder), model_kwargs=aligned(folder))
     answers = ", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in fill(text))
     return f"  {text}\n    {answers}"
 
@@ -60,7 +60,9 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
         raise UserError("--steps: only a model that was trained by masked diffusion generates in steps; leave it out")
     from transformers import pipeline
 
-    generate = pipeline("text-generation", model=str(folder), trust_remote_code=True)
+    from babelmill.release.loading import runs_code
+
+    generate = pipeline("text-generation", model=str(folder), trust_remote_code=runs_code(folder))
     text = generate(prompt, max_new_tokens=40, do_sample=False, repetition_penalty=1.2)[0]["generated_text"]
     return f"  {prompt} ...\n    {text!r}"
 
@@ -71,9 +73,9 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     from babelmill.model.transformers.diffusion_generation import generate
-    from babelmill.release.loading import aligned, load
+    from babelmill.release.loading import aligned, load, runs_code
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     given = torch.tensor([beginning(tokenizer, prompt)])
     length = min(GENERATED, tokenizer.model_max_length - given.size(1))
     if length < 1:

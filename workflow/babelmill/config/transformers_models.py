@@ -43,18 +43,45 @@ def _table(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def keys(model_type: str) -> frozenset[str]:
-    """Return the keys that the configuration of a kind of models has of its own; none if they are not found."""
+def _fields(model_type: str) -> tuple[dict[str, ast.expr | None], dict[str, str]]:
+    """Return the keys of a kind's configuration with their defaults, and other names of them; none if not found."""
     module = _table("SPECIAL_MODEL_TYPE_TO_MODULE_NAME").get(model_type, model_type.replace("-", "_"))
     tree, wanted = _tree(module, f"configuration_{module}.py"), _table("CONFIG_MAPPING_NAMES").get(model_type)
     for node in tree.body if tree else ():
         if isinstance(node, ast.ClassDef) and node.name == wanted and {ast.unparse(b) for b in node.bases} <= BASE:
-            found = {ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign)}
+            aliases: dict[str, str] = {}
             for part in node.body:
                 if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "attribute_map":
-                    found |= ast.literal_eval(part.value).keys()
-            return frozenset(found | (set(ROPE) if "rope_parameters" in found else set()))
-    return frozenset()
+                    aliases = ast.literal_eval(part.value)
+            parts = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+            return {ast.unparse(part.target): part.value for part in parts}, aliases
+    return {}, {}
+
+
+@functools.cache
+def keys(model_type: str) -> frozenset[str]:
+    """Return the keys that the configuration of a kind of models has of its own; none if they are not found."""
+    fields, aliases = _fields(model_type)
+    found = fields.keys() | aliases.keys()
+    return frozenset(found | (set(ROPE) if "rope_parameters" in found else set()))
+
+
+def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
+    """Return about how many parameters a model of these keys has, rather too many; None if its keys do not tell."""
+    fields, aliases = _fields(str(config.get("model_type")))
+
+    def value(key: str) -> int | None:
+        name = aliases.get(key, key)
+        default = fields.get(name)
+        known = default.value if isinstance(default, ast.Constant) else None
+        found = config.get(key, config.get(name, known))
+        return found if isinstance(found, int) else None
+
+    width, layers = value("hidden_size"), value("num_hidden_layers")
+    if not width or not layers:
+        return None
+    inner = value("intermediate_size") or 4 * width
+    return 2 * vocab_size * width + layers * (4 * width**2 + 3 * width * inner + 16 * width)
 
 
 def unknown(config: dict[str, Any]) -> str | None:

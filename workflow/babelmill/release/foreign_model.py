@@ -20,14 +20,13 @@ from babelmill.core.words import plural
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release import llada, published_checkpoint
 from babelmill.release.published_checkpoint import EMBEDDING, HEAD
-from babelmill.runtime.checkpoint import DTYPES
+from babelmill.runtime.checkpoint import DTYPES, TYPES
 
 Kind = Literal["ours", "published", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
-TYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclasses.dataclass(frozen=True)

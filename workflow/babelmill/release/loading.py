@@ -18,6 +18,11 @@ def weights_name(variant: str, default: str) -> str:
     return "model.safetensors" if variant == default else f"model.{variant}.safetensors"
 
 
+def runs_code(folder: Path) -> bool:
+    """Return whether a folder brings code of ours, which its users have to trust."""
+    return "auto_map" in read_json(folder / "config.json")
+
+
 def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **settings: Any) -> torch.nn.Module:
     """Load a model in evaluation mode, fp32; a UserError unless every weight was found and no other.
 
@@ -28,9 +33,8 @@ def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **
         variant: "main" or "ema", None for the default one.
         settings: what `from_pretrained` lays over config.json.
     """
-    model, report = cls.from_pretrained(
-        folder, variant=variant, trust_remote_code=True, dtype=torch.float32, output_loading_info=True, **settings
-    )
+    given = {"variant": variant, "trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
+    model, report = cls.from_pretrained(folder, output_loading_info=True, **given)
     wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
     if wrong:
         raise UserError(f"{folder}, variant {variant or 'default'}: the weights do not fit the classes: {wrong}")

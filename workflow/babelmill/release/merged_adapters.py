@@ -57,7 +57,7 @@ def write_merged(path: Path, frozen: Path, adapters: Path, trained: dict[str, An
 
 
 def _dtype(base: SavedTensors, name: str) -> torch.dtype:
-    found = base[name].dtype
+    found = base.dtype(name)
     return torch.float32 if found.is_floating_point else found
 
 

@@ -7,17 +7,20 @@ For every variant, and in every case that the architecture names (`architecture.
 weight and no other, and the logits of real validation documents (of random tokens where `--shards` names none) must be
 the training model's: in float64 within 1e-9, which no wrong weight, mask or alignment meets; in float32 within a few
 times the training model's own rounding error. (Equal bits would be too much: the two take different code paths, and the
-last bit of a sum depends on the processor.) This runs in a process of its own, since a process that has loaded one
+last bit of a sum depends on the processor.) One model at a time is in memory, in float32 but for what computes in
+float64 at the moment. This runs in a process of its own, since a process that has loaded one
 folder's code may be given it again for another one.
 """
 
 import argparse
-import copy
+import contextlib
 import math
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 if __name__ == "__main__":  # before transformers is imported, which reads these
     # Nothing is fetched, and the copy that transformers makes of the folder's code goes with this process.
@@ -27,19 +30,29 @@ if __name__ == "__main__":  # before transformers is imported, which reads these
 
 import torch
 import transformers
+from torch import nn
 
 from babelmill.core.files import UserError, read_json
-from babelmill.release.architecture import Architecture, Case
+from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.hub_folder import architecture_of
-from babelmill.release.loading import WEIGHTS, load
+from babelmill.release.loading import WEIGHTS, load, runs_code
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary, published_roles
+from babelmill.training.transformers_models import blocks_of
 
 DOCUMENTS = 8  # of each language
 LONGEST = 1024  # tokens of a document
+KEPT = 2**27  # logits of one model, in each precision, until the other one is loaded
 EXACT = 1e-9  # largest difference of two logits in float64
 ROUNDING = 8  # largest difference of two logits in float32, as a multiple of the training model's own rounding error
+
+
+class Logits(NamedTuple):
+    """The logits of rows, each [1, T, V], in float32 and in float64."""
+
+    single: list[torch.Tensor]
+    double: list[torch.Tensor]
 
 
 def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
@@ -65,7 +78,7 @@ def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int, pu
 
     It puts one `<s>` in front, but for that of a published model, which does as it was published.
     """
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     if len(tokenizer) > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
     trained_with = load_tokenizer(folder / "tokenizer.json")
@@ -77,36 +90,118 @@ def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int, pu
             raise UserError(f"{folder}: the tokenizer as users load it makes other tokens of a text: {text[:60]!r}")
 
 
-class Comparison:
-    """The logits of a training model and of what was exported from it, in both precisions."""
+def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
+    """Yield the rows again, as many at once as have no more than `KEPT` scores, or one."""
+    portion: list[torch.Tensor] = []
+    for row in rows:
+        if portion and (sum(map(torch.numel, portion)) + row.numel()) * vocab_size > KEPT:
+            yield portion
+            portion = []
+        portion.append(row)
+    yield portion
 
-    def __init__(self, architecture: Architecture, trained: torch.nn.Module, exported: torch.nn.Module):
-        self._architecture = architecture
-        self._models = {torch.float32: (trained, exported)}
-        self._models[torch.float64] = copy.deepcopy(trained).double(), copy.deepcopy(exported).double()
 
-    @torch.inference_mode()
-    def differences(self, rows: list[torch.Tensor], case: Case) -> dict[str, float]:
-        """Compare the logits of documents, token ids, each [1, T] int64.
+@contextlib.contextmanager
+def in_float64(model: nn.Module) -> Iterator[None]:
+    """Let a model compute in float64: a layer has its weights so while it computes, and the rest keeps them so.
 
-        Returns:
-            the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
-        """
-        largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
-        for row in rows:
-            wanted, found = {}, {}
-            for dtype, (trained, exported) in self._models.items():
-                wanted[dtype] = self._architecture.logits(trained, row, case.mode)[:, case.trained].double()
-                found[dtype] = exported(row, attention_mask=torch.ones_like(row)).logits[:, case.exported].double()
-            pairs = {
-                "float64": (found[torch.float64], wanted[torch.float64]),
-                "float32": (found[torch.float32], wanted[torch.float32]),
-                "rounding": (wanted[torch.float32], wanted[torch.float64]),
-            }
-            for name, (a, b) in pairs.items():
-                if a.numel():
-                    largest[name] = max(largest[name], (a - b).abs().max().nan_to_num(math.inf).item())
-        return largest
+    So this takes little more memory than the weights in float32, from which float64 differs by nothing.
+    """
+    layers = blocks_of(model)
+    inside = {id(tensor) for layer in layers for tensor in _numbers(layer)}
+    for tensor in _numbers(model):
+        if id(tensor) not in inside:
+            tensor.data = tensor.data.double()
+    kept: dict[int, list[torch.Tensor]] = {}
+
+    def widen(layer: nn.Module, _: object) -> None:
+        kept[id(layer)] = [tensor.data for tensor in _numbers(layer)]
+        for tensor in _numbers(layer):
+            tensor.data = tensor.data.double()
+
+    def narrow(layer: nn.Module, *_: object) -> None:
+        for tensor, before in zip(_numbers(layer), kept.pop(id(layer)), strict=True):
+            tensor.data = before
+
+    hooks = [layer.register_forward_pre_hook(widen) for layer in layers]
+    hooks += [layer.register_forward_hook(narrow) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _numbers(module: nn.Module) -> list[torch.Tensor]:
+    return [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
+
+
+@torch.no_grad()
+def logits_of(
+    model: nn.Module,
+    rows: list[torch.Tensor],
+    score: Callable[[nn.Module, torch.Tensor, str], torch.Tensor],
+    *modes: str,
+) -> dict[str, Logits]:
+    """Return the logits of rows, each [1, T] int64, in float32 and in float64, by mode. The model is of no use then.
+
+    `score` takes the model, a row and a mode, and returns its logits [1, T, V].
+    """
+    single = {mode: [score(model, row, mode) for row in rows] for mode in modes}
+    with in_float64(model):
+        double = {mode: [score(model, row, mode) for row in rows] for mode in modes}
+    return {mode: Logits(single[mode], double[mode]) for mode in modes}
+
+
+def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
+    """Compare the logits of the training model and of what was exported from it.
+
+    Returns:
+        the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
+    """
+    largest = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
+    for ours, theirs in zip(zip(*wanted, strict=True), zip(*found, strict=True), strict=True):
+        single, double = (logits[:, case.trained].double() for logits in ours)
+        pairs = {
+            "float64": (theirs[1][:, case.exported], double),
+            "float32": (theirs[0][:, case.exported].double(), single),
+            "rounding": (single, double),
+        }
+        for name, (a, b) in pairs.items():
+            if a.numel():
+                largest[name] = max(largest[name], (a - b).abs().max().nan_to_num(math.inf).item())
+    return largest
+
+
+def compare_variant(
+    architecture: Architecture,
+    inputs: ExportInputs,
+    exported: tuple[Path, str | None],
+    variant: str,
+    rows: list[torch.Tensor],
+) -> Iterator[tuple[Case, dict[str, float]]]:
+    """Yield each case with the differences of the logits of rows. One model at a time is in memory.
+
+    Args:
+        architecture: of the model.
+        inputs: what the folder was made from.
+        exported: the folder, and the variant as `from_pretrained` takes it.
+        variant: of the training model.
+        rows: documents, token ids, each [1, T] int64.
+    """
+    cases = architecture.cases(inputs.model)
+    trained = architecture.trained(inputs.model, variant, inputs.frozen)
+    wanted = logits_of(trained, rows, architecture.logits, *{case.mode for case in cases})
+    del trained
+    for case in cases:
+        model = load(getattr(transformers, case.auto_class), *exported, **case.settings)
+        yield case, differences(wanted[case.mode], logits_of(model, rows, exported_logits, "")[""], case)
+        del model
+
+
+def exported_logits(model: nn.Module, row: torch.Tensor, _: str) -> torch.Tensor:
+    """Return the scores [1, T, V] of an exported model for a document [1, T]."""
+    return model(row, attention_mask=torch.ones_like(row)).logits
 
 
 def check_differences(what: str, differences: dict[str, float]) -> None:
@@ -129,16 +224,15 @@ def compare(args: argparse.Namespace) -> str:
     check_tokenizer(args.folder, rows, vocab_size, published_roles(args.tokenizer) is not None)
     rows = rows or random_rows(vocab_size, length)
     architecture = architecture_of(args.model)
+    inputs = ExportInputs(args.model, args.tokenizer, args.shards, args.frozen)
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     for variant in args.variants:
-        trained = architecture.trained(args.model, variant, args.frozen)
-        named = None if variant == args.default_variant else variant
-        for case in architecture.cases(args.model):
-            exported = load(getattr(transformers, case.auto_class), args.folder, named, **case.settings)
-            differences = Comparison(architecture, trained, exported).differences(rows, case)
-            check_differences(f"variant {variant}, {case}", differences)
-            largest = {key: max(value, differences[key]) for key, value in largest.items()}
-            done += len(rows)
+        exported = args.folder, None if variant == args.default_variant else variant
+        for portion in portions(rows, vocab_size):
+            for case, found in compare_variant(architecture, inputs, exported, variant, portion):
+                check_differences(f"variant {variant}, {case}", found)
+                largest = {key: max(value, found[key]) for key, value in largest.items()}
+                done += len(portion)
     return (
         f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"

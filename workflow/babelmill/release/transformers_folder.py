@@ -52,20 +52,20 @@ class TransformersFolder(Architecture):
         """See `Architecture.trained`: the class as it was in training, which keeps documents apart."""
         from transformers import AutoConfig  # takes seconds
 
-        from babelmill.training.transformers_models import make_model
+        from babelmill.training.transformers_models import make_model, without_values
 
-        values = read_json(model / "config.json")
+        values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
         config = AutoConfig.for_model(**values["config"])
-        trained = make_model(config, hides=values["auto_class"] == "AutoModelForMaskedLM").eval()
-        weights = load_file(model / WEIGHTS[variant])
-        found = trained.load_state_dict(load_file(frozen) if frozen else weights, strict=False)
-        tied = {n for n, _ in trained.named_parameters(remove_duplicate=False)} - {
-            n for n, _ in trained.named_parameters()
-        }
-        if found.unexpected_keys or set(found.missing_keys) - tied:
-            raise UserError(f"{model / WEIGHTS[variant]}: not the weights of its config.json: {found}")
+        with without_values():
+            trained = make_model(config, hides=values["auto_class"] == "AutoModelForMaskedLM").eval()
+        # Tensors of a file are read where they are used; those in bf16 are made fp32, as in training.
+        weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
+        found = trained.load_state_dict(weights, strict=False, assign=True)
+        trained.tie_weights()
+        if found.unexpected_keys or any(parameter.is_meta for parameter in trained.parameters()):
+            raise UserError(f"{frozen or trained_file}: not the weights of {model / 'config.json'}: {found}")
         if frozen:
-            merge_by_peft(trained, weights, values["adapter"])
+            merge_by_peft(trained, load_file(trained_file), values["adapter"])
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:

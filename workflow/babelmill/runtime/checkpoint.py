@@ -32,6 +32,7 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+TYPES = {name: dtype for dtype, name in DTYPES.items()}
 Rows = Callable[[str, Sequence[int]], slice]
 
 NAME = re.compile(r"step-(\d{8})\.json")
@@ -154,6 +155,10 @@ class SavedTensors(Mapping[str, torch.Tensor]):
     def shape(self, name: str) -> list[int]:
         """Return the shape of a whole tensor."""
         return self._file.get_slice(name).get_shape()
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the type of a tensor, as the file's header says."""
+        return TYPES[self._file.get_slice(name).get_dtype()]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -13,10 +13,20 @@ FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
 def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
-    """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet."""
+    """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet.
+
+    They have values even where the model has none yet (on the meta device), which peft would have them share.
+    """
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds
+    from peft.tuners.lora import LoraLayer
 
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            if next(module.lora_A.parameters()).is_meta:
+                module.lora_A.to_empty(device="cpu")
+                module.lora_B.to_empty(device="cpu")
+            module.reset_lora_parameters("default", True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapter(name))
 

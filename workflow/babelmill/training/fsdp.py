@@ -6,8 +6,9 @@ They are summed after each backward pass: waiting for the last one would keep a 
 
 A process alone is a group of one. So what is computed, and in which type, does not depend on their number.
 
-A run begins with the main process's weights. The others make the model without values and receive their rows: memory
-that is allocated and not written to takes no room, so that one process has ever held the whole model.
+A run with random weights begins with the main process's: the others make the model without values and receive their
+rows. Where weights are read from files, all make it without values, and each reads its rows. Memory that is allocated
+and not written to takes no room, so that one process has ever held the whole model, or none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,9 @@ from babelmill.training.optim import clip_to
 from babelmill.training.sharding import Sharding, rows_of
 
 
-def shard(whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, precision: str) -> None:
+def shard(
+    whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, precision: str, loaded: bool = False
+) -> None:
     """Cut the parameters of a module, each process keeping its rows on its device; `blocks` are gathered one by one.
 
     What computes with a parameter of no block must run inside the forward pass of `whole`, where that is gathered.
@@ -34,15 +37,16 @@ def shard(whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, p
         blocks: parts of it.
         processes: this process among the others.
         precision: in which blocks compute; sums of gradients are in fp32.
+        loaded: what is on the meta device, on all processes alike, gets its values later.
     """
     mesh = processes.mesh()
     types = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if precision == "bf16" else {}
-    _allocate(whole)
+    empty = _allocate(whole)
     for held, name in _tensors(whole):
         if not isinstance(held[name], nn.Parameter):
             held[name] = processes.from_main_(held[name].contiguous())
     for module in (*blocks, whole):
-        _hand_out(module, processes)
+        _hand_out([p for p in module.parameters() if not (loaded and id(p) in empty)], processes)
         # Weights of targets are inputs of `whole`: they stay as they are.
         policy = MixedPrecisionPolicy(**types, cast_forward_inputs=module is not whole)
         fully_shard(module, mesh=mesh, mp_policy=policy)
@@ -59,8 +63,12 @@ def _tensors(whole: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
             yield from ((held, name) for name in sorted(held) if isinstance(held[name], torch.Tensor))
 
 
-def _allocate(whole: nn.Module) -> None:
-    """Give what is on the meta device memory, whatever stands there; a tensor that stands in two places stays one."""
+def _allocate(whole: nn.Module) -> set[int]:
+    """Give what is on the meta device memory, whatever stands there; a tensor that stands in two places stays one.
+
+    Returns:
+        the ids of the tensors that were there.
+    """
     made: dict[torch.Tensor, torch.Tensor] = {}
     for held, name in list(_tensors(whole)):
         tensor = held[name]
@@ -69,12 +77,13 @@ def _allocate(whole: nn.Module) -> None:
                 empty = torch.empty_like(tensor, device="cpu")
                 made[tensor] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
             held[name] = made[tensor]
+    return {id(tensor) for tensor in made.values()}
 
 
 @torch.no_grad()
-def _hand_out(module: nn.Module, processes: Processes) -> None:
+def _hand_out(parameters: Sequence[nn.Parameter], processes: Processes) -> None:
     """Send all processes their rows of the main one's weights, of those parameters that are not cut yet."""
-    for parameter in module.parameters():
+    for parameter in parameters:
         if processes.size == 1 or isinstance(parameter, DTensor):
             continue
         with lost_process():

@@ -1,11 +1,14 @@
 """Models of transformers: their classes, their configuration as it was published, and what is asked of a model."""
 
+import contextlib
 import copy
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -110,6 +113,25 @@ def base_first(model: PreTrainedModel) -> PreTrainedModel:
     model._modules.clear()
     model._modules.update(dict(sorted(modules.items(), key=lambda item: item[0] != model.base_model_prefix)))
     return model
+
+
+@contextlib.contextmanager
+def without_values() -> Iterator[None]:
+    """Let modules be made whose parameters are on the meta device, which takes no memory; constants have their values.
+
+    (On the device `meta`, constants would have none either, and no file holds them.)
+    """
+
+    def to_meta(_: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        if parameter is None or parameter.is_meta:
+            return None  # it stays as it is
+        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    handle = register_module_parameter_registration_hook(to_meta)  # pyright: ignore  # its type forbids a result
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:

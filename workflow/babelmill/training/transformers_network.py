@@ -26,8 +26,9 @@ from babelmill.training.transformers_models import (
     longest_row,
     make_model,
     output_layer,
+    without_values,
 )
-from babelmill.training.transformers_proof import Proof, identity
+from babelmill.training.transformers_proof import identity, prove
 from babelmill.training.transformers_size import counted
 
 BASE_LAYER = ".base_layer."  # what peft puts into the names of frozen weights
@@ -71,6 +72,7 @@ class TransformersNetwork(Network):
         train: objective, seed, precision and so on.
         vocabulary: of the workflow's tokenizer.
         processes: this process among the others.
+        loaded: all its weights are read from files afterwards, each process its own rows; else they begin random.
 
     Raises:
         UserError: transformers has no such model, or it does not compute what training assumes.
@@ -80,14 +82,21 @@ class TransformersNetwork(Network):
     compiles = False  # they run as transformers has them
     sharded = True
 
-    def __init__(self, config: PreTrainedConfig, train: schema.Train, vocabulary: Vocabulary, processes: Processes):
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        train: schema.Train,
+        vocabulary: Vocabulary,
+        processes: Processes,
+        loaded: bool = False,
+    ):
         logging.set_verbosity_error()  # it warns of padding that is masked by document
         self.in_place = hides_alone(objective_of(train))
+        longest = max(train.sequence_lengths)
+        first_position = processes.on_main(lambda: prove(config, self.in_place, vocabulary, longest))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
-        with torch.device("cpu" if processes.main else "meta"):
+        with without_values() if loaded else torch.device("cpu" if processes.main else "meta"):
             made = make_model(config, self.in_place)
-        proof = Proof(made, self.in_place, vocabulary, max(train.sequence_lengths))
-        first_position = processes.on_main(proof.run)
         self.config = {
             "architecture": "transformers",
             "auto_class": transformers_models.auto_class(self.in_place),
@@ -101,20 +110,24 @@ class TransformersNetwork(Network):
             checkpoint_activations(made)
         if train.lora_rank:
             self._freeze(made, train)
-        self._spread(made, _WithLoss(made, train.z_loss_weight, first_position), train.precision, processes)
+        with_loss = _WithLoss(made, train.z_loss_weight, first_position)
+        self._spread(made, with_loss, train.precision, processes, loaded)
 
     def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
         self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether frozen weights were drawn or not
         add_adapters(made, train.lora_rank, alpha_of(train))
         if train.precision == "bf16":
             frozen_in(made, torch.bfloat16)
 
-    def _spread(self, made: PreTrainedModel, with_loss: _WithLoss, precision: str, processes: Processes) -> None:
+    def _spread(
+        self, made: PreTrainedModel, with_loss: _WithLoss, precision: str, processes: Processes, loaded: bool
+    ) -> None:
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
-        shard(with_loss, self.blocks, processes, precision)
+        shard(with_loss, self.blocks, processes, precision, loaded)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
 

@@ -1,5 +1,7 @@
 """Does a model of transformers compute what training assumes? It is asked before it trains, and refused in one line.
 
+What is asked is a small model of its class, with random weights (`small_model.py` says why that is enough):
+
 * A row of one document has the same scores as without our mask, also where it is longer than the model's window.
 * Of two documents in a row, neither changes anything in the other, and each is computed as if it were alone.
 * A model that predicts hidden tokens reads both sides, one that predicts the next token only the left one.
@@ -8,11 +10,13 @@
 """
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.document_masks import NAME, documents, positions
-from babelmill.training.transformers_models import output_layer, refused
+from babelmill.training.small_model import smaller
+from babelmill.training.transformers_models import make_model, output_layer, refused
 
 TOLERANCE = 1e-5  # of the largest score: what another order of sums may change
 SHORTEST = 32  # tokens of a row
@@ -22,6 +26,31 @@ WINDOWS = ("sliding_window", "local_attention", "attention_window")
 def identity(features: torch.Tensor) -> torch.Tensor:
     """Stand in for the output layer."""
     return features
+
+
+def prove(config: PreTrainedConfig, hides: bool, vocabulary: Vocabulary, length: int) -> int | None:
+    """Put a kind of models to the proof; return what position ids begin with, None if the model takes none.
+
+    Where the smaller model cannot be made or computed with, the whole one is asked.
+
+    Args:
+        config: of the model.
+        hides: whether it predicts hidden tokens.
+        vocabulary: of the tokenizer.
+        length: of the longest row in training.
+
+    Raises:
+        UserError: the model does not compute what training assumes.
+    """
+    problem: Exception | None = None
+    for candidate in (smaller, lambda config, _: config):
+        try:
+            return Proof(make_model(candidate(config, hides), hides), hides, vocabulary, length).run()
+        except _Failed as failure:
+            raise refused(config.model_type, failure) from None
+        except Exception as error:  # whatever a model's code raises
+            problem = error
+    raise problem if isinstance(problem, UserError) else refused(config.model_type, problem) from problem
 
 
 class Proof:
@@ -36,7 +65,8 @@ class Proof:
 
     def __init__(self, model: PreTrainedModel, hides: bool, vocabulary: Vocabulary, length: int):
         self._model, self._hides = model, hides
-        self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in vocabulary.special])
+        entries = min(vocabulary.size, model.config.vocab_size)
+        self._ordinary = torch.tensor([i for i in range(entries) if i not in vocabulary.special])
         self._generator = torch.Generator().manual_seed(0)
         windows = [getattr(model.config, name, None) for name in WINDOWS]
         window = max([value for value in windows if isinstance(value, int)], default=0)
@@ -45,23 +75,12 @@ class Proof:
 
     @torch.no_grad()
     def run(self) -> int | None:
-        """Return what position ids begin with; None if the model takes none.
-
-        Raises:
-            UserError: the model does not compute what training assumes.
-        """
-        training, model_type = self._model.training, self._model.config.model_type
+        """Return what position ids begin with; None if the model takes none. `_Failed` says what does not hold."""
         self._model.eval()
-        try:
-            self._one_document()
-            self._two_documents()
-            self._sides()
-            self._features()
-        except _Failed as failure:
-            raise refused(model_type, failure) from None
-        except Exception as error:  # whatever a model's code raises
-            raise refused(model_type, error) from error
-        self._model.train(training)
+        self._one_document()
+        self._two_documents()
+        self._sides()
+        self._features()
         return self._first
 
     def _ids(self) -> torch.Tensor:
@@ -118,7 +137,7 @@ class Proof:
         _require(not left or self._hides, "it reads later tokens, which train.objective: causal must not")
 
     def _features(self) -> None:
-        """Whatever comes after the output layer must change nothing. That layer stays as if it were not there."""
+        """Whatever comes after the output layer must change nothing."""
         ids, layer = self._ids(), output_layer(self._model)
         wanted = self._scores(ids)
         layer.forward = identity

@@ -1,0 +1,46 @@
+"""How many parameters a model has, as far as it is known before any job runs: memory and time of its jobs follow it."""
+
+import contextlib
+import re
+from pathlib import Path
+
+from babelmill.config import transformers_models
+from babelmill.config.model_size import parameters
+from babelmill.config.model_source import ModelSource
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+
+WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)")
+
+
+def parameters_of(configuration: Configuration, model: str) -> int | None:
+    """Return the number of parameters of a model, about; None if that is known only when its source is there."""
+    of_root = configuration.model([model, *configuration.ancestors(model)][-1])
+    if of_root.source:
+        return _fetched(of_root.source) or (
+            _in_folder(Path(of_root.source.name)) if of_root.source.kind == "folder" else None
+        )
+    entries = of_root.tokenizer.vocab_size
+    if of_root.model.architecture == "gpt_bert":
+        return parameters(of_root.model, entries)
+    return transformers_models.roughly(of_root.model.config or {}, entries)
+
+
+def _fetched(source: ModelSource) -> int | None:
+    """What the stage `base_model` has counted, if it has run."""
+    with contextlib.suppress(UserError, OSError, KeyError, TypeError):
+        return int(read_json(source.weights / "manifest.json")["figures"]["parameters"])
+    return None
+
+
+def _in_folder(folder: Path) -> int | None:
+    """What the weights of a folder hold at most: two bytes a parameter, unless config.json says that it is four."""
+    with contextlib.suppress(UserError, OSError, AttributeError):
+        config = read_json(folder / "config.json")
+        each = 4 if "float32" in (config.get("dtype"), config.get("torch_dtype")) else 2
+        sizes = {path.suffix: 0 for path in folder.iterdir() if WEIGHTS.fullmatch(path.name)}
+        for path in folder.iterdir():
+            if WEIGHTS.fullmatch(path.name):
+                sizes[path.suffix] += path.stat().st_size
+        return max(sizes.values(), default=0) // each or None
+    return None
