@@ -91,20 +91,22 @@ def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
     checkout.package(
         "config/schema.py",
         "    min_characters: NonNegative\n",
-        "    min_characters: NonNegative\n    min_words: Annotated[NonNegative, Neutral(0)]\n",
+        "    min_characters: NonNegative\n    min_lines: Annotated[NonNegative, Neutral(0)]\n",
     )
-    checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_words: 0\n")
+    checkout.edit("config/defaults.yaml", "corpus:\n", "corpus:\n  min_lines: 0\n")
     assert checkout.would_run("converted/eng") == []
-    assert "min_words" not in (checkout.results / "results/settings/eng/corpus.json").read_text()
-    configure(checkout, SETTINGS | {"corpus": {"min_words": 3}})
+    assert "min_lines" not in (checkout.results / "results/settings/eng/corpus.json").read_text()
+    configure(checkout, SETTINGS | {"corpus": {"min_lines": 3}})
     assert checkout.would_run("converted/eng")[0] == "corpus"
-    assert "corpus           corpus.min_words unset -> 3" in checkout.babelmill("why", "eng")
+    assert "corpus           corpus.min_lines unset -> 3" in checkout.babelmill("why", "eng")
     configure(checkout, SETTINGS)
     assert checkout.would_run("converted/eng") == []
 
 
 def test_a_key_that_moved_repeats_nothing(checkout):
     """Checkpointing of activations becomes a matter of the model: its place in files stays, in all that names it."""
+    marks = "from babelmill.config.marks import Implied"
+    checkout.package("config/schema.py", marks, f"{marks}, Was")
     line = "    activation_checkpointing: bool\n"
     checkout.package("config/schema.py", line, "")
     moved = '    activation_checkpointing: Annotated[bool, Was("train.activation_checkpointing")]\n'
