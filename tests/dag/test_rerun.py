@@ -76,7 +76,7 @@ def other_value(section, name, value):
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return value * 2
+        return value * 2 or 2
     if isinstance(value, float):
         return value / 2 if value else 0.01
     if value is None:  # max_steps and the like: optional numbers

@@ -312,3 +312,19 @@ def test_it_loads_from_the_repository(hub, work):
     assert done.stdout.strip() == "equal", done.stderr
     with pytest.raises(RepositoryNotFoundError):
         HfApi(hub.url, token=False).model_info(repository)
+
+
+def test_a_folder_is_published_by_hand(hub, work):
+    """As the workflow does it: one commit, nothing twice; the repository's name is the user's."""
+    command = ["-m", "babelmill", "publish", "converted/eng", "--repo", "lab/mine"]
+    done = work.python(*command)
+    assert done.returncode == 0, done.stderr
+    commit = hub.repositories["models/lab/mine"].branches["main"]
+    assert done.stdout == f"{hub.url}/lab/mine is converted/eng at {commit}\n"
+    assert content(hub, "models/lab/mine").items() >= work.folder().items()
+    assert work.python(*command).returncode == 0 and hub.repositories["models/lab/mine"].branches["main"] == commit
+    assert "owner/name is expected" in work.python(*command[:-1], "mine").stderr
+    assert (
+        "config: has no manifest.json; publish a folder of the workflow"
+        in work.python(*command[:3], "config", *command[4:]).stderr
+    )

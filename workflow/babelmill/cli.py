@@ -26,6 +26,7 @@ COMMANDS = {
     "show": "summary and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",
+    "publish": "a converted folder to a repository on the Hub, by hand",
     "unlock": "remove the lock that a killed Snakemake left",
     "accept": "say whether edited code gives the same results",
     "convert-training": "a Hugging Face folder from what training left",

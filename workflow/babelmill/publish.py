@@ -17,6 +17,7 @@ import json
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo, constants, errors
 from huggingface_hub.hf_api import RepoFile
@@ -152,11 +153,11 @@ def create_commit(
     return attempt()
 
 
-def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], settings: PublishSettings) -> str:
+def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], model: str, private: bool) -> str:
     """Bring the repository to the state of the folder; return the commit at which it is there. Safe to repeat."""
-    head = commit_of(repository, find_or_create(api, repository, settings.publish.private).sha)
+    head = commit_of(repository, find_or_create(api, repository, private).sha)
     there = listing(api, repository, head)
-    earlier = earlier_files(api, repository, head, there, settings.name)
+    earlier = earlier_files(api, repository, head, there, model)
     changed = differing(files, folder, there)
     gone = sorted((earlier & there.keys()) - files.keys())
     if not changed and not gone:
@@ -165,7 +166,7 @@ def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], setti
     log.info("%s: %d of %d files differ, %d are deleted", repository, len(changed), len(files), len(gone))
     uploads = [CommitOperationAdd(name, folder / name) for name in changed]
     deletions = [CommitOperationDelete(name) for name in gone]
-    message = f"{settings.name}, by Babelmill {__version__}"
+    message = f"{model}, by Babelmill {__version__}"
     commit = create_commit(api, repository, [*uploads, *deletions], message, head).oid
     if left := differing(files, folder, listing(api, repository, commit)):
         raise UserError(
@@ -176,35 +177,37 @@ def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], setti
     return commit
 
 
-def publish(args: argparse.Namespace) -> None:
-    """Verify the folder, push it, and write the receipt."""
-    settings = read_settings(args.settings, PublishSettings)
+def publish_folder(folder: Path, repository: str, model: str, private: bool) -> dict[str, Any]:
+    """Verify a folder and push it; return what a receipt says of it. `{username}` stands for the token's account."""
     token = hub_token()
-    verified = manifest.verify(args.folder)
+    verified = manifest.verify(folder)
     if not sys.stderr.isatty():
         disable_progress_bars()
     files = {name: entry["sha256"] for name, entry in verified["files"].items()}
-    files[manifest.NAME] = sha256(args.folder / manifest.NAME)
-    api, repository = HfApi(token=token), settings.repository
+    files[manifest.NAME] = sha256(folder / manifest.NAME)
+    api = HfApi(token=token)
     with explained(functools.partial(explanation, repository)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
-        commit = patiently(lambda: push(api, repository, args.folder, files, settings))
-    receipt = {
-        "stage": "publish",
-        "name": settings.name,
-        "version": __version__,
-        "settings": settings.raw,
+        commit = patiently(lambda: push(api, repository, folder, files, model, private))
+    return {
         "repository": repository,
-        "private": settings.publish.private,
+        "private": private,
         "url": f"{constants.ENDPOINT}/{repository}",
         "commit": commit,
         "files": files,
-        "upstream": {args.folder.as_posix(): files[manifest.NAME]},
     }
-    write_json(args.out, receipt)
-    log.info("published: %s", receipt["url"])
+
+
+def publish(args: argparse.Namespace) -> None:
+    """Publish a model's folder, and write the receipt."""
+    settings = read_settings(args.settings, PublishSettings)
+    published = publish_folder(args.folder, settings.repository, settings.name, settings.publish.private)
+    asked = {"stage": "publish", "name": settings.name, "version": __version__, "settings": settings.raw}
+    upstream = {args.folder.as_posix(): published["files"][manifest.NAME]}
+    write_json(args.out, asked | published | {"upstream": upstream})
+    log.info("published: %s", published["url"])
 
 
 def main() -> int:

@@ -1,0 +1,37 @@
+"""Publish a folder that was converted, by the workflow or by hand, in a repository of its own on the Hugging Face Hub.
+
+    HF_TOKEN=... babelmill publish FOLDER --repo owner/name
+
+The folder is verified by its manifest and pushed in one commit, as `snakemake published/eng.json` does it: files that
+differ are uploaded, files of an earlier push that are no more are deleted, everything else in the repository stays. The
+same command again makes no commit.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from babelmill.core import manifest
+from babelmill.core.files import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("folder", type=Path, help="converted/{model}, or what convert-training made")
+    parser.add_argument("--repo", required=True, help="owner/name; it is made if it does not exist")
+    parser.add_argument("--private", action="store_true", help="keep it private, or make it so")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Push the folder, and print where it is."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", args.repo, re.ASCII):
+        raise UserError(f"--repo {args.repo}: owner/name is expected, such as lab/babybabellm-eng")
+    if not (args.folder / manifest.NAME).is_file():
+        raise UserError(
+            f"{args.folder}: has no {manifest.NAME}; publish a folder of the workflow (converted/eng), or one that"
+            " `babelmill convert-training` or `convert-gpt-bert` made"
+        )
+    from babelmill.publish import publish_folder  # with the client of the Hub
+
+    published = publish_folder(args.folder, args.repo, manifest.read(args.folder)["name"], args.private)
+    print(f"{published['url']} is {args.folder} at {published['commit']}")
