@@ -147,12 +147,13 @@ def refused(*words: str, **arguments) -> str:
         ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not valid JSON"]),
         ("tokenizer: {source: odd.json}\n", ["tokenizer.source: odd.json: not a tokenizer"]),
         ("tokenizer: {source: plain.json}\n", ["tokenizer.source: plain.json has no token <s>"]),
-        ("corpus: {validation_files: [odd.json]}\n", ["odd.json: not a format that is read here", ".jsonl"]),
+        ("corpus: {validation_files: [odd.xml]}\n", ["odd.xml: not a format that is read here", ".jsonl"]),
         ("corpus: {validation_files: ['texts/*.md']}\n", ["texts/*.md: no such file"]),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
     Path("odd.json").write_text('{"a": 1}')
+    Path("odd.xml").write_text("<a/>")
     Tokenizer(models.BPE()).save("plain.json")
     Path("mine.yaml").write_text(text)
     with open("config/config.yaml", "a") as file:

@@ -18,6 +18,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
+from babelmill.hub import client
 
 FOLDER = "config/presets"
 LANGUAGE = "eng"
@@ -104,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """List the presets, or show one."""
     if args.name is None:
+        client.WAITS = ()  # a preset that goes on from a model of the Hub is not worth a minute of waiting
         rows = [list(HEADING), *(row(name, args.gpu) for name in names())]
         print("\n".join(aligned(rows, to_the_left=("preset", "for"))))
         print(NOTE.format(gpu=args.gpu, peak=known_peak(args.gpu) / 1e12))

@@ -1,0 +1,49 @@
+"""The learning rate of the presets for machines beside that of the scripts whose shapes they have, on a small corpus.
+
+    python benchmarks/machine_presets.py FOLDER [--steps 300] [--cores N]
+
+trains the preset `1gpu_standard` for so many steps of 16 rows of 128 tokens of English (`real_text.py`: the help of
+LibreOffice), and again as microbert's script documents it: AdamW, a rate of 3e-5, a tenth of the steps to warm up.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from real_text import fetch
+from workflow_run import make
+
+DOCUMENTED = {"optimizer": "adamw", "learning_rate": 3e-5, "warmup": 0.1, "betas": [0.9, 0.999], "clip_norm": 1.0}
+MODELS = {"ours": {}, "documented": {"train": DOCUMENTED}}
+
+
+def main() -> None:
+    """Train, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    folder = args.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = {"languages": ["eng"], "preset": "1gpu_standard"}
+    text = {"files": [str(fetch(folder / "texts", "en-us"))], "validation_share": 0.02}
+    configuration = {
+        "models": {name: shared | changed for name, changed in MODELS.items()},
+        "languages": {"eng": {"corpus": text}},
+        "train": {"max_steps": args.steps, "precision": "fp32"},
+        "evaluation": {"documents": 100},
+        "resources": {"gpus": 0},
+        "run": {"log_every": 10, "validate_every": 0},
+    }
+    make(folder, configuration, [f"results/evaluations/{name}/evaluation.json" for name in MODELS], args.cores)
+    print("| learning rate | bits per byte, last weights | averaged |\n|---|---|---|")
+    for name in MODELS:
+        evaluation = json.loads((folder / f"results/evaluations/{name}/evaluation.json").read_text(encoding="utf-8"))
+        scores = {variant: found["masked"]["value"] for variant, found in evaluation["variants"].items()}
+        print(f"| {name} | {scores['main']:.3f} | {scores['ema']:.3f} |")
+
+
+if __name__ == "__main__":
+    main()
