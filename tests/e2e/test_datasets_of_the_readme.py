@@ -55,7 +55,7 @@ def test_a_model_of_wikitext_and_a_corpus_of_c4(hub, tmp_path):
     workspace.snakemake("converted/wikitext", "results/corpora/c4/manifest.json")
 
     figures = json.loads((tmp_path / "results/corpora/wikitext/manifest.json").read_text())["figures"]
-    assert figures["documents"] == {"train": 400, "validation": 10}
+    assert figures["documents"] == {"train": len(set(texts[:400]) - set(texts[400:410])), "validation": 10}
     card = (tmp_path / "converted/wikitext/README.md").read_text()
     assert "- Salesforce/wikitext" in card.split("---")[1] and "`Salesforce/wikitext` at `" in card
     figures = json.loads((tmp_path / "results/corpora/c4/manifest.json").read_text())["figures"]

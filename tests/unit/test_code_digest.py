@@ -83,7 +83,6 @@ FOLDERS = {
 SEVERAL = {
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
-    "corpus/digests.py": {"corpus"},
     "corpus/writer.py": {"corpus"},
     "evaluation/__init__.py": {"evaluate", "convert"},
     "evaluation/metrics.py": {"evaluate", "convert"},

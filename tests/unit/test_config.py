@@ -78,6 +78,8 @@ def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
     mixture = {"models": {"two": {"languages": ["eng", "deu"], "preset": "2gpu_standard"}}}
     assert "which belongs to its languages: set languages.eng.corpus.budget" in refused(mixture, name="two")
     configuration(mixture, {"corpus": {"budget": "1M words"}}).model("two")
+    other = {"preset": "1gpu_standard", "models": {"big": {"languages": ["eng"], "preset": "h200_8gpu_quality"}}}
+    assert "preset h200_8gpu_quality of model big has corpus.budget = 2M documents" in refused(other, name="big")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,8 @@ def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
     [
         ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown section tran; did you mean train"),
         ("# Mine.\ncorpus: {files: [a.txt]}\n", "mine.yaml: of the section corpus, a preset may say the budget alone"),
-        ("# Mine.\ntrain: {epoch: 3}\n", "mine.yaml"),
+        ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: train.epoch = 3"),
+        ("# Mine.\ncorpus:\n", "mine.yaml: corpus = None: keys are expected; leave out a section without any"),
     ],
 )
 def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):
@@ -263,12 +266,12 @@ def test_parts_of_datasets_have_one_spelling(tmp_path, monkeypatch):
         ([{"repository": "a/b", "confg": "x"}], "an entry has no key confg; its keys are repository, config, files"),
         ([{"repository": "a/b", "files": "x/*"}], "a list"),
         ([{"repository": "a/b", "files": ["x/*", "x/*"]}], "x/* is there 2 times; name it once"),
-        ([], "corpus.hub"),
+        ([], "corpus.hub = []"),
+        ([{"repository": ""}], "each entry needs a repository"),
     ],
 )
 def test_parts_that_cannot_be_meant(hub, message):
     said = refused({"corpus": {"hub": hub}})
-    print(said)
     assert message in said and "corpus.hub" in said and "\n" not in said
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.key_figures import of_download
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
@@ -175,6 +176,40 @@ def test_a_budget_counts_what_the_corpus_keeps(hub, files):
     assert all(len(text.split()) >= 300 for text in corpus_of(hub, corpus)[1])
 
 
+def test_each_part_gives_something_to_a_budget(hub, files):
+    """A small dataset beside a large one, whatever the hashes of their names."""
+    hub.commit("datasets/ada/small", {"a.jsonl": lines(["a text of its own"]), "b.jsonl": lines(["and another"])})
+    corpus = {"hub": [{"repository": NAME, "config": "plain"}, "ada/small"], "budget": "60 documents"}
+    parts = download(hub, corpus)["parts"]
+    assert [len(part["train"]) for part in parts] == [len(parts[0]["train"]), min(2, len(parts[0]["train"]))]
+    assert of_download(Path("out")) == ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in parts)
+
+
+def test_documents_that_are_there_again_do_not_count(hub):
+    texts = [f"document {i} of few" for i in range(100)]
+    hub.commit("datasets/ada/twice", {f"{i}.jsonl": lines(texts[10 * (i // 4) :][:10]) for i in range(40)})
+    taken = download(hub, {"hub": "ada/twice", "budget": "60 documents"})["train"]
+    assert len({int(Path(name).stem) // 4 for name in taken}) == 8, "75 documents, ten in each four files"
+    figures, _ = corpus_of(hub, {"hub": "ada/twice", "budget": "60 documents", "validation_share": 0.2})
+    assert figures["budget"]["realised"] == 60
+
+
+def test_categories_that_are_not_there_end_the_download(hub):
+    hub.commit("datasets/ada/plain", {f"{i}.jsonl": lines([f"text {i}"]) for i in range(30)})
+    corpus = {"hub": "ada/plain", "budget": "10 documents", "categories": ["news"]}
+    assert "no document has a `category`" in refused(hub, corpus)
+    assert hub.count("HEAD .*jsonl") == 1
+
+
+def test_what_is_no_text_is_said_after_the_first_file(hub):
+    array = json.dumps([{"text": "a"}, {"text": "b"}], indent=1).encode()
+    hub.commit("datasets/ada/array", {f"{i}.json": array + b" " * i for i in range(20)} | {"empty.json": b""})
+    done = stage(hub, "download", {"hub": "ada/array"}, "--out", "out/manifest.json")
+    assert "error: 0.json: nothing at its beginning is a document of this format" in done.stderr
+    assert "a file that is one array has to be cut into lines" in done.stderr
+    assert hub.count("HEAD .*json") == 1
+
+
 def test_an_interrupted_download_goes_on(hub):
     corpus = PLAIN | {"budget": "0.4 MB"}
     hub.faults = [Fault("GET /cdn/", times=5), Fault("GET /cdn/", times=10**6, status=404)]  # five files arrive
@@ -227,9 +262,35 @@ def test_cards(tmp_path):
         assert configurations(tmp_path / "README.md") == {}
     card = "---\nconfigs:\n- config_name: x\n  data_dir: x\n- config_name: y\n  data_files: [{split: test, path: t/*}]\n---\n"
     (tmp_path / "README.md").write_text(card)
-    assert configurations(tmp_path / "README.md") == {"x": {"train": ["x/**"]}, "y": {"test": ["t/*"]}}
+    assert configurations(tmp_path / "README.md") == {"x": {"": ["x/**"]}, "y": {"test": ["t/*"]}}
     with pytest.raises(UserError, match="its configuration y has no split `train`; it has test"):
         data_files(["t/a.csv"], {"repository": NAME, "config": "y"}, tmp_path / "README.md", "the dataset")
+
+
+def chosen(tmp_path, card: str, names: list[str], **part) -> tuple[list[str], list[str]]:
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
+    found = data_files(names, {"repository": NAME} | part, tmp_path / "README.md", "the dataset")
+    return found.train, found.validation
+
+
+def test_the_only_configuration_is_what_is_declared(tmp_path):
+    card = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
+    assert chosen(tmp_path, card, ["good/a.csv", "heldout/b.csv"]) == (["good/a.csv"], [])
+
+
+def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
+    names = ["en/train.csv", "en/test.csv", "en/dev.csv", "en/dataset_infos.json", "de/train.csv"]
+    card = "- config_name: en\n  data_dir: en\n- config_name: de\n  data_dir: de\n"
+    assert chosen(tmp_path, card, names, config="en") == (["en/train.csv"], ["en/dev.csv"])
+
+
+def test_an_odd_entry_of_a_card_hides_no_other(tmp_path):
+    card = "- config_name: a\n  data_files: a/*\n- config_name: b\n  data_files: null\n"
+    assert chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config="a") == (["a/x.csv"], [])
+    with pytest.raises(UserError, match="has several configurations: a, b"):
+        chosen(tmp_path, card, ["a/x.csv", "b/x.csv"])
+    with pytest.raises(UserError, match="its configuration b has no split `train`"):
+        chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config="b")
 
 
 def test_globs_of_names():

@@ -189,13 +189,17 @@ def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
     assert not hub.sent, "no file of the repository was asked for"
 
 
-def test_presets_are_listed_with_their_cost_and_their_command(fresh):
+def test_presets_are_listed_with_their_cost_and_their_command(fresh, hub):
     done = fresh.python("-m", "babelmill", "presets", "--gpu", "H200")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert lines["h200_8gpu_fast"].split()[1:7] == ["8.2", "M", "8", "2", "65,536", "500"]
-    assert "diffusion_8b" in lines and lines["tiny"].endswith("minutes")
+    assert lines["h200_8gpu_fast"].split()[1:8] == ["8.2", "M", "8", "2", "65,536", "500", "k"]
+    assert lines["diffusion_8b"].split()[1:4] == ["?", "8", "?"] and lines["tiny"].endswith("minutes")
+    hours = {name: float(lines[f"h200_8gpu_{name}"].split()[9]) for name in ("standard", "quality")}
+    assert hours["quality"] > 5 * hours["standard"], "of two million documents, ten times"
     said = fresh.python("-m", "babelmill", "presets", "4gpu_standard").stdout
     assert "snakemake --profile profiles/local --resources gpu=4 --config preset=4gpu_standard -- converted/eng" in said
+    assert "gpu=4 --config preset=4gpu_standard 'corpus={hub: [{repository: allenai/c4, config: en}]}'" in said
+    assert "config: en}], budget: 100M words}'" in fresh.python("-m", "babelmill", "presets", "tiny").stdout
     assert "did you mean" in fresh.python("-m", "babelmill", "presets", "4gpu_standrd").stderr
 
 

@@ -49,9 +49,9 @@ def scores(evaluation: dict[str, Any], exported: Path) -> str:
 
 
 def of_download(folder: Path) -> str:
-    """Name the dataset and its commit."""
+    """Name the datasets and their commits."""
     figures = manifest.read(folder)["figures"]
-    return f"{figures['repository']} at {figures['commit'][:8]}"
+    return ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in figures.get("parts", [figures]))
 
 
 def of_base_model(folder: Path) -> str:

@@ -23,7 +23,7 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
-from babelmill.runtime.cost import flops
+from babelmill.runtime.cost import flops, peak_of
 from babelmill.runtime.identity import SOURCE
 from babelmill.settings import recorded
 from babelmill.stages import STAGES, TrainSettings
@@ -66,6 +66,16 @@ def profile_resources(profile: str | None) -> dict[str, Any]:
 def has_gpu() -> bool:
     """Return whether a driver of GPUs is loaded on this machine."""
     return any(glob.glob(pattern) for pattern in DRIVERS)
+
+
+def gpu_here() -> str | None:
+    """Return the name of this machine's NVIDIA GPUs, if their driver tells one whose peak is known."""
+    for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            key, _, name = line.partition(":")
+            if key == "Model" and peak_of(name.strip()):
+                return name.strip()
+    return None
 
 
 def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any]) -> int:

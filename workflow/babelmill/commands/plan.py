@@ -138,11 +138,17 @@ def schedule_of(
     )
 
 
-def cost_of(configuration: Configuration, model: str, gpus: int, gpu: str, mfu: float | None) -> Cost:
-    """Return what a model costs on so many GPUs. `gpu`: their name; `mfu`: the user's own assumption."""
+def cost_of(
+    configuration: Configuration, model: str, gpus: int, gpu: str, mfu: float | None, text: float | None = None
+) -> Cost:
+    """Return what a model costs on so many GPUs. `gpu`: their name; `mfu`: the user's own assumption; `text`: bytes of
+    English to train on, in place of the model's own."""
     resolved = configuration.model(model)
     network, vocab_size = network_of(configuration, model)
-    tokens, source, learnt = training_tokens(configuration, model)
+    if text is None:
+        tokens, source, learnt = training_tokens(configuration, model)
+    else:
+        tokens, source, learnt = int(text / BYTES_PER_TOKEN), "budget", 1.0
     size = sized(network, resolved.train, vocab_size)
     whole = whole_tokens(resolved.train) if deals_whole(network) else 1
     plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)

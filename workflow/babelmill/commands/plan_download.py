@@ -4,6 +4,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from babelmill.commands.why import explain
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
@@ -68,11 +69,16 @@ def _listed(configuration: Configuration, code: str) -> HubText:
     return HubText(count, sum(map(len, everything.values())), total, min(text, held))
 
 
+def outdated(configuration: Configuration, code: str) -> bool:
+    """Return whether a language's download was made with other settings."""
+    return any(job.stage.name == "download" and job.reasons for job in explain(configuration, code))
+
+
 def download_notes(configuration: Configuration, codes: list[str], bytes_per_token: float) -> list[str]:
     """Return the lines of a plan about downloads that are to come. If the Hub cannot be asked, one line says why."""
     notes = []
     for code in codes:
-        if Path("results/downloads", code, "manifest.json").is_file():
+        if Path("results/downloads", code, "manifest.json").is_file() and not outdated(configuration, code):
             continue
         found = hub_text(configuration, code)
         if isinstance(found, str):

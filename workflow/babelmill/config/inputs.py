@@ -30,7 +30,6 @@ UNCOUNTED: dict[str, Any] = {
     "revision": "",
     "validation_files": [],
     "validation_share": 0.0,
-    "deduplicate": False,
 }
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 

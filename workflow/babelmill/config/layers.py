@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 DEFAULTS = "config/defaults.yaml"  # the first layer
+PRESETS = "config/presets/"  # a file of these is the second
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, nearest_or_new, read_table
-from babelmill.config.layers import ABSENT, DEFAULTS, Layer, flatten, flatten_keys, lookup, merge, nearest
+from babelmill.config.layers import ABSENT, DEFAULTS, PRESETS, Layer, flatten, flatten_keys, lookup, merge, nearest
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
@@ -158,8 +158,8 @@ class Configuration:
         entry = self.top.models.get(model)
         preset = (entry and entry.preset) or self.top.preset
         layers = self._user_layers("models", model, ["model"])
-        if (self.root / "config/presets" / f"{preset}.yaml").is_file():  # a preset may name a source, too
-            layers = [Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"), *layers]
+        if (self.root / PRESETS / f"{preset}.yaml").is_file():  # a preset may name a source, too
+            layers = [Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"), *layers]
         for layer in reversed(layers):
             if (said := lookup(layer.values, ("model", "source"))) is not ABSENT:
                 return (said, layer.label) if isinstance(said, str) and said not in NULL else None
@@ -193,7 +193,7 @@ class Configuration:
         self._refuse_lost_budget(name, preset, languages)
         layers = [
             self._defaults_layer(),
-            Layer(self._preset_values(preset), f"config/presets/{preset}.yaml"),
+            Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
             *self._user_layers("models", name, MODEL_SECTIONS),
         ]
         theirs = self._shape_of(name)
@@ -244,10 +244,9 @@ class Configuration:
         """The resolved corpus section of a language."""
         self.language(code)
         preset = self._preset(code, (code,))  # of the model of this language alone
-        said = {key: value for key, value in self._preset_values(preset).items() if key == "corpus"}
         layers = [
             self._defaults_layer(),
-            Layer(said, f"config/presets/{preset}.yaml"),
+            Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
             *self._user_layers("languages", code, ["corpus"]),
         ]
         sections, origins = self._sections(["corpus"], layers)
@@ -289,7 +288,7 @@ class Configuration:
     def _preset(self, name: str, languages: tuple[str, ...]) -> str:
         entry = self.top.models.get(name)
         preset = (entry and entry.preset) or self.top.preset
-        known = {path.stem for path in (self.root / "config/presets").glob("*.yaml")} | {"auto"}
+        known = {path.stem for path in (self.root / PRESETS).glob("*.yaml")} | {"auto"}
         if preset not in known:
             where = self.origin(f"models.{name}.preset") or self.origin("preset")
             raise UserError(f"{where}: preset = {preset!r} of model {name} is not allowed{nearest(preset, known)}")
@@ -304,7 +303,7 @@ class Configuration:
         budget = self._preset_values(preset).get("corpus", {}).get("budget")
         for code in languages if budget is not None else ():
             origin = self.corpus(code).origins["corpus.budget"]
-            if origin == DEFAULTS:
+            if origin == DEFAULTS or (origin.startswith(PRESETS) and origin != f"{PRESETS}{preset}.yaml"):
                 raise UserError(
                     f"preset {preset} of model {name} has corpus.budget = {budget}, which belongs to its languages: set"
                     f" languages.{code}.corpus.budget, or preset: {preset} for all"
@@ -312,12 +311,16 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict[str, Any]:
-        path = f"config/presets/{preset}.yaml"
+        path = f"{PRESETS}{preset}.yaml"
         values = read_yaml(self.root / path)
-        if unknown := values.keys() - {*MODEL_SECTIONS, "corpus"}:
-            raise UserError(f"{path}: unknown section {min(unknown)}{nearest(min(unknown), MODEL_SECTIONS)}")
+        known = [*MODEL_SECTIONS, "corpus"]
+        for section, said in values.items():
+            if section not in known:
+                raise UserError(f"{path}: unknown section {section}{nearest(section, known)}")
+            if not isinstance(said, dict):
+                raise UserError(f"{path}: {section} = {said!r}: keys are expected; leave out a section without any")
         if values.get("corpus", {}).keys() - {"budget"}:
-            raise UserError(f"{path}: of the section corpus, a preset may say the budget alone; say the rest elsewhere")
+            raise UserError(f"{path}: of the section corpus, a preset may say the budget alone")
         return values
 
     def _sections(self, names: list[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:

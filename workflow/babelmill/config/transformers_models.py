@@ -67,7 +67,10 @@ def keys(model_type: str) -> frozenset[str]:
 
 
 def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
-    """Return about how many parameters a model of these keys has, rather too many; None if its keys do not tell."""
+    """Return about how many parameters a model of these keys has; None if its keys do not tell.
+
+    Rather too many, but for mixtures of experts, of which one expert is counted.
+    """
     fields, aliases = _fields(str(config.get("model_type")))
 
     def value(key: str) -> int | None:

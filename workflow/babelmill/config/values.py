@@ -34,7 +34,7 @@ def dataset_parts(value: Any) -> Any:
         raise ValueError(f"a name or a list is expected, such as {PART}")
     parts = [{"repository": entry} if isinstance(entry, str) else entry for entry in value]
     for part in parts:
-        if not isinstance(part, dict) or not isinstance(part.get("repository"), str):
+        if not isinstance(part, dict) or not isinstance(part.get("repository"), str) or not part["repository"]:
             raise ValueError(f"each entry needs a repository, such as {PART}")
         if unknown := part.keys() - PART_KEYS:
             raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(PART_KEYS)}")

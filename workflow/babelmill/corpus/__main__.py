@@ -132,7 +132,8 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
             paths += [folder / name for name in part[split]]
             if "text_column" in part:
                 columns |= dict.fromkeys((folder / name for name in part[split]), part["text_column"])
-    origins = [{key: part[key] for key in ("repository", "revision", "commit")} for part in parts or [figures]]
+    keys = ("repository", "revision", "commit")
+    origins = [{key: part[key] for key in keys} for part in parts or [figures] if part["train"] + part["validation"]]
     train, validation = [*train, *sorted(found["train"])], validation or sorted(found["validation"])
     hub = origins if parts else origins[0]
     return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub, columns)

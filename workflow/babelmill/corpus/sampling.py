@@ -1,8 +1,9 @@
 """Budgets: a sample of the documents, chosen by their digests, that is as large as asked.
 
 The documents with the smallest digests are taken until the budget is full. That is a uniform sample over all
-categories and files (dataset repositories are sorted by category: the head of a file is no sample), it is the same on
-every run, and a larger budget contains the smaller one.
+categories and files that are there (dataset repositories are sorted by category: the head of a file is no sample), it
+is the same on every run, and a larger budget contains the smaller one. Of the Hub, only the files that the budget needs
+are there (`download/counting.py`).
 
 One pass suffices. Once more than the budget has been seen, no digest above a certain threshold can be in the sample any
 more; the threshold sinks as more is seen, so that little more than twice the budget is ever kept, on disk.

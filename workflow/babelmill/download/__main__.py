@@ -40,17 +40,20 @@ log = logging.getLogger("babelmill.download")
 
 
 def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
-    """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with what it holds."""
+    """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with what it holds.
+
+    There is at least one of each part.
+    """
     waiting, counts = wanted(parts, split), []
-    total = len(waiting)
-    while waiting and sum(counts) < limit:
+    total, least = len(waiting), len({part.repository for part, _ in waiting})
+    while waiting and (sum(counts) < limit or len(counts) < least):
         together = how_many(counts, limit)
         batch, waiting = waiting[:together], waiting[together:]
         for part in parts:
             if names := [name for owner, name in batch if owner is part]:
                 part.fetch(names)
         for part, name in batch:
-            if sum(counts) >= limit:
+            if sum(counts) >= limit and len(counts) >= least:
                 break
             counts.append(counter.of(part.fetch([name])[name], part.asked.get("text_column")))
             yield part, name, counts[-1]
@@ -75,7 +78,7 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
 def take_all(parts: list[Part], columns: dict[str, Any]) -> None:
     """Fetch all data files, of each part the smallest first, whose columns are looked at."""
     for part in parts:
-        smallest = min(part.files.train, key=lambda name: (part.sizes[name], name))
+        smallest = min(part.files.train, key=lambda name: (not part.sizes[name], part.sizes[name], name))
         mine = columns | ({"text_column": part.asked["text_column"]} if part.asked.get("text_column") else {})
         check_columns(part.fetch([smallest])[smallest], mine)
     for part in parts:

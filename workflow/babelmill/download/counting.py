@@ -4,17 +4,23 @@ A budget is a sample by digest (`corpus/sampling.py`), drawn from what is downlo
 fetched, since documents that are there twice are dropped, and the sample should leave something out of each file.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from babelmill.config import canonical, schema
 from babelmill.config.inputs import UNCOUNTED
+from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
+from babelmill.corpus.digests import DigestSet, digests_of
 from babelmill.corpus.record_batches import sizes_of
 from babelmill.corpus.sampling import Budget
 from babelmill.corpus.tally import Tally
 
+log = logging.getLogger("babelmill.download")
 MARGIN = 1.25  # times the budget is fetched
 HELD_OUT = 0.02  # of the budget is fetched of validation text, at least a file
 AT_ONCE = 8  # files that are fetched together at most
@@ -30,14 +36,25 @@ class Counter:
         assert self.corpus.budget is not None, "only downloads with a budget count"
         self.budget = Budget.parse(self.corpus.budget, byte_premium)
         self._scratch = scratch
+        self._seen = DigestSet()
 
     def of(self, path: Path, text_column: str | None) -> int:
-        """Return how much of the budget's unit a file holds. UserError: it cannot be read, see `readers.read`."""
+        """Return how much of the budget's unit a file adds: documents of earlier files do not count again.
+
+        Raises:
+            UserError: it cannot be read (see `readers.read`), or `corpus.categories` are asked for, and it has none.
+        """
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
         names = {"text_column": text_column or corpus.text_column, "prompt_column": corpus.prompt_column}
         for batch in readers.read(path, tally, **names, document=corpus.document, scratch=self._scratch):
             kept = clean(batch, corpus, tally)
+            if corpus.deduplicate:
+                kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
             total += kept.num_rows if self.budget.unit == "documents" else int(sizes_of(kept).sum())
+        if corpus.categories and tally.read and not tally.categories:
+            raise UserError(f"{path.name}: no document has a `category`, and corpus.categories asks for some")
+        if not total:
+            log.warning("%s: none of its %d documents is new and kept", path.name, tally.read)
         return total
 
 
@@ -49,12 +66,9 @@ def how_many(counts: list[int], wanted: float) -> int:
 
 
 def check_columns(path: Path, columns: dict[str, str]) -> None:
-    """Read the beginning of a file. UserError: a column is not there; it says which are."""
-    batches = readers.read(
-        path,
-        Tally("skip"),
-        text_column=columns.get("text_column", "text"),
-        prompt_column=columns.get("prompt_column"),
-        document="line",
-    )
-    next(batches, None)
+    """Read the beginning of a file. UserError: a column is not there (it says which are), or no document."""
+    tally = Tally("skip")
+    names = {"text_column": columns.get("text_column", "text"), "prompt_column": columns.get("prompt_column")}
+    first = next(readers.read(path, tally, **names, document="line"), None)
+    if tally.dropped["malformed"] and not (first and first.num_rows):
+        raise UserError(f"{path.name}: nothing at its beginning is a document of this format; see the lines above")

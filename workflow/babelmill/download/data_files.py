@@ -19,8 +19,9 @@ from babelmill.core.globs import matches
 
 # Where a dataset comes in several formats, the first that is there is taken: the others tend to be the same data again,
 # or no data at all (requirements.txt).
-PREFERRED = (".parquet", ".jsonl", ".csv", ".json", ".txt")
-NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json"}
+PREFERRED = (".parquet", ".jsonl", ".csv", ".txt", ".json")
+NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json", "manifest.json"}
+BY_WORDS = ""  # in place of a split: words in the paths tell the splits of these files
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
 TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
@@ -37,25 +38,27 @@ class DataFiles:
 def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
     """Return what a dataset's card declares: {configuration: {split: globs}}; nothing where there is no card.
 
-    Globs without a split are those of `train`. A card whose front matter cannot be read declares nothing.
+    Globs without a split are those of `train`. A card whose front matter cannot be read declares nothing, an entry
+    that cannot be read is a configuration without files.
     """
     try:
         declared = ((metadata_load(card) if card else None) or {}).get("configs") or []
-        return {str(entry["config_name"]): _splits(entry) for entry in declared}
-    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+    except (ValueError, AttributeError, yaml.YAMLError):
         return {}
+    entries = [entry for entry in declared if isinstance(entry, dict)] if isinstance(declared, list) else []
+    return {str(entry["config_name"]): _splits(entry) for entry in entries if "config_name" in entry}
 
 
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
     """Return the globs of a configuration by split; `data_dir` stands before each."""
-    files, folder = entry.get("data_files", "**"), entry.get("data_dir")
-    if isinstance(files, dict):
-        by_split = dict(files)
-    elif isinstance(files, list) and files and isinstance(files[0], dict):
-        by_split = {item["split"]: item["path"] for item in files}
-    else:
-        by_split = {"train": files}
-    globs = {str(split): [path] if isinstance(path, str) else list(path) for split, path in by_split.items()}
+    files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir")
+    try:
+        if isinstance(files, list) and files and isinstance(files[0], dict):
+            files = {item["split"]: item["path"] for item in files}
+        by_split = files if isinstance(files, dict) else {"train": files}
+        globs = {str(split): [path] if isinstance(path, str) else list(path) for split, path in by_split.items()}
+    except (KeyError, TypeError):
+        return {}
     return {split: [f"{folder}/{path}" if folder else path for path in paths] for split, paths in globs.items()}
 
 
@@ -82,6 +85,8 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         )
     if globs:
         names = [name for name in names if any(matches(name, pattern) for pattern in globs)]
+    if not config and len(declared) == 1 and "train" in next(iter(declared.values())):
+        config = next(iter(declared))  # it says what is for training
     found = _of_configuration(names, declared[config]) if config else _by_words(names, bool(globs))
     if not found.train:
         raise UserError(_nothing(names, part, where, declared.get(config or "")))
@@ -92,15 +97,22 @@ def _of_configuration(names: list[str], splits: dict[str, list[str]]) -> DataFil
     """Return the readable files of a configuration's splits."""
 
     def of(wanted: list[str]) -> list[str]:
-        return sorted(n for n in names if split_name(n)[0] in FORMATS and any(matches(n, glob) for glob in wanted))
+        return sorted(name for name in names if _may_be_data(name) and any(matches(name, glob) for glob in wanted))
+
+    if BY_WORDS in splits:
+        return _by_words([name for name in names if any(matches(name, glob) for glob in splits[BY_WORDS])], False)
 
     held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
     return DataFiles(of(splits.get("train", [])), of(held_out))
 
 
+def _may_be_data(name: str) -> bool:
+    return split_name(name)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
+
+
 def _by_words(names: list[str], chosen: bool) -> DataFiles:
     """Return the readable files but for test splits: those of the preferred format, or all that were `chosen`."""
-    data = [name for name in sorted(names) if not TEST.search(name) and PurePosixPath(name).name not in NO_DATA]
+    data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
     formats = (set(FORMATS),) if chosen else tuple({kind} for kind in PREFERRED)
     for kinds in formats:
         if found := [name for name in data if split_name(name)[0] in kinds]:
@@ -111,7 +123,7 @@ def _by_words(names: list[str], chosen: bool) -> DataFiles:
 
 def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
     """Return the message where there is no file for training."""
-    if splits is not None and "train" not in splits:
+    if splits is not None and not splits.keys() & {"train", BY_WORDS}:
         return f"{where}: its configuration {part['config']} has no split `train`; it has {', '.join(splits) or 'none'}"
     known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
     asked = f" that corpus.hub asks for (files: {', '.join(part['files'])})" if part.get("files") else ""

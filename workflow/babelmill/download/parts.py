@@ -1,6 +1,7 @@
 """A repository of which files are wanted: its commit, its listing, and its files as they arrive."""
 
 import functools
+import itertools
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,14 +55,12 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
     card = small["README.md"] if "README.md" in size else None
     files = data_files(list(size), asked, card, where)
     total = sum(size[name] for name in files.train + files.validation)
-    log.info(
-        "%s at %s: %s, %.1f MB", repository, commit, plural(len(files.train + files.validation), "file"), total / 1e6
-    )
+    count = plural(len(files.train + files.validation), "file")
+    log.info("%s at %s has %s, %.1f MB", repository, commit, count, total / 1e6)
     return Part(asked, commit, files, size)
 
 
 def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:
-    """Return the files of a split of all parts in the order in which a budget takes them."""
-    files = [(part, name) for part in parts for name in getattr(part.files, split)]
-    order = {name: i for i, name in enumerate(in_order(list({name for _, name in files})))}
-    return sorted(files, key=lambda file: (order[file[1]], file[0].repository))
+    """Return the files of a split in the order in which a budget takes them: of each part in turn the next one."""
+    rounds = itertools.zip_longest(*([(p, name) for name in in_order(getattr(p.files, split))] for p in parts))
+    return [file for files in rounds for file in files if file is not None]

@@ -228,11 +228,15 @@ def compare(args: argparse.Namespace) -> str:
     done, largest = 0, {"float64": 0.0, "float32": 0.0}
     for variant in args.variants:
         exported = args.folder, None if variant == args.default_variant else variant
+        by_case: dict[str, dict[str, float]] = {}
         for portion in portions(rows, vocab_size):
             for case, found in compare_variant(architecture, inputs, exported, variant, portion):
-                check_differences(f"variant {variant}, {case}", found)
-                largest = {key: max(value, found[key]) for key, value in largest.items()}
+                known = by_case.get(str(case), dict.fromkeys(found, 0.0))
+                by_case[str(case)] = {key: max(value, found[key]) for key, value in known.items()}
                 done += len(portion)
+        for case, found in by_case.items():
+            check_differences(f"variant {variant}, {case}", found)
+            largest = {key: max(value, found[key]) for key, value in largest.items()}
     return (
         f"{done} comparisons with the training model: difference at most {largest['float64']:.1e} in float64,"
         f" {largest['float32']:.1e} in float32"

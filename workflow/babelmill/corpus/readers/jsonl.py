@@ -52,6 +52,8 @@ def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, keys: dict[str, 
 
 def _row(line: str, keys: dict[str, str]) -> dict[str, Any]:
     """Return the object of a line, whose `keys` hold text or null. BadLine: there is none."""
+    if line[0] == "[":
+        raise BadLine("not a JSON object; a file that is one array has to be cut into lines, an object each")
     try:
         row, end = decode(line) if line[0] == "{" else (None, 0)
         if end != len(line):
