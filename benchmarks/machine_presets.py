@@ -28,7 +28,7 @@ def main() -> None:
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     shared = {"languages": ["eng"], "preset": "1gpu_standard"}
-    text = {"files": [str(fetch(folder / "texts", "en-us"))], "validation_share": 0.02}
+    text = {"files": [str(fetch(folder / "texts", "en-us"))], "validation_share": 0.02, "budget": None}
     configuration = {
         "models": {name: shared | changed for name, changed in MODELS.items()},
         "languages": {"eng": {"corpus": text}},
