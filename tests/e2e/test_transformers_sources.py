@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     assert card.data.base_model == "ada/gpt2" and f"at commit `{commit}` (licence: mit)" in card.text
     adapter = read_json(workspace.path / "converted/more/adapter/adapter_config.json")
     assert (adapter["base_model_name_or_path"], adapter["revision"], adapter["r"]) == ("ada/gpt2", commit, 4)
+    done = workspace.python("-m", "babelmill", "plan", "more")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    alone = workspace.path / "alone"
+    shutil.copytree(workspace.path / "converted/more", alone, ignore=shutil.ignore_patterns("model*.safetensors"))
+    said = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
+    assert said == (
+        "error: alone holds adapters alone (export.adapter: only), and its card says how to load them; to try the model"
+        " here, set export.adapter: also\n"
+    )
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
     assert "That of `ada/gpt2`, of 291 entries; it gives every text back unchanged" in card.text

@@ -132,6 +132,18 @@ def test_later_layers_beat_earlier_ones():
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
 
 
+LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}
+GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2"}}, "train": {"objective": "causal"}}
+
+
+def test_a_model_of_another_type_has_none_of_a_presets_keys():
+    llama = {"model_type": "llama", "hidden_size": 64}
+    made = configuration({"preset": "gpt2_30m", "models": {"eng": {"model": {"config": llama}}}}).model("eng")
+    assert made.model.config == llama
+    made = configuration({"preset": "gpt2_30m", "models": {"eng": {"model": {"config": {"n_embd": 64}}}}}).model("eng")
+    assert made.model.config == {"model_type": "gpt2", "n_embd": 64, "n_layer": 8, "n_head": 8}
+
+
 @pytest.mark.parametrize(
     ("layer", "repository"),
     [
@@ -142,6 +154,12 @@ def test_later_layers_beat_earlier_ones():
         ({"export": {"variants": ["ema"]}}, "{username}/babybabellm-gptbert-eng-ema"),
         ({"export": {"variants": ["main"], "default_variant": "main"}}, "{username}/babybabellm-gptbert-eng"),
         ({"models": {"eng": {"publish": {"repo_template": "lab/my-english.v2"}}}}, "lab/my-english.v2"),
+        (GPT2, "{username}/babybabellm-gpt2-eng-causal"),
+        ({"preset": "bert_30m"}, "{username}/babybabellm-bert-eng"),
+        (
+            {"models": {"eng": LLADA}},
+            "{username}/babybabellm-llada-8b-eng",
+        ),
     ],
 )
 def test_the_repository_of_a_model(layer, repository):
@@ -360,6 +378,9 @@ def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch)
     sections = {section: resolved.sections[section] for section in kind.sections()}
     if "tokenizer" in sections:  # it comes from no repository
         sections["tokenizer"] = sections["tokenizer"].model_copy(update={"revision": ""})
+    if "publish" in sections:  # the architecture has its name
+        template = "{username}/babybabellm-gptbert-{model}{causal_suffix}{variant_suffix}"
+        sections["publish"] = sections["publish"].model_copy(update={"repo_template": template})
     assert {section: getattr(found, section) for section in sections} == sections
     assert (found.name, found.raw) == (name, values)
     assert found.languages == (list(resolved.languages) if stage else [])

@@ -237,8 +237,10 @@ def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The repository on the Hub."""
-    return {"repository": inputs.repository(configuration, name)}
+    """The repository on the Hub. Its template stands with the architecture's name, as before that was a field of it."""
+    template = configuration.model(name).publish.repo_template
+    said = template.replace("{architecture}", inputs.architecture_name(configuration, name))
+    return {"repository": inputs.repository(configuration, name), "publish": {"repo_template": said}}
 
 
 def from_the_hub(configuration: Configuration, language: str) -> bool:

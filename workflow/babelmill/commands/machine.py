@@ -96,6 +96,8 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
             run = read_json(identity)
             settings = recorded(run["settings"], TrainSettings, identity)
             model = with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape"))
+            if model.architecture == "transformers" and not model.config:
+                continue  # it went on from another, whose configuration a run does not hold
             vocab_size = 0 if on_gpus else vocab_size_here(identity.parent)
         except (UserError, KeyError, TypeError):  # of a version that had other settings, or of another machine
             continue

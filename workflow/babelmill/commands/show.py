@@ -119,6 +119,11 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder}: is no converted model; name one such as converted/eng")
     print(f"{args.folder.resolve()}")
     print(figures(args.folder))
+    if (args.masked or args.prompt) and not any(args.folder.glob("model*.safetensors")):
+        raise UserError(
+            f"{args.folder} holds adapters alone (export.adapter: only), and its card says how to load them; to try the"
+            " model here, set export.adapter: also"
+        )
     if args.masked or args.prompt:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
         from transformers.utils import logging

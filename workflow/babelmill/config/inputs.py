@@ -206,12 +206,23 @@ def check_tokenizer(path: str, where: str) -> None:
             raise UserError(f"{where}: the token {token} is not special; declare it so")
 
 
+def architecture_name(configuration: Configuration, model: str) -> str:
+    """Return what the architecture of a model is called in the name of its repository: gptbert, gpt2, llada-8b-base."""
+    if configuration.model(model).model.architecture == "gpt_bert":
+        return "gptbert"
+    root = configuration.model([model, *configuration.ancestors(model)][-1])
+    if root.source:
+        return re.sub(r"[^\w.-]", "", Path(root.source.name).name.lower()).strip("-._") or "transformers"
+    return str((root.model.config or {}).get("model_type", "transformers"))
+
+
 def repository(configuration: Configuration, model: str) -> str:
     """Where a model is published: `owner/name`; `{username}` stays in it if that is the token's own."""
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
     return publish.repo_template.format(
         username=publish.username or "{username}",
+        architecture=architecture_name(configuration, model),
         model=model,
         causal_suffix=OBJECTIVES[resolved.train.objective].suffix,
         variant_suffix="-ema" if variants == ["ema"] else "",

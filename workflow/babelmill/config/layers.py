@@ -34,12 +34,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a new mapping: `over` laid over `base`, nested mappings merged, everything else replaced."""
+    """Return a new mapping: `over` laid over `base`, nested mappings merged, everything else replaced.
+
+    A mapping of another `model_type` is replaced as a whole: the keys of one class mean nothing to another.
+    """
     merged = dict(base)
     for key, value in over.items():
-        merged[key] = (
-            merge(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
-        )
+        below = merged.get(key)
+        if isinstance(value, dict) and isinstance(below, dict):
+            same = below.get("model_type") == value.get("model_type", below.get("model_type"))
+            merged[key] = merge(below, value) if same or "model_type" not in below else value
+        else:
+            merged[key] = value
     return merged
 
 

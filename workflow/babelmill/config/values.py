@@ -81,7 +81,7 @@ def budget(value: float | str | None) -> float | str | None:
     return f"{round(amount)} {unit or 'words'}"
 
 
-REPO_FIELDS = ("username", "model", "causal_suffix", "variant_suffix")
+REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_suffix")
 
 
 def repo_template(text: str) -> str:
