@@ -125,7 +125,7 @@ def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: i
     said = []
     for way, (adapters, average) in ways.items():
         memory = Memory.of(size, train, vocab_size, positions, adapters, average)
-        said.append(f"{way} {', '.join(f'{memory.gib(gpus):,.0f}' for gpus in GPUS)}")
+        said.append(f"{way}: {', '.join(f'{memory.gib(gpus):,.0f}' for gpus in GPUS)}")
     evaluation = WEIGHT * size.parameters / GIB
     return (
         f"GiB of each of {', '.join(map(str, GPUS))} GPUs, calculated: {'; '.join(said)}. The evaluation takes"

@@ -204,7 +204,7 @@ class Configuration:
         if source and source.kind == "model" and self.model(source.name).train.lora_rank:
             raise UserError(
                 f"{origins['model.source']}: model.source = {source.name}: that model's results are adapters; name the"
-                f" folder where they are merged, ./converted/{source.name}"
+                f" folder where they are merged, ./results/exports/{source.name}"
             )
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
         if message := refused(resolved.model, resolved.train):
