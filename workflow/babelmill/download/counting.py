@@ -1,7 +1,7 @@
 """How much text files hold, as the corpus will count it: with a budget, the download ends where there is enough.
 
 A budget is a sample by digest (`corpus/sampling.py`), drawn from what is downloaded. A quarter more than the budget is
-fetched, since documents that are there twice are dropped, and the sample should leave something out of each file.
+fetched, so that the sample leaves something out of each file, and documents that also stand in validation can go.
 """
 
 import logging
