@@ -219,7 +219,7 @@ def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):
     assert "2 models" not in said
     assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights: 160, 86, 48, 30;" in said
     assert "The evaluation takes 30 GiB of one GPU and more for its scores: it computes in fp32." in said
-    assert "adapters of rank 16 (LoRA), train.ema_decay: 0 25, 17, 13, 11." in said
+    assert "adapters of rank 16 (LoRA), train.ema_decay: 0: 25, 17, 13, 11." in said
 
 
 @pytest.mark.parametrize(

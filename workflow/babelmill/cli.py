@@ -45,10 +45,10 @@ def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="babelmill",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=80),
-        description="Look at the workflow and look after it, in the folder where Snakemake runs it.",
     )
     parser.add_argument("--version", action="version", version=f"babelmill {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    title = "look at the workflow and look after it, in the folder where Snakemake runs it"
+    subparsers = parser.add_subparsers(title=title, dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if name not in commands:
             subparsers.add_parser(name, help=line, add_help=False)
