@@ -9,14 +9,12 @@ kept. Speed is the median of the record's lines, memory the largest of them; on 
 the scores alone, and run it again with `--steps 30` in another folder for the speed.
 """
 
-import argparse
 import json
-import os
 import statistics
 from pathlib import Path
 
 from real_text import PYTHON, fetch
-from workflow_run import make
+from workflow_run import arguments, make
 
 MODELS = {"gpt_bert": "small", "gpt2": "gpt2_30m", "bert": "bert_30m"}
 AUTO_CLASSES = {"gpt2": "AutoModelForCausalLM", "bert": "AutoModelForMaskedLM"}
@@ -61,13 +59,8 @@ def row(folder: Path, name: str) -> str:
 
 def main() -> None:
     """Train, load, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--cores", type=int, default=os.cpu_count())
-    args = parser.parse_args()
-    folder = args.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    args = arguments(__doc__)
+    folder: Path = args.folder
     run(folder, args.steps, args.cores)
     for name in AUTO_CLASSES:
         load(folder, name)

@@ -6,13 +6,11 @@ trains the preset `1gpu_standard` for so many steps of 16 rows of 128 tokens of 
 LibreOffice), and again as microbert's script documents it: AdamW, a rate of 3e-5, a tenth of the steps to warm up.
 """
 
-import argparse
 import json
-import os
 from pathlib import Path
 
 from real_text import fetch
-from workflow_run import make
+from workflow_run import arguments, make
 
 DOCUMENTED = {"optimizer": "adamw", "learning_rate": 3e-5, "warmup": 0.1, "betas": [0.9, 0.999], "clip_norm": 1.0}
 MODELS = {"ours": {}, "documented": {"train": DOCUMENTED}}
@@ -20,13 +18,8 @@ MODELS = {"ours": {}, "documented": {"train": DOCUMENTED}}
 
 def main() -> None:
     """Train, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--cores", type=int, default=os.cpu_count())
-    args = parser.parse_args()
-    folder = args.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    args = arguments(__doc__)
+    folder: Path = args.folder
     shared = {"languages": ["eng"], "preset": "1gpu_standard"}
     text = {"files": [str(fetch(folder / "texts", "en-us"))], "validation_share": 0.02, "budget": None}
     configuration = {

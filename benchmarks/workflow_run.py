@@ -1,5 +1,6 @@
 """The workflow as benchmarks run it: a configuration in a folder, and the targets to make there."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -10,6 +11,17 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """Return `folder`, which is made, `steps` and `cores` of a benchmark's command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=lambda text: Path(text).resolve())
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    return args
 
 
 def make(folder: Path, configuration: dict[str, Any], targets: list[str], cores: int) -> None:

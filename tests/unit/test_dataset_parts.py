@@ -185,6 +185,12 @@ def test_each_part_gives_something_to_a_budget(hub, files):
     assert of_download(Path("out")) == ", ".join(f"{part['repository']} at {part['commit'][:8]}" for part in parts)
 
 
+def test_two_parts_of_one_repository_each_give_something(hub):
+    tables = {"repository": NAME, "config": "tables", "text_column": "content"}
+    parts = download(hub, {"hub": [{"repository": NAME, "config": "plain"}, tables], "budget": "1 documents"})["parts"]
+    assert [len(part["train"]) for part in parts] == [1, 1]
+
+
 def test_documents_that_are_there_again_do_not_count(hub):
     texts = [f"document {i} of few" for i in range(100)]
     hub.commit("datasets/ada/twice", {f"{i}.jsonl": lines(texts[10 * (i // 4) :][:10]) for i in range(40)})

@@ -54,11 +54,10 @@ class DownloadSettings(Settings):
     """Which datasets to fetch, and how much of them.
 
     Attributes:
-        source: {"repository", "revision", "commit"} of the dataset; the commit is None if the stage resolves it.
+        source: {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
         parts: in its place, the entries of `corpus.hub`, each with the same keys.
         columns: `text_column` and `prompt_column` of the section `corpus`, where they are not the usual ones.
-        counted: with a budget, the keys of `corpus` that decide how much text a file holds; None: fetch all.
-        byte_premium: the language's, with a budget.
+        counted: with a budget (and the language's `byte_premium`), the keys of `corpus` that say what a file holds.
     """
 
     source: dict[str, Any] | None = None
@@ -173,14 +172,14 @@ def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
 
 def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     """Name the datasets on the Hub, and what decides where a budget is full."""
-    corpus = configuration.corpus(name).corpus
-    datasets = [source for _, source in inputs.hub_datasets(configuration, name)]
-    asked: dict[str, Any] = {"source": datasets[0]} if isinstance(corpus.hub, str) else {"parts": datasets}
+    corpus, found = configuration.corpus(name).corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
+    asked: dict[str, Any] = {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
     if corpus.budget:
         return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
     usual = {"text_column": "text", "prompt_column": None}
-    columns = {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}
-    return asked | ({"columns": columns} if columns else {})
+    if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
+        asked["columns"] = columns
+    return asked
 
 
 def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:

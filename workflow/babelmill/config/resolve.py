@@ -311,9 +311,8 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def _preset_values(self, preset: str) -> dict[str, Any]:
-        path = f"{PRESETS}{preset}.yaml"
+        path, known = f"{PRESETS}{preset}.yaml", [*MODEL_SECTIONS, "corpus"]
         values = read_yaml(self.root / path)
-        known = [*MODEL_SECTIONS, "corpus"]
         for section, said in values.items():
             if section not in known:
                 raise UserError(f"{path}: unknown section {section}{nearest(section, known)}")

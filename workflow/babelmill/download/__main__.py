@@ -45,7 +45,7 @@ def until_full(parts: list[Part], split: str, limit: float, counter: Counter) ->
     There is at least one of each part.
     """
     waiting, counts = wanted(parts, split), []
-    total, least = len(waiting), len({part.repository for part, _ in waiting})
+    total, least = len(waiting), sum(bool(getattr(part.files, split)) for part in parts)
     while waiting and (sum(counts) < limit or len(counts) < least):
         together = how_many(counts, limit)
         batch, waiting = waiting[:together], waiting[together:]
