@@ -1,0 +1,65 @@
+"""The decoder of a model of labels, which spells a text's codes symbol by symbol (`tokens/codes.py`).
+
+A transformer's decoder with sinusoidal positions over what the encoder says of the text, as OccCANINE's (Dahl et al.,
+2024, arXiv:2402.13604), whose names of weights it keeps.
+
+This file is shipped inside exported models: it imports nothing but torch and the standard library.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+HEADS = 8
+
+
+class _TokenEmbedding(nn.Module):
+    def __init__(self, entries: int, width: int):
+        super().__init__()
+        self.embedding = nn.Embedding(entries, width)
+        self._scale = math.sqrt(width)
+
+    def forward(self, symbols: torch.Tensor) -> torch.Tensor:
+        return self.embedding(symbols) * self._scale
+
+
+class CodeDecoder(nn.Module):
+    """Scores the next symbol of a sequence of codes.
+
+    Args:
+        entries: V, number of ids of symbols.
+        width: H, the encoder's.
+        layers: number of layers; each has 8 heads, or as many as divide the width, and is as wide inside as outside.
+        longest: of the sequences, in symbols.
+        dropout: rate.
+    """
+
+    def __init__(self, entries: int, width: int, layers: int, longest: int, dropout: float = 0.0):
+        super().__init__()
+        self.token_emb = _TokenEmbedding(entries, width)
+        self.register_buffer("positions", _sinusoidal(longest, width), persistent=False)
+        self.drop = nn.Dropout(dropout)
+        layer = nn.TransformerDecoderLayer(width, math.gcd(HEADS, width), width, dropout, batch_first=True)
+        self.decoder = nn.TransformerDecoder(layer, layers)
+        self.head = nn.Linear(width, entries)
+
+    def forward(self, hidden: torch.Tensor, seen: torch.Tensor, symbols: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the symbols after those given, [B, n, V].
+
+        Args:
+            hidden: [B, T, H], the encoder's last layer.
+            seen: [B, T] bool, false at padding.
+            symbols: [B, n] int64, which begin with `BEGIN`.
+        """
+        length = symbols.size(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=symbols.device).triu(1)
+        given = self.drop(self.token_emb(symbols) + self.positions[:length])
+        return self.head(self.decoder(given, hidden, tgt_mask=later, memory_key_padding_mask=~seen))
+
+
+def _sinusoidal(length: int, width: int) -> torch.Tensor:
+    """Return the positions of Vaswani et al. (2017), [length, width]."""
+    rates = torch.exp(-torch.arange(0, width, 2) * math.log(10000) / width)
+    angles = torch.arange(length)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width]
