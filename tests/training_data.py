@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import yaml
@@ -13,7 +14,7 @@ from babelmill.config import schema
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import sha256, write_json
 from babelmill.stages import STAGES, Settings, TrainSettings
-from babelmill.tokens.shard_file import ShardFile, write_shard
+from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import plan
 from babelmill.training.batches import Rows, TokenStream
@@ -52,8 +53,8 @@ def section(name: str, **values):
 
 def train_settings(languages: list[str], model: schema.Model, train: schema.Train) -> TrainSettings:
     """The settings of the training stage as it reads them."""
-    mixture = schema.Mixture(weights="size")
-    return TrainSettings(stage="train", name="test", languages=languages, model=model, train=train, mixture=mixture)
+    sections = {"model": model, "train": train, "labels": section("labels"), "mixture": schema.Mixture(weights="size")}
+    return TrainSettings(stage="train", name="test", languages=languages, **sections)
 
 
 def code_label(sections: dict[str, dict]) -> str:
@@ -244,3 +245,90 @@ def assert_near(data: Data, finished: Data) -> None:
         ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
         assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-5
     assert logged(data.metrics()) == EXPECTED
+
+
+# Labelled text.
+
+TRADES = ("farmer", "fisher", "smith", "baker", "weaver", "miller")
+
+
+def labelled(count: int, seed: int) -> tuple[list[np.ndarray], list[int], list[list[int]]]:
+    """Descriptions of one or two trades: tokens, those of the context, and the trades. A trade is a token or two."""
+    random = np.random.default_rng(seed)
+    texts, contexts, codes = [], [], []
+    for _ in range(count):
+        mine = random.permutation(len(TRADES))[: 1 + int(random.random() < 0.3)]
+        words = [16 + 3 * int(trade) + int(random.integers(2)) for trade in mine]
+        noise = random.integers(60, 90, random.integers(0, 6))
+        context = random.integers(90, 93, int(random.random() < 0.5))
+        texts.append(np.array([1, *context, *random.permutation([*words, *noise]), 2]))
+        contexts.append(len(context))
+        codes.append([int(trade) for trade in mine])
+    return texts, contexts, codes
+
+
+def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "none", names=TRADES) -> ShardFile:
+    """A shard of them."""
+    texts, contexts, codes = labelled(count, seed)
+    with write_shard(path, count, VOCABULARY.size, tokenizer_sha256, prompts=True) as writer:
+        for text, context in zip(texts, contexts, strict=True):
+            writer.append(text, np.array([len(text)]), np.array([context]))
+        ends = np.concatenate([[0], np.cumsum([len(each) for each in codes])])
+        writer.labels = Labels(np.concatenate(codes).astype(np.int32), ends, tuple(names))
+    return ShardFile.open(path)
+
+
+class LabelledData(Data):
+    """A tokenizer and labelled shards in a folder, and what it takes to run `babelmill.train` on them."""
+
+    MODEL: ClassVar = {
+        "architecture": "transformers",
+        "config": {
+            **{"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
+            "intermediate_size": 64,
+        },
+    }
+    TRAIN: ClassVar = {"objective": "labels", "sequence_lengths": [16], "phase_starts": [0.0], "ema_decay": 0.9}
+
+    def __init__(self, folder: Path, languages=("eng", "deu")):
+        self.folder, self.languages = folder, list(languages)
+        write_tokenizer(folder / "tokenizer")
+        digest = sha256(folder / "tokenizer/tokenizer.json")
+        for i, language in enumerate(self.languages):
+            shards = folder / "shards" / language
+            for split, count in (("train", 90), ("validation", 20)):
+                write_labelled(shards / f"{split}.safetensors", count, 10 * i + len(split), digest)
+            files = ["train.safetensors", "validation.safetensors"]
+            manifest.write(shards, Settings(stage="shards", name="test"), files, [folder / "tokenizer"])
+        self.settings()
+        self.run_settings()
+
+    def settings(self, model=None, mixture: str | float = "size", labels=None, **train) -> None:
+        """Write the train settings: tiny ones, with these values changed."""
+        values = {**self.TRAIN, "global_batch_tokens": 160, **train}
+        labels = {"code": "general", "block_size": 7, "decoder_layers": 1, **(labels or {})}
+        sections = {
+            "model": section("model", **(model or self.MODEL)).model_dump(),
+            "train": section("train", **values).model_dump(),
+            "labels": section("labels", **labels).model_dump(),
+            "mixture": {"weights": mixture},
+        }
+        about = {"stage": "train", "name": "test", "code": code_label(sections), "languages": self.languages}
+        begin = {"begin_with": "model.safetensors"} if (self.folder / "base").is_dir() else {}
+        write_json(self.folder / "train.json", about | begin | sections)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """A tokenizer of `VOCABULARY`, whose other entries are words such as `word16`."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+    from babelmill.tokens.tokenizer_file import begin_with_bos
+
+    names = SPECIAL + [f"word{i}" for i in range(len(SPECIAL), VOCABULARY.size)]
+    tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL])
+    begin_with_bos(tokenizer)
+    folder.mkdir(parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    manifest.write(folder, Settings(stage="tokenizer", name="test"), ["tokenizer.json"])

@@ -32,7 +32,7 @@ from babelmill.training.plan import Plan
 from babelmill.training.small_model import smaller
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_config import config_to_train, known_keys
-from babelmill.training.transformers_models import blocks_of, make_model, without_values
+from babelmill.training.transformers_models import MASKED, auto_class, blocks_of, make_model, without_values
 from babelmill.training.transformers_proof import Proof, prove
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
@@ -185,19 +185,19 @@ def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
     settings = train_settings(["eng"], model_section(kind, **more), train)
     vocabulary = dataclasses.replace(VOCABULARY, size=5000, pad=4999 if kind == "llama" else VOCABULARY.pad)
     config = config_to_train(settings, None, vocabulary)
-    before, hides = copy.deepcopy(config), hides_alone(objective_of(train))
-    found = smaller(config, hides)
+    before, auto = copy.deepcopy(config), auto_class(train)
+    found = smaller(config, auto)
     assert config.to_dict() == before.to_dict() and found.num_hidden_layers == layers
     assert found.vocab_size == (5000 if kind == "roberta" else 1024)
-    assert len(blocks_of(make_model(found, hides))) == (1 if kind == "albert" else layers)
-    assert prove(config, hides, vocabulary, 32) == {"gpt2": 0, "bert": 0, "roberta": 4}.get(
-        kind, prove_whole(config, hides, vocabulary)
+    assert len(blocks_of(make_model(found, auto))) == (1 if kind == "albert" else layers)
+    assert prove(config, auto, vocabulary, 32) == {"gpt2": 0, "bert": 0, "roberta": 4}.get(
+        kind, prove_whole(config, auto, vocabulary)
     )
 
 
-def prove_whole(config: transformers.PreTrainedConfig, hides: bool, vocabulary: Vocabulary) -> int | None:
+def prove_whole(config: transformers.PreTrainedConfig, auto: str, vocabulary: Vocabulary) -> int | None:
     """What the proof of the whole model returns."""
-    return Proof(make_model(config, hides), hides, vocabulary, 32).run()
+    return Proof(make_model(config, auto), auto == MASKED, vocabulary, 32).run()
 
 
 def test_matrices_alone_have_weight_decay():

@@ -113,7 +113,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
     theirs = Weights(
         {ours: weights.shapes[name] for ours, name in model.names.items()}, lambda name: weights.load(model.names[name])
     )
-    made = on_meta(config, auto_class == "AutoModelForMaskedLM")
+    made = on_meta(config, auto_class)
     check_shape(said, shape_of(made), where)
     names = names_of(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})

@@ -115,6 +115,7 @@ class TrainSettings(Settings):
 
     model: schema.Model
     train: schema.Train
+    labels: schema.Labels
     mixture: schema.Mixture
     begin_with: str | None = None
     shape: dict[str, Any] = {}
@@ -211,9 +212,15 @@ def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
     return added
 
 
+def without_labels(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Leave the section `labels` out where the model has no labels."""
+    return {} if configuration.model(name).train.objective == "labels" else {"labels": None}
+
+
 def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say what training begins with: of a model of this workflow, the weights that its export ships by default."""
-    source, unread = configuration.model(name).source, {"model": {"revision": LEFT_OUT}}
+    source = configuration.model(name).source
+    unread = {"model": {"revision": LEFT_OUT}} | without_labels(configuration, name)
     if source is None:
         return unread
     ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"

@@ -38,10 +38,9 @@ from babelmill.settings import read_settings
 from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training.batches import TokenStream
 from babelmill.training.beginning import lineage, load_weights, shape_of
+from babelmill.training.data import Data, LabelledData
 from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.layouts import Packed
 from babelmill.training.loop import Loop
 from babelmill.training.network import Network
 from babelmill.training.plan import Plan
@@ -95,19 +94,6 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
                 raise UserError(f"{shard.path}: has no documents; the corpus is too small, add text")
 
 
-class Data:
-    """The shards of all languages by split, their rows, and the tokenizer's vocabulary."""
-
-    def __init__(self, tokenizer: Path, folders: list[Path]):
-        self.shards = {
-            split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
-        }
-        self.layouts = {
-            split: [Packed(shard.offsets, shard.responses) for shard in self.shards[split]] for split in SPLITS
-        }
-        self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
-
-
 @contextlib.contextmanager
 def memory_in_words() -> Iterator[None]:
     """Wrap a training: what does not fit, and does not get smaller with the forward passes, is one line."""
@@ -131,15 +117,18 @@ def train(arguments: argparse.Namespace) -> int:
     source = next(iter(options.source), None)
     processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))
 
-    data = Data(options.tokenizer, options.shards)
-    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"])
-    network = make_network(settings, data.vocabulary, source, processes)
+    data = (LabelledData if settings.train.objective == "labels" else Data)(settings, options.tokenizer, options.shards)
+    plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], settings.labels)
+    if isinstance(data, LabelledData):
+        network = make_labels_network(settings, data, source, processes)
+    else:
+        network = make_network(settings, data.vocabulary, source, processes)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
     with RunFolder(options.checkpoints, run_identity, run) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
-        if source and settings.begin_with and (not done.steps or settings.train.lora_rank):
+        if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("begins with the weights of %s", settings.model.source)
@@ -152,6 +141,17 @@ def train(arguments: argparse.Namespace) -> int:
             write_results(options, settings, trainer, data.vocabulary, folder, began)
     processes.stop()
     return 0 if finished else EXIT_CODE
+
+
+def make_labels_network(
+    settings: TrainSettings, data: LabelledData, source: Path | None, processes: Processes
+) -> Network:
+    """Make the network of a run that learns labels; `source`: see `make_network`."""
+    from babelmill.training.labels_network import LabelsNetwork, encoder_config  # imports transformers, for seconds
+
+    weights = data.class_weights()
+    config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # refused once
+    return LabelsNetwork(config, settings.train, settings.labels, data.codes, data.blocks, weights, processes)
 
 
 def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
@@ -170,8 +170,7 @@ def make_trainer(
     settings: TrainSettings, network: Network, data: Data, plan: Plan, processes: Processes, run: schema.Run
 ) -> Trainer:
     """Make the trainer of a run that has not begun."""
-    shared = data.vocabulary, settings.train.seed, processes.device, plan.objective, network.in_place
-    streams = {split: TokenStream(data.shards[split], *shared) for split in SPLITS}
+    streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
     return Trainer(settings, network, plan, streams["train"], validation, processes, size, run.validation_documents)

@@ -36,6 +36,7 @@ Names = Annotated[list[str], AfterValidator(each_once)]
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
+SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are predicted symbol by symbol, too
 
 # Keys of model.config that are not its own, and where they come from.
 OF_THE_WORKFLOW = {
@@ -197,7 +198,7 @@ class Train(Section):
     micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | None, Neutral(None)]
     sequence_lengths: Annotated[list[Annotated[Integer, Field(ge=2, le=MAX_LENGTH)]], Field(min_length=1)]
     phase_starts: Annotated[list[BelowOne], Field(min_length=1)]
-    objective: Literal["hybrid", "masked", "causal", "diffusion"]
+    objective: Literal["hybrid", "masked", "causal", "diffusion", "labels"]
     hybrid_ratio: Annotated[str, BeforeValidator(ratio), OnlyIf("objective", ("hybrid",), "1/2")]
     token_weighted: Annotated[bool, OnlyIf("objective", ("hybrid",), False)]
     mask_rate_start: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
@@ -217,6 +218,8 @@ class Train(Section):
     ema_decay: BelowOne
     lora_rank: Annotated[NonNegative, Field(le=4096), Neutral(0)]
     lora_alpha: Annotated[Positive | None, Neutral(None), Implied(default_alpha)]
+    freeze: Annotated[Literal["none", "encoder"], Neutral("none")]
+    unknown_context: Annotated[Share, Neutral(0.0)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
@@ -274,6 +277,18 @@ class Train(Section):
                 " global_batch_tokens, lower batch_reduction or simplify the ratio"
             )
         return self
+
+
+class Labels(Section):
+    """What the labels of a labelled corpus mean, and what predicts them (`train.objective: labels`)."""
+
+    code: Annotated[Literal["classes", "general", "hisco", "occ1950"], Neutral("classes")]
+    block_size: Annotated[Annotated[Positive, Field(le=64)], OnlyIf("code", ("general",), 5), Neutral(5)]
+    separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
+    codes: Annotated[str | None, Neutral(None)]
+    blocks_weight: Annotated[Share, OnlyIf("code", SPELT, 0.5), Neutral(0.5)]
+    decoder_layers: Annotated[Annotated[Positive, Field(le=48)], OnlyIf("code", SPELT, 3), Neutral(3)]
+    class_weights: Annotated[Literal["none", "balanced"], Neutral("none")]
 
 
 class Export(Section):
@@ -354,6 +369,7 @@ SECTIONS: dict[str, type[Section]] = {
     "mixture": Mixture,
     "model": Model,
     "train": Train,
+    "labels": Labels,
     "export": Export,
     "evaluation": Evaluation,
     "card": Card,
@@ -383,6 +399,7 @@ class ModelEntry(Section):
     mixture: dict[str, Any] = {}
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
     export: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     card: dict[str, Any] = {}

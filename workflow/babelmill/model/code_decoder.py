@@ -35,6 +35,8 @@ class CodeDecoder(nn.Module):
         dropout: rate.
     """
 
+    positions: torch.Tensor
+
     def __init__(self, entries: int, width: int, layers: int, longest: int, dropout: float = 0.0):
         super().__init__()
         self.token_emb = _TokenEmbedding(entries, width)

@@ -57,7 +57,7 @@ class TransformersFolder(Architecture):
         values, trained_file = read_json(model / "config.json"), model / WEIGHTS[variant]
         config = AutoConfig.for_model(**values["config"])
         with without_values():
-            trained = make_model(config, hides=values["auto_class"] == "AutoModelForMaskedLM").eval()
+            trained = make_model(config, values["auto_class"]).eval()
         # Tensors of a file are read where they are used; those in bf16 are made fp32, as in training.
         weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
         found = trained.load_state_dict(weights, strict=False, assign=True)

@@ -3,8 +3,10 @@
 `tokens` (uint16, or uint32 when the vocabulary has more than 65,536 entries) is the stream of all documents, each as
 `<s>` text `</s>`. `offsets` (int64, documents + 1 entries) says where they start: document i is
 `tokens[offsets[i]:offsets[i + 1]]`. Where documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
-(int64, one entry a document) says where its response starts. The metadata names the tokenizer by the sha256 of its file
-and its vocabulary size.
+(int64, one entry a document) says where its response starts. Where documents have labels, `codes` (int32) are those of
+all documents, `code_offsets` (int64, documents + 1 entries) say which are whose, and `code_names` (JSON in bytes) which
+texts they stand for; a context is there as a prompt is. The metadata names the tokenizer by the sha256 of its file and
+its vocabulary size.
 
 safetensors writes its table of sizes first, and a corpus is tokenized as a stream whose length is known at the end
 only. So the writer leaves room for the table and for what has an entry a document (their number is known: Parquet
@@ -19,7 +21,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -28,6 +30,36 @@ from babelmill.core.files import UserError, atomic_write
 HEADER_BYTES = 1024  # the 8 bytes of its length included; a multiple of 8 keeps the offsets aligned in the map
 OFFSET_BYTES = 8
 DTYPES = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
+LABELS = ("codes", "I32"), ("code_offsets", "I64"), ("code_names", "U8")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The codes of all documents.
+
+    Attributes:
+        codes: [codes] int32, numbers of `names`.
+        offsets: [documents + 1] int64: document i has `codes[offsets[i]:offsets[i + 1]]`.
+        names: what is written in the table.
+    """
+
+    codes: np.ndarray
+    offsets: np.ndarray
+    names: tuple[str, ...]
+
+    @classmethod
+    def read(cls, header: dict[str, Any], body: np.ndarray) -> "Labels | None":
+        """Copy them from a mapped file, where they may stand at odd places; None if it has none."""
+        if "codes" not in header:
+            return None
+        parts = (body[slice(*header[name]["data_offsets"])].copy() for name, _ in LABELS)
+        codes, offsets, names = parts
+        return cls(codes.view("<i4"), offsets.view("<i8"), tuple(json.loads(bytes(names))))
+
+    def parts(self) -> list[bytes]:
+        """Return what the file holds of them."""
+        names = json.dumps(self.names, ensure_ascii=False).encode()
+        return [self.codes.astype("<i4").tobytes(), self.offsets.astype("<i8").tobytes(), names]
 
 
 @dataclass(frozen=True)
@@ -41,6 +73,7 @@ class ShardFile:
         metadata: `tokenizer_sha256` and `vocab_size`, both as text.
         responses: [documents] int64, where the response of each starts; None without prompts.
         position: of the first token in the file, in bytes.
+        labels: None of text without.
     """
 
     path: Path
@@ -49,6 +82,7 @@ class ShardFile:
     metadata: dict[str, str]
     responses: np.ndarray | None = None
     position: int = 0
+    labels: Labels | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -81,7 +115,8 @@ class ShardFile:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
         position = 8 + length + starts["tokens"]
-        return cls(path, arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"), position)
+        labels = Labels.read(header, body)
+        return cls(path, arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"), position, labels)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
         """Return which places of the stream belong to prompts, or are the `<s>` before them: bool, of any shape."""
@@ -118,6 +153,7 @@ class ShardWriter:
         self._before_tokens = self._offset_bytes + documents * OFFSET_BYTES * prompts
         self._written = 0  # documents whose tokens are in the file
         self.tokens = 0  # tokens in the file
+        self.labels: Labels | None = None  # of the documents; to be set before the end
         self._put(HEADER_BYTES, np.zeros(1, "<i8"))
 
     def _put(self, position: int, array: np.ndarray) -> None:
@@ -135,8 +171,8 @@ class ShardWriter:
         self.tokens += len(tokens)
         self._written += len(lengths)
 
-    def finish(self) -> None:
-        """Write the table of sizes."""
+    def finish(self, labels: Labels | None = None) -> None:
+        """Write the labels, if there are any, and the table of sizes."""
         if self._written != self._documents:
             raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
         first, begin = self._offset_bytes, self._before_tokens
@@ -148,6 +184,11 @@ class ShardWriter:
             **({"responses": responses} if self._prompts else {}),
             "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [begin, end]},
         }
+        for (name, dtype), part in zip(LABELS if labels else (), labels.parts() if labels else (), strict=True):
+            self._put(HEADER_BYTES + end, np.frombuffer(part, np.uint8))
+            count = len(part) // {"I32": 4, "I64": 8, "U8": 1}[dtype]
+            header[name] = {"dtype": dtype, "shape": [count], "data_offsets": [end, end + len(part)]}
+            end += len(part)
         text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # spaces may follow the JSON
         self._put(0, np.array([len(text)], "<u8"))
         self._put(8, np.frombuffer(text, np.uint8))
@@ -164,4 +205,4 @@ def write_shard(
     with atomic_write(path) as file:
         writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256, prompts)
         yield writer
-        writer.finish()
+        writer.finish(writer.labels)

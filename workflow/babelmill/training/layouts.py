@@ -1,4 +1,4 @@
-"""Which part of a language's stream is a row: `Packed`, strides over the stream.
+"""Which part of a language's stream is a row: `Packed`, strides over the stream, or `Documents`, one to a row.
 
 A plan and the micro-batches ask a layout for everything that they need to know of rows: how many there are, how many
 targets each has, and where each lies in the stream. Another layout is another class with the same members. All of it is
@@ -76,3 +76,26 @@ class Packed:
         after = np.minimum(self._responses[document], end[row])
         inside = np.maximum(0, after - np.maximum(self._offsets[document] + 1, begin[row]))
         return np.bincount(row, inside, len(begin)).astype(np.int64)
+
+
+class Documents:
+    """Each document is a row, whatever its length; what is longer than the row's is cut. Its codes are its targets."""
+
+    def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
+        """`offsets`, `code_offsets`: [documents + 1], as in the shard; `longest`: tokens of a row."""
+        self.documents = len(offsets) - 1
+        self.tokens = self.documents * longest  # as if each filled its row: an epoch has each document once
+        self._offsets, self._code_offsets = offsets, code_offsets
+
+    def rows(self, length: int) -> int:
+        """Return the number of documents."""
+        return self.documents
+
+    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.bounds`."""
+        return self._offsets[row], self._offsets[row + 1]
+
+    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.targets`."""
+        codes = self._code_offsets[row + 1] - self._code_offsets[row]
+        return codes, codes

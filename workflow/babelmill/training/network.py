@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from babelmill.runtime.cost import Amount
-from babelmill.training.batches import MicroBatch
 from babelmill.training.optim import decays_by_name
 from babelmill.training.sharding import Sharding
 
@@ -63,6 +62,7 @@ class Network(ABC):
             part of the result.
         sharded: each process holds a part of the weights. Then all make as many forward passes, and there are no
             replicas to compare.
+        frozen: a part of the weights is not trained, and in no checkpoint.
         sharding: how `trained` and `weights` are cut, if `sharded`.
     """
 
@@ -74,6 +74,7 @@ class Network(ABC):
     compiles: bool = True
     whole_micro_batches: bool = False
     sharded: bool = False
+    frozen: bool = False
     sharding: Sharding | None = None
 
     @abstractmethod
@@ -81,8 +82,8 @@ class Network(ABC):
         """Get ready for the forward passes of step `number`, counted from 0."""
 
     @abstractmethod
-    def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of a micro-batch, and sums by group of targets: `loss.py`."""
+    def forward(self, batch: Any, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of a micro-batch of the stream's kind, and sums by group of targets: `loss.py`."""
 
     @abstractmethod
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:

@@ -23,6 +23,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from babelmill.config import schema
+from babelmill.tokens.codes import SYSTEMS
 from babelmill.training import randomness
 from babelmill.training.randomness import RATES, ROUNDING
 
@@ -130,11 +131,30 @@ class Objective(ABC):
         """Return the kinds that occur, as indices."""
         return [kind for kind, share in enumerate(self.shares) if share]
 
+    @property
+    def validated(self) -> list[int]:
+        """Return the kinds of rows that validation goes through, one after another."""
+        return self.occurring
+
+    def counts(self, kind: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return how many targets of each kind rows have, [rows, kinds] int64: all are of the row's own kind.
+
+        `kind`, `targets`: [rows], the latter with those that one target stands for.
+        """
+        counts = np.zeros((len(kind), len(self.kinds)), dtype=np.int64)
+        counts[np.arange(len(kind)), kind] = targets
+        return counts
+
     def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
         """Return what a target of each kind weighs, from the targets that the global batch stands for, by kind."""
         if self.token_weighted:
             return (1 / max(1, sum(targets)),) * len(targets)
         return tuple(share / max(1, count) for share, count in zip(self.shares, targets, strict=True))
+
+    @property
+    def no_weights(self) -> tuple[float, ...]:
+        """Return what `weights` returns, for passes that nothing is learnt from."""
+        return (0.0,) * len(self.weights([1] * len(self.kinds)))
 
     def combine(self, means: Sequence[float | None]) -> float | None:
         """Return one mean of the kinds' (losses, accuracies) as the loss weighs them; None without any target."""
@@ -248,6 +268,53 @@ class Diffusion(Objective):
         return mask_rate
 
 
+class Labels(Objective):
+    """The codes of a document: each row predicts them as classes, and spells them (`block_loss.py`).
+
+    A row has a target of the kind `classes`, and as many of the kind `blocks` as it has codes. A row without codes that
+    the model knows counts for nothing.
+    """
+
+    kinds = (Kind("blocks", hides=False), Kind("classes", hides=False))
+
+    def __init__(self, train: schema.Train, labels: schema.Labels):
+        super().__init__(train)
+        weight = labels.blocks_weight if SYSTEMS[labels.code].spelt else 0.0
+        self.shares = weight, 1 - weight
+
+    @property
+    def validated(self) -> list[int]:
+        """See `Objective.validated`: a row is measured in both ways at once."""
+        return [1]
+
+    def counts(self, kind: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """See `Objective.counts`."""
+        return np.stack([targets if self.shares[0] else 0 * targets, targets > 0], 1).astype(np.int64)
+
+    def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
+        """Return what a code weighs that is spelt, a row's classes, and a row's empty blocks."""
+        codes, rows = (max(1, count) for count in targets)
+        return self.shares[0] / codes, self.shares[1] / rows, self.shares[0] / rows
+
+    def aims(
+        self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
+    ) -> Aims:
+        """See `Objective.aims`."""
+        return Aims(np.ones_like(every), every)
+
+    def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
+        """See `Objective.validation_aims`."""
+        return Aims(np.ones_like(every), every)
+
+    def mask_rate(self, step: Amount, steps: int) -> Amount:
+        """Return 0: nothing is hidden."""
+        return 0 * step
+
+    def target_share(self, mask_rate: Amount) -> Amount:
+        """Return 0: positions have no targets of their own."""
+        return 0 * mask_rate
+
+
 OBJECTIVES: dict[str, type[Objective]] = {
     "hybrid": Hybrid,
     "masked": Masked,
@@ -256,8 +323,11 @@ OBJECTIVES: dict[str, type[Objective]] = {
 }
 
 
-def objective_of(train: schema.Train) -> Objective:
-    """Return the objective of these settings."""
+def objective_of(train: schema.Train, labels: schema.Labels | None = None) -> Objective:
+    """Return the objective of these settings; `labels`: the section, for the objective of that name."""
+    if train.objective == "labels":
+        assert labels is not None, "the objective `labels` has a section of its own"
+        return Labels(train, labels)
     return OBJECTIVES[train.objective](train)
 
 

@@ -124,14 +124,17 @@ class Plan:
         train: the shape of the run.
         weights: the mixture's, see `proportions`.
         layouts: the rows of each language's training shard.
+        labels: the section, for the objective of that name.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
     """
 
-    def __init__(self, train: schema.Train, weights: float, layouts: Sequence[Layout]):
+    def __init__(
+        self, train: schema.Train, weights: float, layouts: Sequence[Layout], labels: schema.Labels | None = None
+    ):
         self.train = train
-        self.objective = objective_of(train)
+        self.objective = objective_of(train, labels)
         self.layouts = layouts
         self.tokens = sum(layout.tokens for layout in layouts)
         self.steps = steps_for(train, self.tokens)
@@ -162,7 +165,7 @@ class Plan:
         train = self.train
         phase = int(np.searchsorted(self._starts, step, side="right")) - 1
         rows = self._rows(step, phase)
-        stand_for = np.bincount(rows.kind, rows.stands_for, len(self.objective.kinds))
+        stand_for = self.objective.counts(rows.kind, rows.stands_for).sum(0)
         factor = learning_rate_factor(step, self.steps, train.warmup, train.cooldown, train.learning_rate_floor)
         return Step(
             step=step,

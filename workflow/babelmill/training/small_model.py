@@ -18,9 +18,9 @@ LAYERS = 2  # at least: with one alone, no layer would read what another has wri
 TOKENS = 1024  # of the vocabulary
 
 
-def smaller(config: PreTrainedConfig, hides: bool) -> PreTrainedConfig:
-    """Return the configuration of the smaller model; `hides`: it predicts hidden tokens. `config` stays as it is."""
-    whole, found = on_meta(config, hides), copy.deepcopy(config)
+def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
+    """Return the configuration of the smaller model; `auto`: its class. `config` stays as it is."""
+    whole, found = on_meta(config, auto), copy.deepcopy(config)
     blocks = blocks_of(whole)
     count = len(blocks)
     by_layer = {key: value for key, value in vars(config).items() if isinstance(value, list) and len(value) == count}

@@ -9,7 +9,7 @@ disk: a thread plans the next step and reads its tokens meanwhile.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from babelmill.stages import TrainSettings
 from babelmill.training import randomness, work
 from babelmill.training.ahead import Ahead
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
-from babelmill.training.batches import MicroBatch, Rows, TokenStream
+from babelmill.training.batches import Rows
 from babelmill.training.fitting import Fitted, rows_that_fit
 from babelmill.training.layouts import Layout
 from babelmill.training.loss import STATISTICS
@@ -43,6 +43,20 @@ DOCUMENTS_TO_FIT = 4096  # of each language, among whose rows the largest are so
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
 
 
+class Stream(Protocol):
+    """Where micro-batches come from: `TokenStream`, or another."""
+
+    def read_ahead(self, rows: Rows) -> None:
+        """Read what rows need from the disk into the system's memory."""
+        ...
+
+    def micro_batch(
+        self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
+    ) -> Any:
+        """Build rows of at most `length` tokens, as the network takes them."""
+        ...
+
+
 class Trainer:
     """A run in progress: network, moving average, optimizer and data of one process.
 
@@ -62,8 +76,8 @@ class Trainer:
         settings: TrainSettings,
         network: Network,
         plan: Plan,
-        stream: TokenStream,
-        validation: tuple[Sequence[Layout], TokenStream],
+        stream: Stream,
+        validation: tuple[Sequence[Layout], Stream],
         processes: Processes,
         micro_batch_tokens: int | None = None,
         validation_documents: int | None = None,
@@ -190,9 +204,9 @@ class Trainer:
 
     def group_counts(self, rows: Rows) -> np.ndarray:
         """Return the numbers of targets that rows stand for, by group, [groups] int64."""
-        counts = np.zeros(self.groups, dtype=np.int64)
-        np.add.at(counts, len(self.plan.objective.kinds) * rows.language + rows.kind, rows.stands_for)
-        return counts
+        counts = np.zeros((len(self.settings.languages), len(self.plan.objective.kinds)), dtype=np.int64)
+        np.add.at(counts, rows.language, self.plan.objective.counts(rows.kind, rows.stands_for))
+        return counts.reshape(-1)
 
     def _dealt(self, whole: list[Rows]) -> list[Rows]:
         """Return whole micro-batches as they are dealt in turn: with empty ones where all must make as many passes."""
@@ -212,9 +226,7 @@ class Trainer:
             loss.backward()
         return sums, building
 
-    def _build(
-        self, stream: TokenStream, rows: Rows, length: int, weights: tuple[float, ...], use: int = 0
-    ) -> MicroBatch:
+    def _build(self, stream: Stream, rows: Rows, length: int, weights: tuple[float, ...], use: int = 0) -> Any:
         return stream.micro_batch(rows, length, weights, use, self._padding(length) if self._compiled else 1)
 
     def _padding(self, length: int) -> int:
@@ -247,7 +259,7 @@ class Trainer:
         length, objective = self.train.sequence_lengths[0], self.plan.objective
         self.model.eval()
         sums, counts = self._no_sums(), np.zeros(self.groups, dtype=np.int64)
-        for kind in objective.occurring:
+        for kind in objective.validated:
             rows = every_row(self._validation_layouts, length, objective, kind, self._validation_documents)
             if not self._measure(rows, length, sums, leave):
                 return None
@@ -261,7 +273,7 @@ class Trainer:
         """Add this process's share of the statistics of validation rows to `sums`; False if a process has to leave."""
         size = self.processes.size
         micro_batches = self._dealt(split(rows, max(1, self.micro_batch_tokens // length)))
-        weights = (0.0,) * len(self.plan.objective.kinds)
+        weights = self.plan.objective.no_weights
         for first in range(0, len(micro_batches), size):
             if first % (LEAVE_EVERY * size) == 0:
                 votes = Votes(leave=leave()).of_all(self.processes)
@@ -350,7 +362,7 @@ class Trainer:
 
         def peak(size: int) -> int:
             torch.cuda.reset_peak_memory_stats(self.device)
-            self._learn(rows[np.arange(size) % len(rows)], length, (0.0,) * len(objective.kinds))
+            self._learn(rows[np.arange(size) % len(rows)], length, objective.no_weights)
             return torch.cuda.max_memory_allocated(self.device)
 
         fitting = rows_that_fit(peak, max(1, 4096 // length), self.device)

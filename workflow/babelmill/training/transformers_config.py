@@ -14,9 +14,11 @@ from babelmill.core.files import UserError
 from babelmill.stages import TrainSettings
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.beginning import check_lengths, published_config
-from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.transformers_models import (
+    CAUSAL,
     CLASSES,
+    CLASSIFIER,
+    MASKED,
     auto_class,
     first_position,
     longest_row,
@@ -25,6 +27,12 @@ from babelmill.training.transformers_models import (
     refused,
     shape_of,
 )
+
+LEARNS = {
+    MASKED: "hidden tokens (objectives masked, diffusion)",
+    CAUSAL: "next tokens (objective causal)",
+    CLASSIFIER: "classes (objective labels)",
+}
 
 
 def known_keys(config: PreTrainedConfig) -> set[str]:
@@ -40,8 +48,9 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
     return ids | {"cls_token_id": ids["bos_token_id"], "sep_token_id": ids["eos_token_id"]}
 
 
-def make_config(model: schema.Model, hides: bool, vocabulary: Vocabulary) -> PreTrainedConfig:
-    """Return the configuration of a model: what `model.config` says, and the workflow's vocabulary and length.
+def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
+    """Return the configuration of a model of the class `auto`: what `model.config` says, and the workflow's vocabulary
+    and length.
 
     Raises:
         UserError: transformers has no such model, or its configuration no such key.
@@ -51,10 +60,9 @@ def make_config(model: schema.Model, hides: bool, vocabulary: Vocabulary) -> Pre
     if model_type not in CONFIG_MAPPING_NAMES:
         near = nearest(str(model_type), CONFIG_MAPPING_NAMES)
         raise UserError(f"model.config.model_type = {model_type!r}: transformers has no such model{near}")
-    _, mapping = CLASSES[auto_class(hides)]
+    _, mapping = CLASSES[auto]
     if model_type not in mapping:
-        what = "hidden tokens (objectives masked, diffusion)" if hides else "next tokens (objective causal)"
-        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {what}")
+        raise UserError(f"model.config.model_type = {model_type!r}: transformers has no class of it for {LEARNS[auto]}")
     plain = AutoConfig.for_model(model_type)
     for key in sorted(values.keys() - known_keys(plain)):
         near = nearest(key, known_keys(plain))
@@ -67,7 +75,7 @@ def make_config(model: schema.Model, hides: bool, vocabulary: Vocabulary) -> Pre
         config = AutoConfig.for_model(model_type, **values)
     except Exception as error:  # whatever transformers raises, of many types
         raise refused(model_type, error) from error
-    if first := first_position(on_meta(config, hides)):
+    if first := first_position(on_meta(config, auto)):
         config.max_position_embeddings = model.max_position_embeddings + first
     return config
 
@@ -85,18 +93,18 @@ def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vo
     Raises:
         UserError: transformers has no such class of the model, or it is another one than the settings say.
     """
-    hides, name = hides_alone(objective_of(settings.train)), f"model.source = {settings.model.source}"
+    auto, name = auto_class(settings.train), f"model.source = {settings.model.source}"
     if source is None:
-        return make_config(settings.model, hides, vocabulary)
-    config = read_config(published_config(source), auto_class(hides), name)
-    made = on_meta(config, hides)
+        return make_config(settings.model, auto, vocabulary)
+    config = read_config(published_config(source), auto, name)
+    made = on_meta(config, auto)
     check_shape(settings.shape, shape_of(made), name)
     if vocabulary.entries > config.vocab_size:
         raise UserError(
             f"{name}: the tokenizer has {vocabulary.entries:,} entries, the embedding {config.vocab_size:,} rows: name"
             " a smaller tokenizer.source, or none to use the model's own"
         )
-    if hides and vocabulary.mask < 0:
+    if auto == MASKED and vocabulary.mask < 0:
         raise UserError(f"{name}: its tokenizer has no mask token, which train.objective hides tokens behind")
     check_lengths(settings, longest_row(made))
     if not vocabulary.aliases:

@@ -9,29 +9,43 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 
+from babelmill.config import schema
 from babelmill.config.model_source import SHAPE
+from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.files import UserError
 from babelmill.training.document_masks import NAME
 
+MASKED, CAUSAL, CLASSIFIER = "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 CLASSES = {
-    "AutoModelForMaskedLM": (AutoModelForMaskedLM, MODEL_FOR_MASKED_LM_MAPPING_NAMES),
-    "AutoModelForCausalLM": (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    MASKED: (AutoModelForMaskedLM, MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+    CAUSAL: (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    CLASSIFIER: (AutoModelForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES),
 }
 # Keys of a published config.json that say how its files were written, or what else was done with them.
 NOT_OF_THE_MODEL = ("architectures", "auto_map", "custom_pipelines", "dtype", "torch_dtype", "transformers_version")
 NOT_OF_THE_MODEL += ("_name_or_path",)
 
 
-def auto_class(hides: bool) -> str:
-    """Return the class of a model that predicts hidden tokens, or next ones."""
-    return "AutoModelForMaskedLM" if hides else "AutoModelForCausalLM"
+def auto_class(train: schema.Train) -> str:
+    """Return the class of transformers that learns an objective."""
+    auto = OBJECTIVES[train.objective].auto_class
+    assert auto, "models of transformers have no objective `hybrid`"
+    return auto
 
 
 def refused(model_type: str, why: object) -> UserError:
@@ -83,20 +97,21 @@ def shape_of(model: PreTrainedModel) -> dict[str, Any]:
     return shape | ({"max_position_embeddings": longest_row(model)} if "max_position_embeddings" in shape else {})
 
 
-def make_model(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
-    """Return a new model that keeps documents apart; `config` stays as it is."""
-    cls, _ = CLASSES[auto_class(hides)]
+def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
+    """Return a new model of a class, a language model one that keeps documents apart; `config` stays as it is."""
+    cls, _ = CLASSES[auto]
     try:
-        model = cls.from_config(copy.deepcopy(config), attn_implementation=NAME)
+        attention = None if auto == CLASSIFIER else NAME
+        model = cls.from_config(copy.deepcopy(config), attn_implementation=attention)
     except Exception as error:  # as above
         raise refused(config.model_type, error) from error
     model.config.use_cache = False
     return base_first(model)
 
 
-def on_meta(config: PreTrainedConfig, hides: bool) -> PreTrainedModel:
-    """Return a model without weights: its modules and their shapes."""
-    cls, _ = CLASSES[auto_class(hides)]
+def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
+    """Return a model of a class without weights: its modules and their shapes."""
+    cls, _ = CLASSES[auto]
     try:
         with torch.device("meta"):
             return base_first(cls.from_config(copy.deepcopy(config)))

@@ -21,6 +21,7 @@ from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.randomness import INITIALIZATION
 from babelmill.training.sharding import Sharding
 from babelmill.training.transformers_models import (
+    auto_class,
     blocks_of,
     checkpoint_activations,
     longest_row,
@@ -93,13 +94,14 @@ class TransformersNetwork(Network):
         logging.set_verbosity_error()  # it warns of padding that is masked by document
         self.in_place = hides_alone(objective_of(train))
         longest = max(train.sequence_lengths)
-        first_position = processes.on_main(lambda: prove(config, self.in_place, vocabulary, longest))
+        auto = auto_class(train)
+        first_position = processes.on_main(lambda: prove(config, auto, vocabulary, longest))
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         with without_values() if loaded else torch.device("cpu" if processes.main else "meta"):
-            made = make_model(config, self.in_place)
+            made = make_model(config, auto)
         self.config = {
             "architecture": "transformers",
-            "auto_class": transformers_models.auto_class(self.in_place),
+            "auto_class": auto,
             "class": type(made).__name__,
             "vocab_size": config.vocab_size,
             "max_position_embeddings": longest_row(made),
@@ -114,6 +116,7 @@ class TransformersNetwork(Network):
         self._spread(made, with_loss, train.precision, processes, loaded)
 
     def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
+        self.frozen = True
         self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether frozen weights were drawn or not
         add_adapters(made, train.lora_rank, alpha_of(train))
@@ -121,7 +124,7 @@ class TransformersNetwork(Network):
             frozen_in(made, torch.bfloat16)
 
     def _spread(
-        self, made: PreTrainedModel, with_loss: _WithLoss, precision: str, processes: Processes, loaded: bool
+        self, made: nn.Module, with_loss: nn.Module, precision: str, processes: Processes, loaded: bool
     ) -> None:
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}

@@ -16,7 +16,7 @@ from babelmill.core.files import UserError
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.document_masks import NAME, documents, positions
 from babelmill.training.small_model import smaller
-from babelmill.training.transformers_models import make_model, output_layer, refused
+from babelmill.training.transformers_models import MASKED, make_model, output_layer, refused
 
 TOLERANCE = 1e-5  # of the largest score: what another order of sums may change
 SHORTEST = 32  # tokens of a row
@@ -28,14 +28,14 @@ def identity(features: torch.Tensor) -> torch.Tensor:
     return features
 
 
-def prove(config: PreTrainedConfig, hides: bool, vocabulary: Vocabulary, length: int) -> int | None:
+def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: int) -> int | None:
     """Put a kind of models to the proof; return what position ids begin with, None if the model takes none.
 
     Where the smaller model cannot be made or computed with, the whole one is asked.
 
     Args:
         config: of the model.
-        hides: whether it predicts hidden tokens.
+        auto: its class.
         vocabulary: of the tokenizer.
         length: of the longest row in training.
 
@@ -45,7 +45,7 @@ def prove(config: PreTrainedConfig, hides: bool, vocabulary: Vocabulary, length:
     problem: Exception | None = None
     for candidate in (smaller, lambda config, _: config):
         try:
-            return Proof(make_model(candidate(config, hides), hides), hides, vocabulary, length).run()
+            return Proof(make_model(candidate(config, auto), auto), auto == MASKED, vocabulary, length).run()
         except _Failed as failure:
             raise refused(config.model_type, failure) from None
         except Exception as error:  # whatever a model's code raises

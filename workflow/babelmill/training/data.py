@@ -1,0 +1,124 @@
+"""The shards that a run reads: their rows, and the streams that micro-batches are cut from."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from babelmill.core.files import UserError
+from babelmill.runtime.identity import SPLITS
+from babelmill.stages import TrainSettings
+from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training.batches import TokenStream
+from babelmill.training.label_batches import Frame, LabelStream, known_codes, most_codes
+from babelmill.training.layouts import Documents, Layout, Packed
+from babelmill.training.network import Network
+from babelmill.training.objectives import Objective
+from babelmill.training.trainer import Stream
+
+
+class Data:
+    """The shards of all languages by split, their rows, and the tokenizer's vocabulary.
+
+    Args:
+        settings: of the stage.
+        tokenizer: the tokenizer's folder.
+        folders: one for each language, in order.
+    """
+
+    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
+        self.settings = settings
+        self.shards = {
+            split: [ShardFile.open(folder / f"{split}.safetensors") for folder in folders] for split in SPLITS
+        }
+        self.layouts: dict[str, list[Layout]] = {
+            split: [Packed(shard.offsets, shard.responses) for shard in self.shards[split]] for split in SPLITS
+        }
+        self.vocabulary = Vocabulary.read(tokenizer / "tokenizer.json", self.shards["train"][0].vocab_size)
+
+    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> Stream:
+        """Return the stream of a split."""
+        seed = self.settings.train.seed
+        return TokenStream(self.shards[split], self.vocabulary, seed, device, objective, network.in_place)
+
+
+class LabelledData(Data):
+    """The shards of labelled text: each document is a row, with its codes.
+
+    Args:
+        settings, tokenizer, folders: as those of `Data`.
+
+    Attributes:
+        codes: that the model knows: those of the training text.
+        blocks: how many of them a document has at most.
+
+    Raises:
+        UserError: the shards have no labels, or one code alone.
+    """
+
+    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
+        super().__init__(settings, tokenizer, folders)
+        for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
+            raise UserError(
+                f"{shard.path}: has no labels, which train.objective: labels needs; set corpus.label_columns"
+            )
+        train, labels = self.shards["train"], settings.labels
+        self.codes = known_codes(train, labels.code, labels.block_size)
+        self.blocks = most_codes(train)
+        if len(self.codes.names) < 2:
+            raise UserError(
+                f"the text of {settings.name} has one code alone, {self.codes.names[0]!r}: nothing to learn"
+            )
+        self._frame = frame_of(tokenizer / "tokenizer.json", self.vocabulary)
+        length = settings.train.sequence_lengths[0]
+        self._streams = {split: self._stream(split) for split in SPLITS}
+        self.layouts = {
+            split: [Documents(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels]
+            for split, stream in self._streams.items()
+        }
+
+    def _stream(self, split: str) -> LabelStream:
+        train = self.settings.train
+        return LabelStream(
+            self.shards[split],
+            self._frame,
+            self.codes,
+            self.blocks,
+            train.seed,
+            torch.device("cpu"),
+            train.unknown_context,
+        )
+
+    def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
+        """See `Data.stream`."""
+        return self._streams[split].on(device)
+
+    def class_weights(self) -> torch.Tensor:
+        """Return what each code's class weighs in the loss, [K]: `balanced` weighs by 1 / frequency, 1 on average."""
+        shards = self._streams["train"].shards
+        counts = sum(np.bincount(s.labels.codes, minlength=len(self.codes.names)) for s in shards if s.labels)
+        if self.settings.labels.class_weights == "none":
+            return torch.ones(len(self.codes.names))
+        return torch.from_numpy(np.sum(counts) / (len(self.codes.names) * np.maximum(1, counts))).float()
+
+
+def frame_of(path: Path, vocabulary: Vocabulary) -> Frame:
+    """Return the special tokens that a tokenizer puts around a text and a context."""
+    tokenizer = load_tokenizer(path)
+
+    def parts(text: str, pair: str | None = None) -> list[list[int]]:
+        """Return the special tokens before, between and after the texts."""
+        encoding, found, inside = tokenizer.encode(text, pair), [[]], None
+        for token, sequence in zip(encoding.ids, encoding.sequence_ids, strict=True):
+            if sequence is None:
+                found[-1].append(token)
+            elif sequence != inside:
+                inside = sequence
+                found.append([])
+        return found
+
+    alone, pair = parts("a"), parts("a", "a")
+    pad = vocabulary.given(vocabulary.pad)
+    return Frame((tuple(alone[0]), tuple(alone[1])), (tuple(pair[0]), tuple(pair[1]), tuple(pair[2])), pad)

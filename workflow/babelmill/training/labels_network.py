@@ -1,0 +1,225 @@
+"""A model of labels in training: an encoder with its classifier, and a decoder that spells the codes."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from babelmill.config import schema
+from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
+from babelmill.model.transformers.modeling_gpt_bert import GPTBertForSequenceClassification
+from babelmill.runtime.processes import Processes
+from babelmill.stages import TrainSettings
+from babelmill.tokens.codes import BEGIN, PAD, Codes
+from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training import randomness, transformers_models
+from babelmill.training.beginning import shape_of
+from babelmill.training.block_loss import block_losses
+from babelmill.training.fsdp import local_rows
+from babelmill.training.label_batches import LabelBatch
+from babelmill.training.loss import STATISTICS
+from babelmill.training.randomness import INITIALIZATION
+from babelmill.training.transformers_config import config_to_train
+from babelmill.training.transformers_models import (
+    CLASSIFIER,
+    checkpoint_activations,
+    longest_row,
+    make_model,
+    refused,
+)
+from babelmill.training.transformers_network import TransformersNetwork
+from babelmill.training.transformers_size import counted_without
+
+TOLERANCE = 1e-4  # of the largest score: what padding may change
+
+
+class Labeller(nn.Module):
+    """An encoder with a classifier, and a decoder.
+
+    Args:
+        encoder: `...ForSequenceClassification`, whose scores are those of the classes.
+        decoder: None where codes are not spelt.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, decoder: CodeDecoder | None):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self._hidden: torch.Tensor | None = None
+        encoder.base_model.register_forward_hook(self._keep)
+
+    def _keep(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        self._hidden = output[0]
+
+    def forward(
+        self, input_ids: torch.Tensor, seen: torch.Tensor, blocks: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the scores of the classes, [B, K], and of the symbols of the blocks, [B, n s, V]."""
+        scores = self.encoder(input_ids=input_ids, attention_mask=seen.long()).logits
+        if self.decoder is None:
+            return scores, None
+        hidden, self._hidden = self._hidden, None
+        assert hidden is not None
+        symbols = blocks.flatten(1)
+        begin = torch.full_like(symbols[:, :1], BEGIN)
+        return scores, self.decoder(hidden, seen, torch.cat([begin, symbols[:, :-1]], 1))
+
+
+class _WithLoss(nn.Module):
+    """A model whose forward pass ends with the loss.
+
+    Args:
+        model: the model.
+        exclusive: a text has one code: the classes exclude each other.
+        class_weights: [K].
+    """
+
+    class_weights: torch.Tensor
+
+    def __init__(self, model: Labeller, exclusive: bool, class_weights: torch.Tensor):
+        super().__init__()
+        self.model, self._exclusive = model, exclusive
+        self.register_buffer("class_weights", class_weights, persistent=False)
+
+    def forward(self, batch: LabelBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Network.forward`."""
+        of_codes, of_rows, of_empty = batch.weights
+        scores, symbols = self.model(batch.input_ids, batch.seen, batch.blocks)
+        sums = torch.zeros(groups, len(STATISTICS), dtype=torch.float64, device=scores.device)
+        learns = batch.classes.amax(1)
+        losses = learns * self._classes(scores.float(), batch.classes)
+        best = batch.classes.gather(1, scores.argmax(1, keepdim=True))[:, 0]
+        _add(sums, 2 * batch.languages + 1, losses, best)
+        total = of_rows * losses.sum()
+        if symbols is not None:
+            spelt, empty = block_losses(symbols.float(), batch.blocks, PAD)
+            total = total + of_codes * spelt.sum() + of_empty * (learns * empty).sum()
+            _add(sums, 2 * batch.languages, spelt.sum(1), right_codes(symbols, batch.blocks))
+        return total, sums
+
+    def _classes(self, scores: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each row, [B]."""
+        if not self._exclusive:
+            return F.binary_cross_entropy_with_logits(scores, classes, self.class_weights, reduction="none").mean(1)
+        return -(self.class_weights * classes * scores.log_softmax(1)).sum(1)
+
+
+def _add(sums: torch.Tensor, groups: torch.Tensor, losses: torch.Tensor, right: torch.Tensor) -> None:
+    """Add losses and right predictions, both [B], to the sums of their groups."""
+    found = torch.stack([losses.detach(), torch.zeros_like(losses), right.to(losses.dtype)], 1)
+    sums.index_add_(0, groups, found.double())
+
+
+def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """Return how many of a row's k codes are among the first k blocks of the likeliest symbols, [B]."""
+    rows, count, size = blocks.shape
+    empty = (blocks == PAD).all(2)
+    found = symbols.argmax(2).view(rows, count, 1, size)
+    same = (found == blocks[:, None]).all(3) & ~empty[:, :, None] & ~empty[:, None]
+    return same.any(1).sum(1)
+
+
+class LabelsNetwork(TransformersNetwork):
+    """A model of labels, spread over all processes (`fsdp.py`).
+
+    Args:
+        config: of the encoder; a GPT-BERT's is ours.
+        train, labels: the sections.
+        codes: that it knows.
+        blocks: n, how many codes a text has at most.
+        class_weights: [K].
+        processes: this process among the others.
+
+    Raises:
+        UserError: transformers has no classifier of it, or padding changes its scores.
+    """
+
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        train: schema.Train,
+        labels: schema.Labels,
+        codes: Codes,
+        blocks: int,
+        class_weights: torch.Tensor,
+        processes: Processes,
+    ):
+        logging.set_verbosity_error()
+        config.num_labels = len(codes.names)
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
+        encoder = make_encoder(config)
+        processes.on_main(lambda: prove_padding(encoder, max(train.sequence_lengths)))
+        width, decoder = config.hidden_size, None
+        if codes.block_size:
+            decoder = CodeDecoder(codes.entries, width, labels.decoder_layers, blocks * codes.block_size)
+        made = Labeller(encoder, decoder)
+        self.config = {
+            "architecture": "transformers",
+            "auto_class": CLASSIFIER,
+            "class": type(encoder).__name__,
+            "vocab_size": config.vocab_size,
+            "max_position_embeddings": longest_row(encoder),
+            "config": transformers_models.as_json(config),
+            "labels": {
+                "code": codes.system,
+                "codes": codes.names,
+                "block_size": codes.block_size,
+                "blocks": blocks,
+                "decoder_layers": labels.decoder_layers if decoder else 0,
+                "exclusive": blocks == 1,
+            },
+        }
+        self._size = counted_without(made, None, 0, width)
+        if train.activation_checkpointing:
+            checkpoint_activations(encoder)
+        if train.freeze == "encoder":
+            encoder.base_model.requires_grad_(False)
+            self.frozen = True
+        self._spread(made, _WithLoss(made, blocks == 1, class_weights), train.precision, processes, loaded=False)
+
+    def begun_with(self) -> dict[str, torch.Tensor]:
+        """See `Network.begun_with`: the encoder's weights, by the names of its class."""
+        named = {name: p for name, p in self.model.named_parameters() if not name.startswith("decoder.")}
+        return {name.removeprefix("encoder."): local_rows(parameter) for name, parameter in named.items()}
+
+
+def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
+    """Return the configuration of the encoder; see `config_to_train`."""
+    if settings.model.architecture == "transformers":
+        return config_to_train(settings, source, vocabulary)
+    shape: dict[str, Any] = asdict(shape_of(settings, source, vocabulary.size))
+    ids = {name: token for name, token in vocabulary.ids.items() if token is not None}
+    return GPTBertConfig(**shape | ids, classifier_dropout=shape["hidden_dropout_prob"])
+
+
+def make_encoder(config: PreTrainedConfig) -> PreTrainedModel:
+    """Return a new encoder with a classifier, with random weights."""
+    if isinstance(config, GPTBertConfig):
+        return GPTBertForSequenceClassification(config)
+    return make_model(config, CLASSIFIER)
+
+
+@torch.no_grad()
+def prove_padding(encoder: PreTrainedModel, length: int) -> None:
+    """See that padding changes nothing in the scores of a row that is not full.
+
+    Raises:
+        UserError: it does.
+    """
+    encoder.eval()
+    pad = getattr(encoder.config, "pad_token_id", None) or 0
+    ordinary = torch.randint(encoder.config.vocab_size // 2, encoder.config.vocab_size, (1, max(2, length // 2)))
+    seen = torch.ones_like(ordinary)
+    more = length - ordinary.size(1)
+    scores = [
+        encoder(input_ids=F.pad(ordinary, (0, n), value=pad), attention_mask=F.pad(seen, (0, n))).logits
+        for n in (0, more)
+    ]
+    encoder.train()
+    if (scores[0] - scores[1]).abs().max() > TOLERANCE * scores[0].abs().max():
+        raise refused(encoder.config.model_type, "padding changes its scores")
