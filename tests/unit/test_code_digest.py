@@ -103,7 +103,7 @@ SEVERAL = {
     "release/llada.py": {"base_model"},
     "release/transformers_names.py": {"base_model"},
     "release/published_checkpoint.py": {"base_model"},
-    "release/training_curve.py": {"convert"},
+    "release/training_history.py": {"convert"},
     "release/transformers_folder.py": {"export"},
     "training/__init__.py": {"base_model", "train", "export", "evaluate"},
     "training/adapters.py": {"train", "export"},

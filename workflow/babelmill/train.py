@@ -82,11 +82,11 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if (source is None) != (settings.begin_with is None):
         raise UserError(f"--source: a folder is expected for a model.source alone, which is {settings.model.source}")
     if source and settings.begin_with:
-        manifest.verify(source, "config.json", settings.begin_with)
+        manifest.verify(source, "config.json", settings.begin_with, remember=True)
     manifest.verify(tokenizer, "tokenizer.json")
     digest = sha256(tokenizer / "tokenizer.json")
     for folder in shards:
-        manifest.verify(folder, *(f"{split}.safetensors" for split in SPLITS))
+        manifest.verify(folder, *(f"{split}.safetensors" for split in SPLITS), remember=True)
         for split in SPLITS:
             shard = ShardFile.open(folder / f"{split}.safetensors")
             if shard.metadata["tokenizer_sha256"] != digest:
@@ -174,7 +174,7 @@ def make_trainer(
     streams = {split: TokenStream(data.shards[split], *shared) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
-    return Trainer(settings, network, plan, streams["train"], validation, processes, size)
+    return Trainer(settings, network, plan, streams["train"], validation, processes, size, run.validation_documents)
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from babelmill.config import schema
-from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core import known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
@@ -188,7 +188,7 @@ def run(args: argparse.Namespace) -> None:
     settings = read_settings(args.settings, CorpusSettings)
     corpus, tally, sampler = settings.corpus, Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(corpus, next(iter(args.download), None))
-    identities = {path.as_posix(): local_sources.identity(path) for path in sources.local}
+    identities = {path.as_posix(): known_hashes.identity(path) for path in sources.local}
     share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
@@ -281,12 +281,12 @@ def listing(identities: dict[str, list[int]], folder: Path) -> list[dict[str, An
     """Return the local files that were read: path, bytes, sha256. A UserError names one that was changed meanwhile.
 
     Args:
-        identities: {path: `local_sources.identity`} from before they were read.
+        identities: {path: `known_hashes.identity`} from before they were read.
         folder: of the corpus, where their hashes are kept for the next run.
     """
     content = local_sources.hashes(sorted(identities), folder)
     for path, before in identities.items():
-        if local_sources.identity(path) != before:
+        if known_hashes.identity(path) != before:
             raise UserError(f"{path}: was changed while it was read; run the workflow again")
     return [{"path": path, "bytes": identities[path][0], "sha256": digest} for path, digest in content.items()]
 

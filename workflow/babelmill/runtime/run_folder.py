@@ -5,6 +5,7 @@ identity.json           the settings and data that the folder's name is the fing
 attempt.json            how often it was tried (attempts.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
+training_history.*      lists and a picture of its losses (history.py)
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from babelmill.config import schema
 from babelmill.core.files import write_json
 from babelmill.runtime.attempts import begin_attempt
 from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.history import History
 from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_lock import Lock
@@ -75,6 +77,8 @@ class RunFolder:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             begin_attempt(self.path, attempt, done, steps, tokens, device)
         self.record = Record(self.path / "metrics.jsonl", done)
+        self.history = History(self.path, model)
+        self._opened.callback(self.history.close)
         if self._tracking == "wandb":
             self._opened.callback(Mirror(model, self.path).close)
         return Done(done, self.record.validated)
