@@ -111,7 +111,8 @@ def train(arguments: argparse.Namespace) -> int:
     """Train, or resume, and write the results; return the exit code."""
     began, options = time.monotonic(), Options(**vars(arguments))
     settings = read_settings(options.settings, TrainSettings)
-    run = read_settings(options.run, RunSettings).run
+    looked_after = read_settings(options.run, RunSettings)
+    run = looked_after.run
     processes = Processes.start(options.threads)
     stop = Stop(ask_slurm=processes.main)
     source = next(iter(options.source), None)
@@ -124,7 +125,7 @@ def train(arguments: argparse.Namespace) -> int:
     else:
         network = make_network(settings, data.vocabulary, source, processes)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
-    with RunFolder(options.checkpoints, run_identity, run) as folder:
+    with RunFolder(options.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
