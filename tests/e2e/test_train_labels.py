@@ -18,11 +18,14 @@ def whole(tmp_path_factory) -> LabelledData:
 
 
 def difference(one: LabelledData, other: LabelledData) -> float:
-    """The largest difference of weights."""
-    found = (load_file(data.folder / "model/model.safetensors") for data in (one, other))
-    ours, theirs = found
+    """The largest difference of weights, but for biases of keys: their gradient is rounding, which Adam blows up."""
+    ours, theirs = (load_file(data.folder / "model/model.safetensors") for data in (one, other))
     assert ours.keys() == theirs.keys()
-    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+    differences = {name: (ours[name] - theirs[name]).abs() for name in ours if not name.endswith("key.bias")}
+    for name in [name for name in differences if name.endswith("in_proj_bias")]:
+        query, _, value = differences.pop(name).chunk(3)
+        differences |= {f"{name} of queries": query, f"{name} of values": value}
+    return max(float(difference.max()) for difference in differences.values())
 
 
 def test_what_is_written(whole):
@@ -39,13 +42,13 @@ def test_what_is_written(whole):
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_any_number_of_processes_gives_the_same_model(whole, tmp_path, processes):
-    """Whole micro-batches are dealt. (`eps`: a key's bias has no gradient but rounding, which Adam would blow up.)"""
+    """Whole micro-batches are dealt, in which attention drops alike."""
     one, several = (LabelledData.at(tmp_path / name, whole) for name in ("one", "several"))
     for data in (one, several):
-        data.settings(micro_batch_tokens=32, optimizer="adamw", eps=1e-6)
+        data.settings(micro_batch_tokens=32, optimizer="adamw")
     one.train()
     several.train("model", processes)
-    assert difference(one, several) < 1e-6
+    assert difference(one, several) < 1e-5
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):

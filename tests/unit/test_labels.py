@@ -1,16 +1,29 @@
 """Codes of labelled text: how they are written and spelt, and the loss that does not depend on their order."""
 
+import argparse
+import itertools
 import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from babelmill import shards
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, write_json
 from babelmill.model.code_decoder import CodeDecoder
+from babelmill.settings import read_settings, settings_of
+from babelmill.stages import ShardsSettings
 from babelmill.tokens.codes import BEGIN, END, FIRST, PAD, Codes, written
+from babelmill.tokens.labels import CodeReader, code_list
+from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.block_loss import block_losses
+from training_data import section, write_tokenizer
 
 GOLDEN = Path(__file__).parents[1] / "data/block_loss.safetensors"
 
@@ -91,3 +104,107 @@ def test_the_decoder_sees_no_later_symbol_and_no_padding():
     more = torch.cat([seen, torch.zeros(2, 5, dtype=torch.bool)], 1)
     torch.testing.assert_close(decoder(longer, more, symbols), before, atol=1e-12, rtol=0)
     assert np.isfinite(before.detach().numpy()).all()
+
+
+# From tables to shards.
+
+ROWS = [
+    ("en", "farmer and fisher", ["61110", "64100"]),
+    ("en", "farmer", ["61110", None]),
+    ("", "no trade", ["-1", None]),
+    ("da", "smed", [None, "8300"]),
+]
+
+
+def reader(**values) -> CodeReader:
+    return CodeReader(section("labels", **values))
+
+
+def read(rows, **values) -> list[list[str]]:
+    """The codes of rows of columns."""
+    found = reader(**values).read((columns, f"a.csv: line {i}") for i, columns in enumerate(rows, 2))
+    return [[found.names[i] for i in found.codes[a:b]] for a, b in itertools.pairwise(found.offsets)]
+
+
+def test_columns_of_labels_become_codes():
+    assert read([["61110", "61110"], ["1234", None], ["-1", "64100"]], code="hisco") == [
+        ["61110"],
+        ["01234"],
+        ["-1", "64100"],
+    ]
+    assert read([["a; b ;;c", "d"], [None, None], [" ", ""]], separator=";") == [["a", "b", "c", "d"], ["?"], ["?"]]
+    assert read([[None, "mill"]]) == [["mill"]], "what comes after a missing one counts"
+
+
+def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
+    rows = [["61110"], ["farmer"], [None]]
+    with pytest.raises(UserError, match=r"^a\.csv: line 3: 'farmer' is no code of hisco: it holds a, e, f, m, r; mend"):
+        read(rows, code="hisco")
+    with pytest.raises(UserError, match=r"^a\.csv: line 2: has no code, and occ1950 has none for that; mend it"):
+        read([[None]], code="occ1950")
+    assert read(rows, code="hisco", on_error="skip") == [["61110"], [], []]
+    counting = reader(code="hisco", on_error="skip")
+    counting.read((columns, "a") for columns in rows)
+    assert (counting.bad, counting.without) == (1, 2)
+
+
+def test_a_list_of_codes_is_all_there_are(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("\ufeff61110,Farmer\n1234\n-1,No trade\n", encoding="utf-8")
+    assert code_list(path) == {"61110": "Farmer", "1234": "", "-1": "No trade"}
+    found = reader(code="hisco", codes=str(path)).read([(["61110"], "a")])
+    assert found.names == ("-1", "01234", "61110") and found.codes.tolist() == [2]
+    with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); mend"):
+        reader(code="hisco", codes=str(path)).read([(["64100"], "a")])
+    path.write_text("a\nb\na\n")
+    with pytest.raises(UserError, match="line 3: the code 'a' stands there twice"):
+        code_list(path)
+    path.write_text("\n")
+    with pytest.raises(UserError, match="holds no codes"):
+        code_list(path)
+
+
+def configuration(**values) -> Configuration:
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    return Configuration([("test", {"train": train, "labels": {"code": "hisco", **values}})])
+
+
+def test_shards_of_labelled_text(tmp_path):
+    """The stage itself: contexts and codes of each document, and what the shards depend on."""
+    write_tokenizer(tmp_path / "tokenizer")
+    settings_file, corpus = tmp_path / "shards.json", tmp_path / "corpus"
+    write_json(settings_file, settings_of(configuration(), "eng", "shards"))
+    corpus.mkdir()
+    for split in ("train", "validation"):
+        contexts, texts, labels = zip(*ROWS, strict=True)
+        origins = [f"a.csv: line {i}" for i in range(len(ROWS))]
+        columns = {"text": texts, "context": contexts, "labels": labels, "origin": origins}
+        pq.write_table(pa.table(columns), corpus / f"{split}.parquet")
+    read_back = read_settings(settings_file, ShardsSettings)
+    manifest.write(corpus, read_back, ["train.parquet", "validation.parquet"])
+    shards.run(
+        argparse.Namespace(
+            **{"settings": settings_file, "language": "eng", "tokenizer": tmp_path / "tokenizer"},
+            **{"corpus": corpus, "out": tmp_path / "out", "threads": 1},
+        )
+    )
+    shard = ShardFile.open(tmp_path / "out/train.safetensors")
+    assert shard.labels and shard.labels.names == ("61110", "64100", "-1", "08300")
+    assert shard.labels.codes.tolist() == [0, 1, 0, 2, 3] and shard.labels.offsets.tolist() == [0, 2, 3, 4, 5]
+    assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
+    figures = manifest.verify(tmp_path / "out")["figures"]
+    assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
+
+
+def test_what_depends_on_the_section_labels():
+    """How codes are read makes shards again, how they are learnt the training; neither a corpus nor a tokenizer."""
+
+    def changed(**values) -> set[str]:
+        before, after = configuration(), configuration(**values)
+        stages = ("corpus", "tokenizer", "shards", "train", "export")
+        return {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
+
+    assert changed(separator=";") == {"shards", "train"} == changed(code="occ1950")
+    assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
+    plain = Configuration([("test", {})])
+    assert "labels" not in settings_of(plain, "eng", "train") | settings_of(plain, "eng", "shards")

@@ -31,7 +31,8 @@ from babelmill.core.words import plural
 from babelmill.settings import read_settings
 from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.shard_file import write_shard
+from babelmill.tokens.labels import CodeReader
+from babelmill.tokens.shard_file import Labels, write_shard
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 
@@ -70,13 +71,20 @@ def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tupl
 
 
 def build(
-    tokenizer: Tokenizer, vocabulary: Vocabulary, digest: str, corpus: Documents, path: Path, threads: int
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    digest: str,
+    corpus: Documents,
+    path: Path,
+    threads: int,
+    labels: Labels | None = None,
 ) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens and bytes of text."""
     documents = size = 0
     began = reported = time.monotonic()
     prompted, prompt_tokens = corpus.pieces > 1, 0
     with write_shard(path, corpus.count, vocabulary.size, digest, prompted) as writer:
+        writer.labels = labels
         for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)
             prompts = pieces[:, 0] if prompted else None
@@ -90,6 +98,20 @@ def build(
                 log.info("%s: %.0f %% of the documents, %.1f MB/s", path.stem, 100 * documents / corpus.count, rate)
     counts = {"documents": documents, "tokens": writer.tokens, "bytes": size}
     return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
+
+
+def read_labels(settings: ShardsSettings, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:
+    """Return the codes of a split, if the model learns labels, and what to count of them."""
+    if not settings.labelled:
+        return None, {}
+    if not corpus.labelled:
+        raise UserError(f"{corpus.path}: has no labels, which train.objective: labels needs; set corpus.label_columns")
+    reader = CodeReader(settings.labels)
+    labels = reader.read(corpus.labels())
+    log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
+    if reader.bad:
+        log.warning("%s: %s left out (labels.on_error: skip)", corpus.path, plural(reader.bad, "bad code"))
+    return labels, {"codes": len(labels.codes), "bad_codes": reader.bad, "without_code": reader.without}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -109,7 +131,9 @@ def run(args: argparse.Namespace) -> None:
         )
     figures: dict[str, dict[str, int]] = {}
     for split, corpus in corpora.items():
-        counts = build(tokenizer, vocabulary, digest, corpus, args.out / f"{split}.safetensors", args.threads)
+        labels, codes = read_labels(settings, corpus)
+        target = args.out / f"{split}.safetensors"
+        counts = build(tokenizer, vocabulary, digest, corpus, target, args.threads, labels) | codes
         for name, count in counts.items():
             figures.setdefault(name, {})[split] = count
         log.info(

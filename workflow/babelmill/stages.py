@@ -17,6 +17,7 @@ from babelmill.config import inputs, schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest, code_versions
+from babelmill.core.files import UserError, sha256
 
 
 class Settings(BaseModel):
@@ -103,7 +104,14 @@ class TokenizerSettings(Settings):
 
 
 class ShardsSettings(Settings):
-    """Nothing of its own: tokenizer and corpus decide all."""
+    """What labels mean, for a model that learns them; for others nothing: tokenizer and corpus decide all.
+
+    `labelled`: whether it does; `code_list`: the sha256 of `labels.codes`.
+    """
+
+    labels: schema.Labels
+    labelled: bool = False
+    code_list: str | None = None
 
 
 class TrainSettings(Settings):
@@ -219,6 +227,17 @@ def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
 def without_labels(configuration: Configuration, name: str) -> dict[str, Any]:
     """Leave the section `labels` out where the model has no labels."""
     return {} if configuration.model(name).train.objective == "labels" else {"labels": None}
+
+
+def add_shards(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say how codes are read, and leave out how they are learnt."""
+    if without := without_labels(configuration, name):
+        return without
+    learnt = dict.fromkeys(("blocks_weight", "decoder_layers", "class_weights"), LEFT_OUT)
+    path = configuration.model(name).labels.codes
+    if path and not Path(path).is_file():
+        raise UserError(f"labels.codes = {path}: no such file")
+    return {"labelled": True, "labels": learnt} | ({"code_list": sha256(path)} if path else {})
 
 
 def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -353,6 +372,7 @@ TABLE = (
         settings=ShardsSettings,
         folder="results/shards/{model}/{language}",
         reads=("tokenizer", "corpus"),
+        adds=add_shards,
     ),
     Stage(
         name="train",

@@ -63,6 +63,7 @@ class ResolvedModel(Resolved):
     mixture: schema.Mixture
     model: schema.Model
     train: schema.Train
+    labels: schema.Labels
     export: schema.Export
     evaluation: schema.Evaluation
     card: schema.Card

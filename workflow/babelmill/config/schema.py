@@ -286,6 +286,7 @@ class Labels(Section):
     block_size: Annotated[Annotated[Positive, Field(le=64)], OnlyIf("code", ("general",), 5), Neutral(5)]
     separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     codes: Annotated[str | None, Neutral(None)]
+    on_error: Annotated[Literal["stop", "skip"], Neutral("stop")]
     blocks_weight: Annotated[Share, OnlyIf("code", SPELT, 0.5), Neutral(0.5)]
     decoder_layers: Annotated[Annotated[Positive, Field(le=48)], OnlyIf("code", SPELT, 3), Neutral(3)]
     class_weights: Annotated[Literal["none", "balanced"], Neutral("none")]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from babelmill.core.files import UserError
 
 BATCH_BYTES = 1 << 20
+CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"  # columns of labelled text, all with a value in each row
 
 
 class Documents:
@@ -20,7 +21,9 @@ class Documents:
     Attributes:
         path: the file.
         count: number of documents, which the file states.
-        pieces: texts of a document: 1, or 2 where they have prompts: its prompt, which may be empty, and its response.
+        pieces: texts of a document: 1, or 2 where they have prompts, or labels: its prompt or context, which may be
+            empty, and its text.
+        labelled: whether they have labels.
     """
 
     def __init__(self, path: str | Path):
@@ -35,7 +38,8 @@ class Documents:
             raise UserError(f"{path}: not a Parquet file ({error}); delete it and run the workflow again") from None
         if "text" not in names:
             raise UserError(f"{path}: no column `text`; delete it and run the workflow again")
-        self._names = ["prompt", "text"] if "prompt" in names else ["text"]
+        first = [name for name in ("prompt", CONTEXT) if name in names]
+        self._names, self.labelled = [*first, "text"], LABELS in names
         self.pieces = len(self._names)
 
     def _columns(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -45,6 +49,12 @@ class Documents:
                 for batch in parquet.read_row_group(group, columns=self._names).select(self._names).to_batches():
                     sizes = [pc.call_function("binary_length", [column]) for column in batch.columns]
                     yield batch, np.stack([size.to_numpy(zero_copy_only=False) for size in sizes], 1).astype(np.int64)
+
+    def labels(self) -> Iterator[tuple[list[str | None], str]]:
+        """Yield what stands in each document's columns of labels, and where it is from: `texts/a.csv: line 7`."""
+        with pq.ParquetFile(self.path) as parquet:
+            for batch in parquet.iter_batches(columns=[LABELS, ORIGIN]):
+                yield from zip(batch[LABELS].to_pylist(), batch[ORIGIN].to_pylist(), strict=True)
 
     def bytes(self) -> int:
         """UTF-8 bytes of all documents (one pass over the file)."""

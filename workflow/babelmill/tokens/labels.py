@@ -1,0 +1,95 @@
+"""The labels of a corpus as codes: what stands in the table, cut at the separator and written as the system has it."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from babelmill.config import schema
+from babelmill.core.files import UserError, read_text
+from babelmill.tokens.codes import NO_CODE, SYSTEMS, written
+from babelmill.tokens.shard_file import Labels
+
+
+def code_list(path: str | Path) -> dict[str, str]:
+    """Return {code: name} of a file with a code on each line, and perhaps its name after a comma or a tab.
+
+    Raises:
+        UserError: a code stands there twice, or none does.
+    """
+    lines = read_text(path).removeprefix("\ufeff").splitlines()
+    delimiter = "\t" if any("\t" in line for line in lines) else ","
+    found: dict[str, str] = {}
+    for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
+        code = row[0].strip() if row else ""
+        if code in found:
+            raise UserError(f"{path}: line {number}: the code {code!r} stands there twice")
+        if code:
+            found[code] = row[1].strip() if len(row) > 1 else ""
+    if not found:
+        raise UserError(f"{path}: holds no codes (labels.codes)")
+    return found
+
+
+class CodeReader:
+    """Turns what stands in the columns of labels into codes.
+
+    Args:
+        labels: the section.
+
+    Attributes:
+        bad: codes that were left out (`labels.on_error: skip`).
+        without: documents without a code.
+    """
+
+    def __init__(self, labels: schema.Labels):
+        self._labels, self._about = labels, SYSTEMS[labels.code]
+        listed = code_list(labels.codes) if labels.codes else None
+        self._known = listed and {written(code, labels.code, labels.block_size) for code in listed}
+        self._numbers = {name: i for i, name in enumerate(sorted(self._known or ()))}
+        self.bad = self.without = 0
+
+    def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
+        """Return the codes of documents.
+
+        Args:
+            rows: of each, what stands in its columns, None where nothing does, and where it is from.
+
+        Raises:
+            UserError: a code is none of the system, or of the list, or a document has none though it must.
+        """
+        codes: list[int] = []
+        ends = [0]
+        for columns, origin in rows:
+            mine = dict.fromkeys(code for text in columns for code in self._codes(text, origin))
+            if not mine:
+                self._without(origin)
+                mine = {NO_CODE: None} if self._about.without else {}
+            codes += (self._numbers.setdefault(code, len(self._numbers)) for code in mine)
+            ends.append(len(codes))
+        return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(self._numbers))
+
+    def _codes(self, text: str | None, origin: str) -> list[str]:
+        """Return the codes in a column."""
+        parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
+        found = []
+        for part in filter(None, map(str.strip, parts)):
+            try:
+                code = written(part, self._labels.code, self._labels.block_size)
+                if self._known and code not in self._known:
+                    raise ValueError(f"{code!r} is not in {self._labels.codes} (labels.codes)")
+                found.append(code)
+            except ValueError as problem:
+                self._refuse(f"{origin}: {problem}")
+                self.bad += 1
+        return found
+
+    def _without(self, origin: str) -> None:
+        self.without += 1
+        if not self._about.without:
+            self._refuse(f"{origin}: has no code, and {self._labels.code} has none for that")
+
+    def _refuse(self, message: str) -> None:
+        if self._labels.on_error == "stop":
+            raise UserError(f"{message}; mend it, or leave such codes out by labels.on_error: skip")
