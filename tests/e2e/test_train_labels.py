@@ -1,11 +1,15 @@
 """Training on labels by the real command: any number of processes, kills, and what a frozen encoder leaves."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from babelmill.core.files import read_json
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import read_json, write_json
+from babelmill.settings import settings_of
+from prepared import run_module
 from training_data import TRADES, LabelledData, wait_for_step
 
 
@@ -30,7 +34,7 @@ def difference(one: LabelledData, other: LabelledData) -> float:
 
 def test_what_is_written(whole):
     config = read_json(whole.folder / "model/config.json")
-    assert config["auto_class"] == "AutoModelForSequenceClassification" and config["class"].startswith("Bert")
+    assert config["architecture"] == "labels" and config["class"].startswith("Bert")
     labels = config["labels"]
     assert sorted(labels["codes"]) == labels["codes"] == sorted(TRADES) and labels["blocks"] == 2
     weights = load_file(whole.folder / "model/model.safetensors")
@@ -60,3 +64,60 @@ def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):
     process.wait()
     assert "going on after step" in data.train()
     assert data.weights() == whole.weights()
+
+
+def export(data: LabelledData, out: str = "export") -> Path:
+    """The stage `export`; the folder."""
+    settings = settings_of(Configuration([("test", {})]), "eng", "export")
+    write_json(data.folder / "export.json", settings | {"name": "test", "languages": data.languages})
+    folder = data.folder
+    arguments = {"settings": folder / "export.json", "model": folder / "model", "tokenizer": folder / "tokenizer"}
+    pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
+    shards = [str(folder / "shards" / language) for language in data.languages]
+    more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
+    done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder / out
+
+
+def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(whole):
+    """The stage proves it equal; here it is loaded as users load it."""
+    folder = export(whole)
+    import torch
+    import transformers
+
+    classifier = transformers.pipeline("text-classification", str(folder))
+    assert classifier("word16 word60")[0]["label"] in TRADES
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    given = tokenizer(["word90", ""], ["word16 word60", "word31 word19"], padding=True, return_tensors="pt")
+    found = model.predict(given["input_ids"], given["attention_mask"], top=4)
+    linear = model.predict(given["input_ids"], given["attention_mask"], top=4, method="linear")
+    for each in (*found, *linear):
+        assert len(each.likeliest) == 4 and 1 <= len(each.codes) <= 2
+        assert [p for _, p in each.likeliest] == sorted((p for _, p in each.likeliest), reverse=True)
+        assert {code for code, _ in each.codes + each.likeliest} <= set(TRADES) and each.codes[0] == each.likeliest[0]
+    assert not torch.is_grad_enabled() or model.spelt.shape == (6, 7)
+
+
+def test_the_likeliest_codes_are_those_of_all_that_are_known(whole):
+    """The beam search, against the chance of every code."""
+    import torch
+    import transformers
+
+    folder = whole.folder / "export"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    given = tokenizer(["word16 word60", "word31 word19 word70"], padding=True, return_tensors="pt")
+    ids, seen = given["input_ids"], given["attention_mask"]
+    found = model.predict(ids, seen, top=6)
+    with torch.no_grad():
+        for row, each in enumerate(found):
+            chances = {}
+            for code, spelt in zip(model.codes, model.spelt, strict=True):
+                symbols = torch.cat([torch.tensor([2]), spelt[:-1]])[None]
+                scores = model(ids[row : row + 1], seen[row : row + 1], symbols).logits[0].log_softmax(-1)
+                chances[code] = float(scores.gather(1, spelt[:, None]).sum().exp())
+            best = sorted(chances, key=lambda code: -chances[code])
+            assert [code for code, _ in each.likeliest] == best
+            assert [p for _, p in each.likeliest] == pytest.approx([chances[code] for code in best], rel=1e-4)

@@ -70,6 +70,10 @@ class Architecture(ABC):
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
         """Return the scores [1, T, V] of a trained network for a document [1, T]."""
 
+    def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the scores [1, T, V] of an exported model for a document [1, T]."""
+        return exported(row, attention_mask=torch.ones_like(row)).logits
+
     @abstractmethod
     def cases(self, model: Path) -> list[Case]:
         """Return what a proof has to compare."""

@@ -28,12 +28,12 @@ CLASSES = {
 }
 
 
-def write_code(folder: Path) -> list[str]:
-    """Ship the code as flat files, in which imports from the package become imports from beside; their names."""
-    for path in CODE:
+def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
+    """Ship code as flat files, in which imports from the package become imports from beside; their names."""
+    for path in code:
         with atomic_write(folder / path.name, "w") as file:
             file.write(path.read_text(encoding="utf-8").replace("from ..", "from ."))
-    return [path.name for path in CODE]
+    return [path.name for path in code]
 
 
 def write_weights(source: Path, target: Path) -> None:

@@ -17,6 +17,7 @@ from babelmill.core.files import UserError, copy_file, read_json, write_json
 from babelmill.model.transformers import diffusion_generation
 from babelmill.release.architecture import Architecture, ExportInputs
 from babelmill.release.gpt_bert_folder import GPTBertFolder
+from babelmill.release.labels_folder import LabelsFolder
 from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import SavedTensors
 from babelmill.tokens.tokenizer_file import load_tokenizer
@@ -24,7 +25,11 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 
 log = logging.getLogger(__name__)
 
-ARCHITECTURES: dict[str, Architecture] = {"gpt_bert": GPTBertFolder(), "transformers": TransformersFolder()}
+ARCHITECTURES: dict[str, Architecture] = {
+    "gpt_bert": GPTBertFolder(),
+    "transformers": TransformersFolder(),
+    "labels": LabelsFolder(),
+}
 
 
 def architecture_of(model: Path) -> Architecture:

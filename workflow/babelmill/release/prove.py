@@ -195,13 +195,9 @@ def compare_variant(
     del trained
     for case in cases:
         model = load(getattr(transformers, case.auto_class), *exported, **case.settings)
-        yield case, differences(wanted[case.mode], logits_of(model, rows, exported_logits, "")[""], case)
+        found = logits_of(model, rows, architecture.exported_logits, case.mode)[case.mode]
+        yield case, differences(wanted[case.mode], found, case)
         del model
-
-
-def exported_logits(model: nn.Module, row: torch.Tensor, _: str) -> torch.Tensor:
-    """Return the scores [1, T, V] of an exported model for a document [1, T]."""
-    return model(row, attention_mask=torch.ones_like(row)).logits
 
 
 def check_differences(what: str, differences: dict[str, float]) -> None:

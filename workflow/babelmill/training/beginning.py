@@ -61,13 +61,13 @@ def load_weights(path: Path, network: Network) -> None:
     """Give a network the weights of a safetensors file, a tensor at a time; a UserError unless they are its own."""
     weights, sharding = network.begun_with(), network.sharding
     saved = SavedTensors(path, sharding.rows if sharding else None)
-    if odd := sorted(set(saved) ^ weights.keys()):
-        raise UserError(f"{path}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
-    for name, value in weights.items():
-        theirs, expected = saved.shape(name), list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
+    for name, in_file in network.names_in(saved, str(path)).items():
+        value = weights[name]
+        expected = list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
+        theirs = saved.shape(in_file)
         if theirs != expected:
-            raise UserError(f"{path}: {name} is {theirs}, {expected} is expected")
-        value.copy_(saved[name])
+            raise UserError(f"{path}: {in_file} is {theirs}, {expected} is expected")
+        value.copy_(saved[in_file])
 
 
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:

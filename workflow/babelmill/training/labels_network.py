@@ -1,5 +1,6 @@
 """A model of labels in training: an encoder with its classifier, and a decoder that spells the codes."""
 
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
@@ -21,6 +22,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import randomness, transformers_models
 from babelmill.training.beginning import shape_of
 from babelmill.training.block_loss import block_losses
+from babelmill.training.encoder_weights import names_in_source
 from babelmill.training.fsdp import local_rows
 from babelmill.training.label_batches import LabelBatch
 from babelmill.training.loss import STATISTICS
@@ -36,6 +38,7 @@ from babelmill.training.transformers_models import (
 from babelmill.training.transformers_network import TransformersNetwork
 from babelmill.training.transformers_size import counted_without
 
+ENCODER = "encoder."  # before the names of its weights
 TOLERANCE = 1e-4  # of the largest score: what padding may change
 
 
@@ -159,8 +162,7 @@ class LabelsNetwork(TransformersNetwork):
             decoder = CodeDecoder(codes.entries, width, labels.decoder_layers, blocks * codes.block_size)
         made = Labeller(encoder, decoder)
         self.config = {
-            "architecture": "transformers",
-            "auto_class": CLASSIFIER,
+            "architecture": "labels",
             "class": type(encoder).__name__,
             "vocab_size": config.vocab_size,
             "max_position_embeddings": longest_row(encoder),
@@ -170,11 +172,13 @@ class LabelsNetwork(TransformersNetwork):
                 "codes": codes.names,
                 "block_size": codes.block_size,
                 "blocks": blocks,
+                "entries": codes.entries,
+                "spelt": codes.blocks.tolist() if decoder else [],
                 "decoder_layers": labels.decoder_layers if decoder else 0,
                 "exclusive": blocks == 1,
             },
         }
-        self._size = counted_without(made, None, 0, width)
+        self._encoder, self._size = encoder, counted_without(made, None, 0, width)
         if train.activation_checkpointing:
             checkpoint_activations(encoder)
         if train.freeze == "encoder":
@@ -184,8 +188,20 @@ class LabelsNetwork(TransformersNetwork):
 
     def begun_with(self) -> dict[str, torch.Tensor]:
         """See `Network.begun_with`: the encoder's weights, by the names of its class."""
-        named = {name: p for name, p in self.model.named_parameters() if not name.startswith("decoder.")}
-        return {name.removeprefix("encoder."): local_rows(parameter) for name, parameter in named.items()}
+        return {name: local_rows(p) for name, p in self.model.named_parameters() if name.startswith(ENCODER)}
+
+    def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
+        """See `Network.names_in`: the source may be a language model, whose head is left out."""
+        names = [name.removeprefix(ENCODER) for name in self.begun_with()]
+        encoder = self._encoder
+        found = names_in_source(names, saved, encoder.base_model_prefix, heads_of(encoder), where)
+        return {f"{ENCODER}{name}": theirs for name, theirs in found.items()}
+
+
+def heads_of(encoder: PreTrainedModel) -> set[str]:
+    """Return the names of the weights that do not belong to the encoder without its classifier."""
+    prefix = f"{encoder.base_model_prefix}."
+    return {name for name, _ in encoder.named_parameters() if not name.startswith(prefix)}
 
 
 def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
@@ -195,6 +211,15 @@ def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Voc
     shape: dict[str, Any] = asdict(shape_of(settings, source, vocabulary.size))
     ids = {name: token for name, token in vocabulary.ids.items() if token is not None}
     return GPTBertConfig(**shape | ids, classifier_dropout=shape["hidden_dropout_prob"])
+
+
+def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
+    """Return the configuration of an encoder as `LabelsNetwork.config` has it."""
+    ours = values["model_type"] == GPTBertConfig.model_type
+    own = {key: value for key, value in values.items() if key != "model_type"}
+    config = GPTBertConfig(**own) if ours else AutoConfig.for_model(**values)
+    config.num_labels = classes
+    return config
 
 
 def make_encoder(config: PreTrainedConfig) -> PreTrainedModel:

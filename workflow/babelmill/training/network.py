@@ -5,12 +5,13 @@ micro-batch becomes a loss, how gradients of several processes become one, and w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
 from babelmill.training.optim import decays_by_name
 from babelmill.training.sharding import Sharding
@@ -117,6 +118,21 @@ class Network(ABC):
         """Return what a run takes from the model that it goes on from, by name: at its beginning, or if a part of it is
         frozen, which is in no checkpoint, at each start."""
         return self.weights()
+
+    def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
+        """Return {name in `begun_with`: name in a file}: by default they are the same.
+
+        Args:
+            saved: the names in the file.
+            where: its path, for the error.
+
+        Raises:
+            UserError: the file has not the weights that it should have.
+        """
+        weights = self.begun_with()
+        if odd := sorted(set(saved) ^ weights.keys()):
+            raise UserError(f"{where}: {odd[0]} is {'not there' if odd[0] in weights else 'no weight of the model'}")
+        return {name: name for name in weights}
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return what files hold of the model, by name; a tensor of two names is there once."""

@@ -1,0 +1,189 @@
+"""A model of labels for transformers: an encoder with its classifier, and a decoder that spells codes.
+
+`AutoModelForSequenceClassification` loads the encoder and the classifier alone, without this file. `AutoModel` (with
+`trust_remote_code=True`) loads this class, whose `predict` says which codes a text has.
+
+This file is shipped inside exported models: it imports nothing but torch, transformers, safetensors, the standard
+library and what stands beside it.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import cached_file
+
+from ..code_decoder import CodeDecoder
+
+PAD, BEGIN, END, FIRST = 1, 2, 3, 5  # ids of an empty block's symbol, of what begins, of what fills a block, of symbols
+
+
+class Found(NamedTuple):
+    """What is predicted of a text.
+
+    Attributes:
+        codes: that it has, each with its probability; none if it has none.
+        likeliest: the most probable codes, each with its probability, the first one first.
+    """
+
+    codes: list[tuple[str, float]]
+    likeliest: list[tuple[str, float]]
+
+
+class CodesModel(PreTrainedModel):
+    """Predicts the codes of texts, as classes and symbol by symbol.
+
+    Args:
+        config: of the encoder; `config.labels` says which codes there are, how they are spelt, and what the decoder is.
+        encoder: with the classifier; made from `config` if it is not there.
+    """
+
+    config_class = PreTrainedConfig
+    base_model_prefix = "encoder"
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True  # the encoder says whether it does
+
+    def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **_: Any):
+        super().__init__(config)
+        labels: dict[str, Any] = config.labels
+        made = encoder or AutoModelForSequenceClassification.from_config(config, trust_remote_code=True)
+        self.encoder = made
+        self.codes, self.blocks, self.exclusive = list(labels["codes"]), labels["blocks"], labels["exclusive"]
+        self.decoder = None
+        spelt = torch.tensor(labels["spelt"]) if labels["decoder_layers"] else torch.zeros(len(self.codes), 0)
+        self.spelt = spelt.long()
+        if labels["decoder_layers"]:
+            longest = labels["blocks"] * labels["block_size"]
+            self.decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
+        self._hidden: torch.Tensor | None = None
+        self.encoder.base_model.register_forward_hook(self._keep)
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path, *args: Any, **kwargs: Any) -> "CodesModel":  # pyright: ignore
+        """Load the encoder as its class does, and the decoder from its own file."""
+        kwargs.pop("config", None)
+        variant = kwargs.get("variant")
+        shared = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
+        loaded = AutoModelForSequenceClassification.from_pretrained(path, *args, **kwargs)
+        encoder, *report = loaded if kwargs.get("output_loading_info") else (loaded,)
+        model = cls(encoder.config, encoder)
+        if model.decoder is not None:
+            name = f"decoder.{variant}.safetensors" if variant else "decoder.safetensors"
+            model.decoder.load_state_dict(load_file(cached_file(path, name, **shared)))  # pyright: ignore
+            model.decoder.to(encoder.dtype)
+        return (model.eval(), *report) if report else model.eval()  # pyright: ignore
+
+    def _keep(self, _module: Any, _args: Any, output: Any) -> None:
+        self._hidden = output[0]
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, symbols: torch.Tensor | None = None, **_: Any
+    ) -> SequenceClassifierOutput:
+        """Return the scores of the classes, [B, K]; with `symbols` [B, n], of those after them, [B, n, V]."""
+        scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
+        hidden, self._hidden = self._hidden, None
+        if symbols is not None:
+            if self.decoder is None or hidden is None:
+                raise ValueError("this model does not spell its codes")
+            scores = self.decoder(hidden, attention_mask.bool(), symbols)
+        return SequenceClassifierOutput(logits=scores)
+
+    @torch.no_grad()
+    def predict(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, top: int = 5, method: str = "blocks"
+    ) -> list[Found]:
+        """Return the codes of texts, [B].
+
+        Args:
+            input_ids, attention_mask: [B, T], of the tokenizer.
+            top: how many of the likeliest codes to return.
+            method: "blocks", as the decoder spells them, or "linear", by the classifier.
+        """
+        scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
+        hidden, self._hidden = self._hidden, None
+        if method == "linear" or self.decoder is None:
+            return self._by_classes(scores, top)
+        assert hidden is not None
+        return _Search(self, hidden, attention_mask.bool(), top).run()
+
+    def _by_classes(self, scores: torch.Tensor, top: int) -> list[Found]:
+        """Return what the classifier says: the likeliest code, and all above a half where a text may have several."""
+        chances = scores.softmax(1) if self.exclusive else scores.sigmoid()
+        best, index = chances.topk(min(top, chances.size(1)), 1)
+        found = []
+        for values, codes in zip(best.tolist(), index.tolist(), strict=True):
+            likeliest = [(self.codes[code], value) for code, value in zip(codes, values, strict=True)]
+            several = [] if self.exclusive else [pair for pair in likeliest[1:] if pair[1] > 0.5][: self.blocks - 1]
+            found.append(Found(likeliest[:1] + several, likeliest))
+        return found
+
+
+class _Search:
+    """Spells the codes of texts, block by block, each by a beam search among those that are known.
+
+    Args:
+        model: with a decoder.
+        hidden, seen: [B, T, H] and [B, T], of the encoder.
+        top: width of the beam.
+    """
+
+    def __init__(self, model: CodesModel, hidden: torch.Tensor, seen: torch.Tensor, top: int):
+        self._model, self._hidden, self._seen, device = model, hidden, seen, hidden.device
+        spelt = model.spelt.to(device)
+        self._table = torch.cat([spelt, torch.full_like(spelt[:1], PAD)])  # the last one is the empty block
+        self._width = min(top, len(spelt))
+        self._open = torch.ones(len(hidden), len(self._table), dtype=torch.bool, device=device)
+        self._open[:, -1] = False  # the first block is never empty
+
+    def run(self) -> list[Found]:
+        """Return what is found."""
+        rows, known = len(self._hidden), self._model.codes
+        prefix = torch.full((rows, 1), BEGIN, device=self._hidden.device)
+        found: list[Found] = []
+        for block in range(self._model.blocks):
+            codes, chances = self._block(prefix)
+            if not block:
+                pairs = zip(codes.tolist(), chances.tolist(), strict=True)
+                found = [Found([], [(known[c], p) for c, p in zip(*each, strict=True) if p]) for each in pairs]
+            best = codes[:, 0]
+            for row, (code, chance) in enumerate(zip(best.tolist(), chances[:, 0].tolist(), strict=True)):
+                if code < len(known) and chance:
+                    found[row].codes.append((known[code], chance))
+            prefix = torch.cat([prefix, self._table[best]], 1)
+            self._open[:, -1] = True
+            self._open[torch.arange(rows), best] = best == len(known)  # no code twice; after an empty block, only such
+            self._open[best == len(known), :-1] = False
+            if bool((best == len(known)).all()):
+                break
+        return found
+
+    def _block(self, prefix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the likeliest codes of the next block, [B, W] with their probabilities, the likeliest first."""
+        rows, width, size = len(prefix), self._width, self._table.size(1)
+        codes = torch.arange(len(self._table), device=prefix.device)
+        begun, chances = prefix[:, None], prefix.new_zeros((rows, 1), dtype=torch.float32)
+        open_ = self._open[:, None]  # [B, beams, codes]: which codes begin as a beam does
+        for place in range(size):
+            beams = begun.size(1)
+            logits = self._next(begun)
+            entries = logits.size(-1)
+            follows = torch.zeros(len(codes), entries, device=prefix.device)
+            follows[codes, self._table[:, place]] = 1
+            allowed = (open_.float() @ follows) > 0
+            scores = (chances[..., None] + logits.log_softmax(-1)).masked_fill(~allowed, -torch.inf)
+            chances, chosen = scores.flatten(1).topk(min(width, beams * entries), 1)
+            beam, symbol = chosen // entries, chosen % entries
+            row = torch.arange(rows, device=prefix.device)[:, None]
+            begun = torch.cat([begun[row, beam], symbol[..., None]], 2)
+            open_ = open_[row, beam] & (self._table[:, place] == symbol[..., None])
+        return open_.int().argmax(2), chances.exp()
+
+    def _next(self, begun: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the symbols after beams [B, W, n], [B, W, V]."""
+        rows, beams, _ = begun.shape
+        hidden, seen = (part.repeat_interleave(beams, 0) for part in (self._hidden, self._seen))
+        assert self._model.decoder is not None
+        scores = self._model.decoder(hidden, seen, begun.flatten(0, 1))[:, -1]
+        return scores.float().view(rows, beams, -1)

@@ -1,0 +1,106 @@
+"""The Hugging Face folder of a model of labels, and what proves it the trained one.
+
+`model.safetensors` is the encoder with its classifier under the names of its class, which loads without our code (a
+GPT-BERT brings its own); `decoder.safetensors` spells the codes, with `modeling_codes.py`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+
+from babelmill.config.schema import Export
+from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.model import __file__ as model_package
+from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.transformers import __file__ as transformers_package
+from babelmill.release.architecture import Architecture, Case, ExportInputs
+from babelmill.release.gpt_bert_folder import CLASSES, write_code
+from babelmill.release.loading import WEIGHTS, weights_name
+from babelmill.tokens.codes import BEGIN, END, FIRST
+
+ENCODER, DECODER = "encoder.", "decoder."
+SYMBOLS = [FIRST, END, FIRST]  # that the proof shows to the decoder
+CLASSIFIER = "AutoModelForSequenceClassification"
+CODE = [Path(model_package).parent / "code_decoder.py", Path(transformers_package).parent / "modeling_codes.py"]
+
+
+def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
+    """Make config.json from the training model's."""
+    labels = trained["labels"]
+    codes = labels["codes"]
+    config = trained["config"] | {
+        "architectures": [trained["class"]],
+        "id2label": dict(enumerate(codes)),
+        "label2id": {code: i for i, code in enumerate(codes)},
+        "problem_type": "single_label_classification" if labels["exclusive"] else "multi_label_classification",
+        "labels": labels,
+        "torch_dtype": "float32",
+    }
+    auto = {"AutoModel": "modeling_codes.CodesModel"}
+    if config["model_type"] == "babelmill_gpt_bert":
+        auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
+        auto |= {CLASSIFIER: f"modeling_gpt_bert.{CLASSES[CLASSIFIER]}"}
+    return config | {"auto_map": auto}
+
+
+class LabelsFolder(Architecture):
+    """The folder of a model of labels."""
+
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
+        """See `Architecture.write`."""
+        trained = read_json(inputs.model / "config.json")
+        config = hub_config(trained)
+        files = write_code(folder, CODE)
+        if config["model_type"] == "babelmill_gpt_bert":
+            files += write_code(folder)
+        for variant in export.variants:
+            weights = load_file(inputs.model / WEIGHTS[variant])
+            name = weights_name(variant, export.default_variant)
+            files += write_part(folder / name, weights, ENCODER)
+            if trained["labels"]["decoder_layers"]:
+                files += write_part(folder / name.replace("model.", "decoder.", 1), weights, DECODER)
+        write_json(folder / "config.json", config)
+        return [*files, "config.json"]
+
+    def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
+        """See `Architecture.trained`."""
+        from babelmill.training.labels_network import Labeller, encoder_from, make_encoder  # takes seconds
+
+        values = read_json(model / "config.json")
+        labels, decoder = values["labels"], None
+        config = encoder_from(values["config"], len(labels["codes"]))
+        if labels["decoder_layers"]:
+            longest = labels["blocks"] * labels["block_size"]
+            decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
+        trained = Labeller(make_encoder(config), decoder).eval()
+        found = trained.load_state_dict(load_file(model / WEIGHTS[variant]), strict=False)
+        if found.unexpected_keys or found.missing_keys:
+            raise UserError(f"{model / WEIGHTS[variant]}: not the weights of {model / 'config.json'}: {found}")
+        return trained
+
+    def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """See `Architecture.logits`: the scores of the classes as [1, 1, K], or of symbols after some, [1, 3, V]."""
+        scores, symbols = trained(row, torch.ones_like(row, dtype=torch.bool), torch.tensor([SYMBOLS])[:, None])
+        return scores[:, None] if mode == "classes" else symbols
+
+    def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
+        """See `Architecture.exported_logits`."""
+        if mode == "classes":
+            return super().exported_logits(exported, row, mode)[:, None]
+        return exported(row, torch.ones_like(row), torch.tensor([[BEGIN, *SYMBOLS[:-1]]])).logits
+
+    def cases(self, model: Path) -> list[Case]:
+        """Return the classes as the encoder's own class scores them, and the decoder's symbols."""
+        spelt = read_json(model / "config.json")["labels"]["decoder_layers"]
+        return [Case(CLASSIFIER, "classes"), *([Case("AutoModel", "blocks")] if spelt else [])]
+
+
+def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str) -> list[str]:
+    """Write the weights whose names begin with a prefix, without it; return the file's name."""
+    part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    with atomic_write(path) as file:
+        file.write(save(part, metadata={"format": "pt"}))
+    return [path.name]
