@@ -201,7 +201,8 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert "not a regular expression" in refused(capsys, "lab/old-", "--checkpoint-regex", "(")
     assert "lab/old-deu: no model of this owner begins so" in refused(capsys, "lab/old-deu")  # it is private
     monkeypatch.setenv("HF_TOKEN", "hf_good")
-    assert "lab/old-deu" in rehosting.repositories("lab/old-")
+    names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
+    assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
     assert "does not list models: 401 Invalid user token.; is HF_TOKEN right?" in refused(capsys, "lab/old-")
     hub.faults.append(Fault("/api/models[?]author", drop="before"))
