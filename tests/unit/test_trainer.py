@@ -323,7 +323,7 @@ def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     answers = iter([False, True])
 
     def pending(query) -> Pending:
-        return Pending(None, torch.zeros(2, 3), torch.zeros(2), torch.zeros(()), SimpleNamespace(query=query), [])
+        return Pending(None, torch.zeros(2, 3), torch.zeros(4), torch.zeros(()), SimpleNamespace(query=query), [])
 
     pending(lambda: next(answers)).read(stop)
     with pytest.raises(UserError, match="lost contact with another process"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub.utils import yaml_dump
 
 from babelmill import __version__
 from babelmill.config.layers import flatten
@@ -21,6 +22,7 @@ from babelmill.release import training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
 from babelmill.release.card_table import table
 from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use
+from babelmill.release.earlier_card import EarlierCard
 from babelmill.release.training_history import PICTURE, Line, read_record, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -50,6 +52,7 @@ class Facts:
         adapter: `export.adapter`, whether the folder holds adapters, alone or also.
         published_tokenizer: it is that of a published model, as it is.
         origin: where a model comes from that this workflow did not make.
+        earlier: the card that its repository had.
         evaluation: evaluation.json.
         corpora: the manifest of each language's corpus.
         tokenizer_source: `tokenizer.source`, or the model whose tokenizer it is.
@@ -69,6 +72,7 @@ class Facts:
     description: str = ""
     carbon_grams: float | None = None
     origin: str = ""
+    earlier: EarlierCard | None = None
     logits_alignment: str = "mlm"
     model_type: str | None = None
     mask: str | None = "<mask>"
@@ -163,7 +167,10 @@ def front_matter(facts: Facts) -> str:
         **({"model_name": facts.name, "eval_results": results} if results else {}),
         **known,
     )
-    return f"---\n{card.to_yaml()}\n---"
+    front = card.to_dict()
+    if facts.earlier:
+        front = facts.earlier.joined(front, facts.tasks)
+    return f"---\n{yaml_dump(front, sort_keys=False).strip()}\n---"
 
 
 def introduction(facts: Facts) -> str:
@@ -361,7 +368,7 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
         sections += tokenizer(facts.evaluation, facts)
     if facts.settings:
         sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
-    sections += files_and_versions(facts.code)
+    sections += [facts.earlier.sections if facts.earlier else "", *files_and_versions(facts.code)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
