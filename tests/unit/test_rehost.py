@@ -12,10 +12,12 @@ from safetensors.torch import save
 from babelmill.cli import main
 from babelmill.commands import rehosting
 from babelmill.config.languages import read_table
+from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.hub import client, owners
 from babelmill.hub.files import Files
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.publish import publish_folder
 from babelmill.release.earlier_card import EarlierCard, read_card
 from babelmill.release.masked_target import learnt_target
 from babelmill.release.old_repository import Weights, checkpoints, language_of, model_type_of, read_weights, shipped
@@ -199,7 +201,8 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert "not a regular expression" in refused(capsys, "lab/old-", "--checkpoint-regex", "(")
     assert "lab/old-deu: no model of this owner begins so" in refused(capsys, "lab/old-deu")  # it is private
     monkeypatch.setenv("HF_TOKEN", "hf_good")
-    assert "lab/old-deu" in rehosting.repositories("lab/old-")
+    names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
+    assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
     assert "does not list models: 401 Invalid user token.; is HF_TOKEN right?" in refused(capsys, "lab/old-")
     hub.faults.append(Fault("/api/models[?]author", drop="before"))
@@ -243,6 +246,22 @@ def test_what_cannot_be_converted(hub, capsys):
     assert [name.removeprefix("lab/") for name in lines] == [*wanted]
     for name, words in wanted.items():
         assert words in lines[f"lab/{name}"], lines[f"lab/{name}"]
+
+
+def test_a_commit_is_on_top_of_what_was_converted(hub, folder, monkeypatch):
+    """Somebody's commit in between is not overwritten."""
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    (folder / "made").mkdir()
+    (folder / "made/a.txt").write_text("a")
+    manifest.write("made", manifest.Asked("convert", "made", {}), ["a.txt"])
+    head = hub.repositories["models/lab/old-eng"].branches["main"]
+    hub.commit("models/lab/old-eng", {"b.txt": b"theirs"})
+    with pytest.raises(UserError, match=f"lab/old-eng was at {head[:12]} and is at .* now: run the same command again"):
+        publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
+    head = hub.repositories["models/lab/old-eng"].branches["main"]
+    publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)
+    publish_folder(folder / "made", "lab/old-eng", "made", False, "Rehosted", head)  # it is there, the answer was lost
+    assert [entry["summary"] for entry in hub.repositories["models/lab/old-eng"].history] == ["Rehosted"]
 
 
 def test_checkpoints_in_a_folder(hub, folder, capsys):

@@ -262,6 +262,7 @@ def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -
     for left in out.parent.glob(f".{out.name}.*"):  # by a run that was killed
         shutil.rmtree(left)
     shutil.rmtree(out, ignore_errors=True)
+    log.info("reading %s", old.files.where)
     with manual_conversion.scratch_beside(out) as scratch:
         tokenizer = tokenizer_of(old, args.tokenizer)
         found = old_repository.read_repository(
