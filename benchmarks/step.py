@@ -75,7 +75,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
 
 def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int):
     """Return a trainer on random tokens."""
-    from babelmill.config.schema import Mixture
+    from babelmill.config.schema import Labels, Mixture
     from babelmill.model.gpt_bert import GPTBertShape
     from babelmill.stages import TrainSettings
     from babelmill.tokens.vocabulary import Vocabulary
@@ -92,9 +92,8 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
         stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train))
         layouts = [Packed(shard.offsets)]
     shape = GPTBertShape(vocab_size=vocab_size, **model.shape())
-    settings = TrainSettings(
-        stage="train", name="eng", languages=["eng"], model=model, train=train, mixture=Mixture(weights="size")
-    )
+    sections = {"model": model, "train": train, "labels": Labels.model_construct(), "mixture": Mixture(weights="size")}
+    settings = TrainSettings(stage="train", name="eng", languages=["eng"], **sections)
     network = GPTBertNetwork(shape, train, processes)
     return Trainer(settings, network, Plan(train, 1.0, layouts), stream, (layouts, stream), processes, micro_batch)
 

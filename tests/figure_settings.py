@@ -38,7 +38,7 @@ def section(name: str, **values):
     from babelmill.config.schema import SECTIONS
 
     defaults = yaml.safe_load((ROOT / "config/defaults.yaml").read_text(encoding="utf-8"))[name]
-    return SECTIONS[name].model_validate({**defaults, **SETTINGS[name], **values})
+    return SECTIONS[name].model_validate({**defaults, **SETTINGS.get(name, {}), **values})
 
 
 def digest(array) -> str:

@@ -110,7 +110,7 @@ def token_figures(folder: Path) -> dict:
     }
     for language in LANGUAGES:
         arguments = {"language": language, "tokenizer": out, "corpus": folder / language, "threads": 1}
-        settings = ShardsSettings(stage="shards", name="both", languages=LANGUAGES)
+        settings = ShardsSettings(stage="shards", name="both", languages=LANGUAGES, labels=section("labels"))
         counts = run_stage(shards, settings, out=folder / "shards" / language, **arguments)
         for split in ("train", "validation"):
             shard = ShardFile.open(folder / "shards" / language / f"{split}.safetensors")

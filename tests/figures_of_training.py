@@ -103,7 +103,14 @@ def make_trainer(folder: Path, model: dict, train: dict):
     from babelmill.training.trainer import Trainer
 
     sections = {"model": section("model", **model), "train": section("train", **train)}
-    settings = TrainSettings(stage="train", name="test", languages=LANGUAGES, mixture=section("mixture"), **sections)
+    settings = TrainSettings(
+        stage="train",
+        name="test",
+        languages=LANGUAGES,
+        mixture=section("mixture"),
+        labels=section("labels"),
+        **sections,
+    )
     stream, counts = stream_and_counts(folder)
     validation_stream, validation_counts = stream_and_counts(folder, "validation")
     shape = GPTBertShape(vocab_size=vocabulary().size, **settings.model.shape())

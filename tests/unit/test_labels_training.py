@@ -12,7 +12,8 @@ from babelmill.tokens.codes import BEGIN, PAD, Codes
 from babelmill.training import work
 from babelmill.training.block_loss import block_losses
 from babelmill.training.label_batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
-from babelmill.training.labels_network import Labeller, LabelsNetwork, make_encoder
+from babelmill.training.labeller import Labeller, make_encoder
+from babelmill.training.labels_network import LabelsNetwork
 from babelmill.training.layouts import Documents
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Trainer

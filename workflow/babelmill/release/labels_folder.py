@@ -67,7 +67,7 @@ class LabelsFolder(Architecture):
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """See `Architecture.trained`."""
-        from babelmill.training.labels_network import Labeller, encoder_from, make_encoder  # takes seconds
+        from babelmill.training.labeller import Labeller, encoder_from, make_encoder  # takes seconds
 
         values = read_json(model / "config.json")
         labels, decoder = values["labels"], None

@@ -67,10 +67,8 @@ class LabelledData(Data):
         train, labels = self.shards["train"], settings.labels
         self.codes = known_codes(train, labels.code, labels.block_size)
         self.blocks = most_codes(train)
-        if len(self.codes.names) < 2:
-            raise UserError(
-                f"the text of {settings.name} has one code alone, {self.codes.names[0]!r}: nothing to learn"
-            )
+        if len(names := self.codes.names) < 2:
+            raise UserError(f"the text of {settings.name} has one code alone, {''.join(names)!r}: nothing to learn")
         self._frame = frame_of(tokenizer / "tokenizer.json", self.vocabulary)
         length = settings.train.sequence_lengths[0]
         self._streams = {split: self._stream(split) for split in SPLITS}

@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
-from babelmill.model.transformers.modeling_gpt_bert import GPTBertForSequenceClassification
 from babelmill.runtime.processes import Processes
 from babelmill.stages import TrainSettings
-from babelmill.tokens.codes import BEGIN, PAD, Codes
+from babelmill.tokens.codes import PAD, Codes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import randomness, transformers_models
 from babelmill.training.beginning import shape_of
@@ -25,14 +24,13 @@ from babelmill.training.block_loss import block_losses
 from babelmill.training.encoder_weights import names_in_source
 from babelmill.training.fsdp import local_rows
 from babelmill.training.label_batches import LabelBatch
+from babelmill.training.labeller import Labeller, make_encoder
 from babelmill.training.loss import STATISTICS
 from babelmill.training.randomness import INITIALIZATION
 from babelmill.training.transformers_config import config_to_train
 from babelmill.training.transformers_models import (
-    CLASSIFIER,
     checkpoint_activations,
     longest_row,
-    make_model,
     refused,
 )
 from babelmill.training.transformers_network import TransformersNetwork
@@ -40,37 +38,6 @@ from babelmill.training.transformers_size import counted_without
 
 ENCODER = "encoder."  # before the names of its weights
 TOLERANCE = 1e-4  # of the largest score: what padding may change
-
-
-class Labeller(nn.Module):
-    """An encoder with a classifier, and a decoder.
-
-    Args:
-        encoder: `...ForSequenceClassification`, whose scores are those of the classes.
-        decoder: None where codes are not spelt.
-    """
-
-    def __init__(self, encoder: PreTrainedModel, decoder: CodeDecoder | None):
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self._hidden: torch.Tensor | None = None
-        encoder.base_model.register_forward_hook(self._keep)
-
-    def _keep(self, _module: nn.Module, _args: Any, output: Any) -> None:
-        self._hidden = output[0]
-
-    def forward(
-        self, input_ids: torch.Tensor, seen: torch.Tensor, blocks: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the scores of the classes, [B, K], and of the symbols of the blocks, [B, n s, V]."""
-        scores = self.encoder(input_ids=input_ids, attention_mask=seen.long()).logits
-        if self.decoder is None:
-            return scores, None
-        hidden, self._hidden = self._hidden, None
-        assert hidden is not None
-        symbols = blocks.flatten(1)
-        begin = torch.full_like(symbols[:, :1], BEGIN)
-        return scores, self.decoder(hidden, seen, torch.cat([begin, symbols[:, :-1]], 1))
 
 
 class _WithLoss(nn.Module):
@@ -210,23 +177,8 @@ def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Voc
         return config_to_train(settings, source, vocabulary)
     shape: dict[str, Any] = asdict(shape_of(settings, source, vocabulary.size))
     ids = {name: token for name, token in vocabulary.ids.items() if token is not None}
-    return GPTBertConfig(**shape | ids, classifier_dropout=shape["hidden_dropout_prob"])
-
-
-def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
-    """Return the configuration of an encoder as `LabelsNetwork.config` has it."""
-    ours = values["model_type"] == GPTBertConfig.model_type
-    own = {key: value for key, value in values.items() if key != "model_type"}
-    config = GPTBertConfig(**own) if ours else AutoConfig.for_model(**values)
-    config.num_labels = classes
-    return config
-
-
-def make_encoder(config: PreTrainedConfig) -> PreTrainedModel:
-    """Return a new encoder with a classifier, with random weights."""
-    if isinstance(config, GPTBertConfig):
-        return GPTBertForSequenceClassification(config)
-    return make_model(config, CLASSIFIER)
+    values: dict[str, Any] = {**shape, **ids, "classifier_dropout": shape["hidden_dropout_prob"]}
+    return GPTBertConfig(**values)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from ..code_decoder import CodeDecoder
 
@@ -61,7 +61,7 @@ class CodesModel(PreTrainedModel):
         self.encoder.base_model.register_forward_hook(self._keep)
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, *args: Any, **kwargs: Any) -> "CodesModel":  # pyright: ignore
+    def from_pretrained(cls, path: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Load the encoder as its class does, and the decoder from its own file."""
         kwargs.pop("config", None)
         variant = kwargs.get("variant")
@@ -73,7 +73,7 @@ class CodesModel(PreTrainedModel):
             name = f"decoder.{variant}.safetensors" if variant else "decoder.safetensors"
             model.decoder.load_state_dict(load_file(cached_file(path, name, **shared)))  # pyright: ignore
             model.decoder.to(encoder.dtype)
-        return (model.eval(), *report) if report else model.eval()  # pyright: ignore
+        return (model.eval(), *report) if report else model.eval()
 
     def _keep(self, _module: Any, _args: Any, output: Any) -> None:
         self._hidden = output[0]
