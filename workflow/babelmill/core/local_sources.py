@@ -60,7 +60,13 @@ def known_hashes(corpus: Path) -> dict[str, dict[str, Any]]:
 
 def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
     """{path: sha256} of local files; those that are as they were when they were last hashed are not read."""
-    known, entries, spoken = known_hashes(corpus), {}, time.monotonic()
+    known = known_hashes(corpus)
+    return keep_hashes(hash_changed(paths, known, corpus), known, corpus)
+
+
+def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], corpus: Path) -> dict[str, dict[str, Any]]:
+    """Return what `known_hashes` does, of files as they are now; files that are as they were are not read."""
+    entries, spoken = {}, time.monotonic()
     for number, path in enumerate(paths, 1):
         now, entry = identity(path), known.get(path)
         if entry is None or entry["identity"] != now:
@@ -69,6 +75,11 @@ def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
                 print(f"hashing the text files of {corpus}: {number} so far", file=sys.stderr)
                 spoken = time.monotonic()
         entries[path] = entry
+    return entries
+
+
+def keep_hashes(entries: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]], corpus: Path) -> dict[str, str]:
+    """Leave hashes beside the corpus for the next time. Returns {path: sha256}."""
     if entries != known:
         with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
             write_json(corpus / HASHES, entries)
