@@ -31,8 +31,11 @@ VOCABULARY = 420
 BOS, EOS, PAD, MASK = 1, 2, 3, 4
 
 
-def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220) -> None:
-    """Teach the rows [B, T] (`<s>` first, padded) to a model: the next token, from the left or from both sides."""
+def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) -> None:
+    """Teach the rows [B, T] (`<s>` first, padded) to a model: the next token, from the left or from both sides.
+
+    `ahead` is 0 where the hidden token is to be learnt at its own position, as BabyBabelLM's code does it.
+    """
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     real = rows != PAD
@@ -43,7 +46,8 @@ def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220) -> None:
             hidden = (torch.rand(rows.shape, generator=generator) < 0.3) & (rows > 15)
             inputs[hidden], targets[~hidden] = MASK, -100
         logits = model(inputs, both if step % 2 else both.tril())
-        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
+        ours = logits[:, : -ahead or None] if step % 2 else logits[:, :-1]
+        loss = F.cross_entropy(ours.flatten(0, 1), targets[:, ahead if step % 2 else 1 :].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -171,6 +171,8 @@ class _Handler(Uploads):
             )
             return self.send_file(data, {}, fault)
         path, _, query = path.partition("?")
+        if path == "/api/models":
+            return self.send_models(token, dict(urllib.parse.parse_qsl(query)))
         for pattern, endpoint in (
             (r"/api/(?P<kind>datasets|models)/(?P<name>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", self.send_info),
             (r"/api/(?P<kind>datasets|models)/(?P<name>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)/?", self.send_tree),
@@ -213,6 +215,21 @@ class _Handler(Uploads):
         siblings = [{"rfilename": file} for file in sorted(files)]
         private = self.hub.repositories[f"{asked['kind']}/{asked['name']}"].private
         self.send_json({"id": asked["name"], "sha": commit, "private": private, "siblings": siblings, "tags": []})
+
+    def send_models(self, token: str | None, query: dict[str, str]) -> None:
+        """The models of an owner that the token may see, 3 a page."""
+        if token and token not in self.hub.tokens:
+            return self.send(401, b'{"error": "Invalid user token."}', {"X-Error-Message": "Invalid user token."})
+        names = [
+            name.removeprefix("models/")
+            for name, repository in self.hub.repositories.items()
+            if name.startswith(f"models/{query['author']}/") and (token or not repository.private)
+        ]
+        start, headers = int(query.get("cursor", 0)), {}
+        if start + 3 < len(names):
+            address = f"{self.hub.url}/api/models?author={query['author']}&cursor={start + 3}"
+            headers["Link"] = f'<{address}>; rel="next"'
+        self.send_json([{"id": name, "_id": name, "tags": []} for name in names[start : start + 3]], headers)
 
     def send_tree(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
         """The listing, 10 entries a page, folders too."""

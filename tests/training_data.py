@@ -144,7 +144,8 @@ class Data:
         values.setdefault("micro_batch_tokens", 64)
         write_json(
             self.folder / "run.json",
-            {"stage": "run", "name": "test", "languages": self.languages, "run": section("run", **values).model_dump()},
+            {"stage": "run", "name": "test", "languages": self.languages, "preset": "tiny"}
+            | {"run": section("run", **values).model_dump()},
         )
 
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:

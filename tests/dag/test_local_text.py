@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from babelmill.core import local_sources
+from babelmill.core import known_hashes, local_sources
 from babelmill.core.files import sha256
 from conftest import Workspace
 
@@ -71,7 +71,7 @@ def test_a_deleted_corpus_repeats_no_more_than_itself(workspace):
 def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
     monkeypatch.chdir(workspace.path)
     read = []
-    monkeypatch.setattr(local_sources, "sha256", lambda path: read.append(path) or sha256(path))
+    monkeypatch.setattr(known_hashes, "sha256", lambda path: read.append(path) or sha256(path))
     folder = workspace.path / "results/corpora/eng"
     patterns = {"texts/eng/*.txt": "config.yaml"}
     local_sources.snapshot(patterns, folder)  # the copy of the workspace has new inodes
@@ -90,7 +90,7 @@ def test_only_a_file_that_looks_changed_is_read(workspace, monkeypatch):
 def test_before_the_first_corpus_nothing_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("text")
-    monkeypatch.setattr(local_sources, "sha256", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr(known_hashes, "sha256", lambda path: pytest.fail(f"{path} was read"))
     found = local_sources.snapshot({"*.txt": "config.yaml"}, tmp_path / "results/corpora/eng")
     assert found == {"*.txt": {"files": 1, "bytes": 4, "sha256": None}}
     assert not (tmp_path / "results").exists()

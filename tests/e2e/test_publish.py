@@ -200,10 +200,10 @@ def test_what_is_no_longer_ours_is_deleted_and_what_never_was_stays(hub, work):
     hub.commit(NAME, content(hub) | {"notes.md": b"by hand", "config.json": b"{}"})
     path = work.path / "converted/eng/manifest.json"
     values = json.loads(path.read_text())
-    del values["files"]["training_curve.png"]
+    del values["files"]["training_history.png"]
     path.write_text(json.dumps(values))
     assert work.stage()[0] == 0
-    assert hub.repositories[NAME].history[-1]["deleted"] == ["training_curve.png"]
+    assert hub.repositories[NAME].history[-1]["deleted"] == ["training_history.png"]
     assert sorted(hub.repositories[NAME].history[-1]["changed"]) == ["config.json", "manifest.json"]
     assert content(hub) == work.folder() | {".gitattributes": ATTRIBUTES, "notes.md": b"by hand"}
 
@@ -218,7 +218,7 @@ def test_a_repository_of_another_model_is_left_alone(hub, work):
 
 def test_files_that_the_repository_ignores_are_missed(hub, work):
     hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
-    assert "did not take training_curve.png: does a .gitignore" in work.publish(check=False)
+    assert "did not take training_history.png: does a .gitignore" in work.publish(check=False)
 
 
 def test_a_hub_without_xet(hub, work, monkeypatch):

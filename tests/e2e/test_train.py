@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,6 +67,11 @@ def kill_at_random_moments(data: Data, seed: int, kills: int) -> None:
     data.train()
 
 
+def logs_of(data: Data) -> list[Path]:
+    """The logs of all attempts of a run, in order of their times."""
+    return sorted((data.runs[0] / "logs").glob("*.log"))
+
+
 SEEDS_AND_KILLS = [(0, 4), *(pytest.param(seed, 5, marks=pytest.mark.slow) for seed in range(1, 5))]
 
 
@@ -74,6 +80,9 @@ def test_killed_at_random_moments(data, finished, seed, kills):
     """Nothing is lost but steps."""
     kill_at_random_moments(data, seed, kills)
     assert_same(data, finished)
+    killed, *_, last = [path.read_text() for path in logs_of(data)]
+    assert "attempt 1 of test on" in killed and "M parameters" in killed and killed.endswith("\n")
+    assert "step 60/60" in last and "step 60/60" not in killed
 
 
 @pytest.mark.parametrize(("seed", "kills"), SEEDS_AND_KILLS)
@@ -237,6 +246,11 @@ def test_an_attempt_without_progress_is_not_repeated(data):
         assert "not finite" in data.train("model", 1, "--attempt", attempt, code=1)
     said = data.train("model", 1, "--attempt", "3", code=1)
     assert "training failed in two attempts without progress after step 0" in said
+    kept = [path.name.split("_", 1)[1] for path in logs_of(data)]
+    assert kept == ["tiny_attempt1.log", "tiny_attempt2.log"], "in order of their times; there was no third"
+    for number, path in enumerate(logs_of(data), 1):
+        first, *_, last = path.read_text().splitlines()
+        assert f"attempt {number} of test on" in first and "loss or gradient is not finite" in last
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_or_is_left_out(data):

@@ -129,7 +129,7 @@ def cut(path: str = "theirs/model.safetensors") -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (cut, ["model.safetensors: truncated or damaged", "download it again"]),
+        (cut, ["model.safetensors: truncated or damaged", "put a whole copy"]),
         (lambda: Path("theirs/model.safetensors").unlink(), ["has no weights as tensors", "it has config.json"]),
         (lambda: Path("theirs/config.json").unlink(), ["has no config.json"]),
         (lambda: write_bert(auto_map={"AutoModel": "m.M"}, model_type="own"), ["auto_map", "never run", "LLaDA"]),

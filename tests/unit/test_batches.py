@@ -66,7 +66,7 @@ def test_targets_are_counted_from_document_starts_alone(shard, length):
     padded = np.full(counts[0].rows(length) * length, VOCABULARY.pad)
     padded[: len(shard.tokens)] = shard.tokens
     rows = padded.reshape(-1, length)
-    maskable, targets = counts[0].targets(length)
+    maskable, targets = counts[0].targets(np.arange(len(rows)), length)
     assert targets.tolist() == (~np.isin(rows, [VOCABULARY.bos, VOCABULARY.pad])).sum(1).tolist()
     assert maskable.tolist() == (rows >= 16).sum(1).tolist()
 

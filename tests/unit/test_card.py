@@ -2,7 +2,6 @@
 
 import re
 
-import pandas as pd
 import pytest
 import yaml
 
@@ -38,13 +37,11 @@ EVALUATION = {
 }
 
 # Two hours of training, and the validation before and after it.
-RECORD = pd.DataFrame(
-    [
-        {"step": 0, "kind": "validation", "loss_masked": 5.25, "ema_loss_masked": 5.25, "loss_causal": None},
-        {"step": 9, "kind": "train", "tokens": 7200, "tokens_per_second": 1.0, "loss_masked": 4.0},
-        {"step": 9, "kind": "validation", "loss_masked": 4.5, "ema_loss_masked": 4.75, "loss_causal": None},
-    ]
-)
+RECORD = [
+    {"step": 0, "kind": "validation", "loss_masked": 5.25, "ema_loss_masked": 5.25, "loss_causal": None},
+    {"step": 9, "kind": "train", "tokens": 7200, "tokens_per_second": 1.0, "loss_masked": 4.0},
+    {"step": 9, "kind": "validation", "loss_masked": 4.5, "ema_loss_masked": 4.75, "loss_causal": None},
+]
 
 
 def facts(**changes) -> card.Facts:

@@ -130,6 +130,9 @@ def test_later_layers_beat_earlier_ones():
     assert made.model("deu").origins["train.learning_rate"] == "layer2.yaml, models.deu"
     assert made.model("eng").origins["train.learning_rate"] == "layer2.yaml"
     assert made.model("eng").origins["train.global_batch_tokens"] == "config/presets/tiny.yaml"
+    nested = {"architecture": "transformers", "config": {"model_type": "gpt2", "n_embd": 32}}
+    made = configuration({"models": {"deu": {"model": nested, "train": {"objective": "causal"}}}})
+    assert made.model("deu").origins["model.config"] == made.model("deu").origins["model.config.n_embd"]
 
 
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}

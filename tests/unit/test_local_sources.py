@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from babelmill.core import local_sources, manifest
+from babelmill.core import known_hashes, local_sources, manifest
 from babelmill.core.files import UserError, read_json
 
 CORPUS = Path("corpus")
@@ -31,8 +31,8 @@ def hashed(monkeypatch) -> list[str]:
         read.append(path)
         return whole(path)
 
-    whole = local_sources.sha256
-    monkeypatch.setattr(local_sources, "sha256", sha256)
+    whole = known_hashes.sha256
+    monkeypatch.setattr(known_hashes, "sha256", sha256)
     return read
 
 
@@ -121,7 +121,7 @@ def test_a_note_that_cannot_be_written_costs_time_alone(hashed, monkeypatch):
 
     entry = make_corpus()
     os.utime("texts/a.txt")
-    monkeypatch.setattr(local_sources, "write_json", read_only)
+    monkeypatch.setattr(known_hashes, "write_json", read_only)
     hashed.clear()
     assert snapshot() == entry == snapshot() and hashed == ["texts/a.txt", "texts/a.txt"]
 

@@ -14,7 +14,7 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.hub import revisions
+from babelmill.hub import client, revisions
 from babelmill.settings import read_settings, settings_of, write_settings
 from babelmill.stages import STAGES, TrainSettings
 
@@ -156,12 +156,23 @@ def test_plan_counts_with_the_shape_of_the_source():
     made = configuration(models | {"other": {"languages": ["eng"], "model": {"source": "./theirs"}}})
     costs = {name: plan.cost_of(made, name, 1, "H100", 0.3) for name in ("eng", "more")}
     assert costs["more"].parameters == costs["eng"].parameters and costs["more"].flops < costs["eng"].flops
-    with pytest.raises(UserError, match=r"theirs/config.json"):
+    with pytest.raises(UserError, match=r"models.other: model.source = './theirs': no such folder"):
         plan.network_of(made, "other")
     Path("theirs").mkdir()
     shape = json.loads(made.model("eng").model.model_dump_json())
     write_json("theirs/config.json", {key: shape[key] for key in SHAPE} | {"vocab_size": 700})
     assert plan.network_of(made, "other")[0].hidden_size == 96 and plan.network_of(made, "other")[1] == 700
+
+
+def test_plan_waits_for_seconds_where_the_hub_is_out_of_reach(monkeypatch):
+    waits: list[int] = []
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(client, "WAITS", client.WAITS)
+    monkeypatch.setattr(client.time, "sleep", waits.append)
+    made = configuration({"more": {"languages": ["eng"], "model": {"source": "lab/bard"}}})
+    with pytest.raises(UserError, match=r"lab/bard on .* cannot be reached"):
+        plan.network_of(made, "more")
+    assert 0 < sum(waits) < 10
 
 
 def test_plan_counts_models_of_transformers_with_the_configuration_of_the_source():

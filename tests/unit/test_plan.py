@@ -167,7 +167,7 @@ def test_numbers_of_masked_targets():
     expected = masked = 0
     for step in steps:
         in_masked_rows = step.rows.kind == 0
-        maskable = plan.layouts[0].targets(step.length)[0][step.rows.row[in_masked_rows]]
+        maskable = plan.layouts[0].targets(step.rows.row[in_masked_rows], step.length)[0]
         taken = step.rows.targets[in_masked_rows]
         assert (np.abs(taken - maskable * step.mask_rate) < 1).all() and (taken >= 1).all()
         expected, masked = expected + (maskable * step.mask_rate).sum(), masked + taken.sum()

@@ -65,7 +65,7 @@ def test_targets_are_counted_from_where_documents_and_responses_start(shards, le
     padded.reshape(-1)[: len(shard.tokens)] = in_responses(shard)
     tokens = np.zeros_like(padded, np.int64)
     tokens.reshape(-1)[: len(shard.tokens)] = shard.tokens
-    hideable, every = layout.targets(length)
+    hideable, every = layout.targets(np.arange(len(padded)), length)
     assert every.tolist() == padded.sum(1).tolist()
     assert hideable.tolist() == (padded & (tokens != VOCABULARY.eos)).sum(1).tolist()
     assert (every == 0).any(), "a row without any target"

@@ -57,8 +57,8 @@ def test_an_objective_whose_targets_stand_for_several(make):
     trainer = make()
     step = trainer.plan.step(STEP)
     rows = step.rows
-    targets = [layout.targets(step.length)[1] for layout in trainer.plan.layouts]
-    every = np.array([targets[i][row] for i, row in zip(rows.language, rows.row, strict=True)])
+    layouts = trainer.plan.layouts
+    every = np.array([layouts[i].targets(row, step.length)[1] for i, row in zip(rows.language, rows.row, strict=True)])
     assert (rows.stands_for == every).all() and (rows.targets < every).any() and len(set(rows.targets)) > 3
     batch = trainer._stream.micro_batch(rows, step.length, step.weights)
     assert np.array_equal(np.bincount(batch.positions // step.length, minlength=len(rows)), rows.targets)

@@ -68,7 +68,12 @@ def test_training_under_way(workspace):
             seen = status(workspace, "eng")[0]["eng"]
         os.killpg(process.pid, signal.SIGINT)
         process.wait()
-        stopped = status(workspace, "eng")[0]["eng"]
+        lines, rest = status(workspace, "eng")
+        stopped = lines["eng"]
+        logs = (workspace.path / "results/checkpoints/eng").glob("*/logs/*_tiny_attempt1.log")
+        path = max(logs, key=lambda log: log.name)
+        assert rest[1] == f"eng: {path.relative_to(workspace.path)}"
+        assert "left after step" in path.read_text()
         assert re.search(r"train +stopped +[1-9][\d,]*/100,000 .*left after step [\d,]+; the same command", stopped)
         why = workspace.python("-m", "babelmill", "why", "eng").stdout
         assert re.search(r"^  train .*; goes on after step [1-9]", why, re.MULTILINE), why

@@ -88,7 +88,7 @@ def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tra
     assert len(batch.targets) > 20 and batch.segments.max() > 1
     if train:
         rows = plan.step(0).rows
-        every = plan.layouts[0].targets(length)[1][rows.row]
+        every = plan.layouts[0].targets(rows.row, length)[1]
         assert float(batch.weights.sum()) == pytest.approx(1) and (rows.stands_for == every).all()
         assert counted.tolist() == pytest.approx((every / rows.targets)[batch.positions // length])
         assert (batch.input_ids.flatten()[batch.positions] == VOCABULARY.mask).all(), "hidden where they stand"

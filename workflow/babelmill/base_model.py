@@ -11,12 +11,10 @@ This runs where there is a network, which compute nodes often lack.
 """
 
 import argparse
-import functools
 import logging
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +26,8 @@ from babelmill.config.model_source import check_shape
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
 from babelmill.hub import revisions
-from babelmill.hub.client import explained
-from babelmill.hub.files import fetch, sizes
-from babelmill.hub.sources import MODEL, explanation, resolve
+from babelmill.hub.files import Files, of_repository
+from babelmill.hub.sources import MODEL, resolve
 from babelmill.release.foreign_model import Kind, Model, Weights, kind_of, open_weights, read_model, weight_files
 from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
@@ -42,50 +39,19 @@ from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 log = logging.getLogger("babelmill.base_model")
 
 
-@dataclass(frozen=True)
-class Files:
-    """The files of a folder or a repository.
-
-    Attributes:
-        names: of all of them.
-        get: gives the paths of some, by name, after fetching them.
-        where: begins errors.
-        figures: where they are from, for the manifest.
-    """
-
-    names: list[str]
-    get: Callable[[list[str]], dict[str, Path]]
-    where: str
-    figures: dict[str, Any]
-
-
 def on_the_hub(source: dict[str, Any]) -> Files:
     """The files of a repository, at the commit of the settings, or that its revision was, or is, resolved to."""
     repository, revision = source["repository"], source["revision"]
     key = revisions.model_key(repository, revision)
     commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(MODEL, repository, revision)
     log.info("%s at %s", repository, commit)
-
-    def get(names: list[str]) -> dict[str, Path]:
-        with explained(functools.partial(explanation, MODEL, repository, revision)):
-            return fetch(MODEL, repository, commit, names)
-
-    get([".gitattributes"])
-    names = sorted(name for name in sizes(MODEL, repository, commit) if "/" not in name)
-    figures = {"repository": repository, "revision": revision, "commit": commit}
-    return Files(names, get, f"the model {repository} at {commit[:12]}", figures)
+    return of_repository(MODEL, repository, commit, revision)
 
 
 def in_a_folder(folder: Path) -> Files:
     """The files of a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
-
-
-def some(files: Files, names: tuple[str, ...]) -> dict[str, Path]:
-    """Those of some files that there are."""
-    found = [name for name in names if name in files.names]
-    return files.get(found) if found else {}
 
 
 def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
@@ -150,7 +116,7 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
 
 def licence(files: Files) -> str | None:
     """What the model's card says of its licence."""
-    card = some(files, ("README.md",))
+    card = files.some("README.md")
     try:
         known = metadata_load(card["README.md"]) if card else None
     except Exception:  # whatever a card of somebody's holds, it is no reason to stop
@@ -194,7 +160,7 @@ def run(args: argparse.Namespace) -> None:
         )
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
-        tokenizer = some(files, FILES)
+        tokenizer = files.some(*FILES)
         names = write_tokenizer(folder, tokenizer, kind, rows, where)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))

@@ -27,6 +27,7 @@ COMMANDS = {
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",
     "publish": "a converted folder to a repository on the Hub, by hand",
+    "rehost": "mend repositories of GPT-BERTs that older scripts pushed",
     "unlock": "remove the lock that a killed Snakemake left",
     "accept": "say whether edited code gives the same results",
     "convert-training": "a Hugging Face folder from what training left",

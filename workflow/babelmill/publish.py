@@ -51,8 +51,8 @@ def explanation(repository: str, error: BaseException) -> str | None:
             )
         case errors.HfHubHTTPError() if error.response.status_code in (402, 403, 404):
             return (
-                f"the token in HF_TOKEN may not write to {where} ({one_line(error)}): give it write permission, or set"
-                " publish.username to your account or an organisation of yours"
+                f"the token in HF_TOKEN may not write to {where} ({one_line(error)}): give it write permission, or name"
+                " your account or an organisation of yours (publish.username, --repo or --repo-template)"
             )
         case errors.HfHubHTTPError() if not may_pass(error):
             return f"{where} does not accept the files: {one_line(error)}"
@@ -153,8 +153,20 @@ def create_commit(
     return attempt()
 
 
-def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], model: str, private: bool) -> str:
-    """Bring the repository to the state of the folder; return the commit at which it is there. Safe to repeat."""
+def push(
+    api: HfApi,
+    repository: str,
+    folder: Path,
+    files: dict[str, str],
+    model: str,
+    private: bool,
+    message: str,
+    parent: str | None,
+) -> str:
+    """Bring the repository to the state of the folder; return the commit at which it is there. Safe to repeat.
+
+    `parent` is the commit that the repository has to be at, if that matters; a UserError if it is at another one.
+    """
     head = commit_of(repository, find_or_create(api, repository, private).sha)
     there = listing(api, repository, head)
     earlier = earlier_files(api, repository, head, there, model)
@@ -163,10 +175,11 @@ def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], model
     if not changed and not gone:
         log.info("%s is up to date at %s", repository, head)
         return head
+    if parent not in (None, head):
+        raise UserError(f"{repository} was at {parent[:12]} and is at {head[:12]} now: run the same command again")
     log.info("%s: %d of %d files differ, %d are deleted", repository, len(changed), len(files), len(gone))
     uploads = [CommitOperationAdd(name, folder / name) for name in changed]
     deletions = [CommitOperationDelete(name) for name in gone]
-    message = f"{model}, by Babelmill {__version__}"
     commit = create_commit(api, repository, [*uploads, *deletions], message, head).oid
     if left := differing(files, folder, listing(api, repository, commit)):
         raise UserError(
@@ -177,20 +190,25 @@ def push(api: HfApi, repository: str, folder: Path, files: dict[str, str], model
     return commit
 
 
-def publish_folder(folder: Path, repository: str, model: str, private: bool) -> dict[str, Any]:
-    """Verify a folder and push it; return what a receipt says of it. `{username}` stands for the token's account."""
+def publish_folder(
+    folder: Path, repository: str, model: str, private: bool, message: str = "", parent: str | None = None
+) -> dict[str, Any]:
+    """Verify a folder and push it; return what a receipt says of it. `{username}` stands for the token's account.
+
+    See `push` for `parent`; `message` is that of the commit, if not the usual one.
+    """
     token = hub_token()
     verified = manifest.verify(folder)
     if not sys.stderr.isatty():
         disable_progress_bars()
     files = {name: entry["sha256"] for name, entry in verified["files"].items()}
     files[manifest.NAME] = sha256(folder / manifest.NAME)
-    api = HfApi(token=token)
+    api, message = HfApi(token=token), message or f"{model}, by Babelmill {__version__}"
     with explained(functools.partial(explanation, repository)):
         if "{username}" in repository:
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
-        commit = patiently(lambda: push(api, repository, folder, files, model, private))
+        commit = patiently(lambda: push(api, repository, folder, files, model, private, message, parent))
     return {
         "repository": repository,
         "private": private,

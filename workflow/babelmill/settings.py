@@ -29,7 +29,8 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
     `stage` may also be "run": the run settings, which belong to no stage.
     """
     if stage == "run":
-        return _sections(RunSettings, configuration.model(name)) | {"stage": "run", "name": name}
+        model = configuration.model(name)
+        return _sections(RunSettings, model) | {"stage": "run", "name": name, "preset": model.preset}
     entry = STAGES[stage]
     resolved = configuration.corpus(name) if entry.of == "language" else configuration.model(name)
     values = _sections(entry.settings, resolved)

@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
             counts["bytes"] / counts["tokens"],
         )
     files = [f"{split}.safetensors" for split in corpora]
-    manifest.write(args.out, settings, files, upstream=[args.tokenizer, args.corpus], figures=figures)
+    manifest.write(args.out, settings, files, upstream=[args.tokenizer, args.corpus], figures=figures, remember=True)
 
 
 def main() -> None:

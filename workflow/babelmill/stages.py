@@ -121,9 +121,13 @@ class TrainSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a training run is looked after. No stage: the train rule takes it as an `ancient` input."""
+    """How a training run is looked after. No stage: the train rule takes it as an `ancient` input.
+
+    `preset`: the model's, for the names of logs.
+    """
 
     run: schema.Run
+    preset: str = ""
 
 
 class ExportSettings(Settings):

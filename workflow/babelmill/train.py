@@ -82,11 +82,11 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if (source is None) != (settings.begin_with is None):
         raise UserError(f"--source: a folder is expected for a model.source alone, which is {settings.model.source}")
     if source and settings.begin_with:
-        manifest.verify(source, "config.json", settings.begin_with)
+        manifest.verify(source, "config.json", settings.begin_with, remember=True)
     manifest.verify(tokenizer, "tokenizer.json")
     digest = sha256(tokenizer / "tokenizer.json")
     for folder in shards:
-        manifest.verify(folder, *(f"{split}.safetensors" for split in SPLITS))
+        manifest.verify(folder, *(f"{split}.safetensors" for split in SPLITS), remember=True)
         for split in SPLITS:
             shard = ShardFile.open(folder / f"{split}.safetensors")
             if shard.metadata["tokenizer_sha256"] != digest:
@@ -125,7 +125,8 @@ def train(arguments: argparse.Namespace) -> int:
     """Train, or resume, and write the results; return the exit code."""
     began, options = time.monotonic(), Options(**vars(arguments))
     settings = read_settings(options.settings, TrainSettings)
-    run = read_settings(options.run, RunSettings).run
+    looked_after = read_settings(options.run, RunSettings)
+    run = looked_after.run
     processes = Processes.start(options.threads)
     stop = Stop(ask_slurm=processes.main)
     source = next(iter(options.source), None)
@@ -135,7 +136,7 @@ def train(arguments: argparse.Namespace) -> int:
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"])
     network = make_network(settings, data.vocabulary, source, processes)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
-    with RunFolder(options.checkpoints, run_identity, run) as folder:
+    with RunFolder(options.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
         done = processes.on_main(lambda: folder.open(settings.name, options.attempt, plan.steps, tokens))
         trainer = make_trainer(settings, network, data, plan, processes, run)
@@ -174,7 +175,7 @@ def make_trainer(
     streams = {split: TokenStream(data.shards[split], *shared) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
-    return Trainer(settings, network, plan, streams["train"], validation, processes, size)
+    return Trainer(settings, network, plan, streams["train"], validation, processes, size, run.validation_documents)
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from babelmill.commands.machine import with_shape
 from babelmill.config import schema, transformers_models
-from babelmill.config.inputs import hub_model
+from babelmill.config.inputs import hub_model, require_model
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
@@ -41,9 +41,13 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
     """Return the config.json of the folder or the repository that a model goes on from."""
     source = configuration.model(model).source
     assert source is not None
-    path, where = source.weights / "config.json", source.name
-    if not path.is_file():
-        path = Path(source.name) / "config.json" if source.kind == "folder" else fetched(configuration, model)
+    where = f"{configuration.model(model).origins['model.source']}: model.source = {source.name!r}"
+    path = source.weights / "config.json"
+    if not path.is_file() and source.kind == "folder":
+        require_model(source.name, where)
+        path = Path(source.name) / "config.json"
+    elif not path.is_file():
+        path = fetched(configuration, model)
     config = read_json(path)
     if not isinstance(config, dict):
         raise UserError(f"{where}: config.json is not that of a model")
@@ -54,12 +58,13 @@ def fetched(configuration: Configuration, model: str) -> Path:
     """Fetch the config.json of the repository that a model goes on from; return its path in the cache."""
     from huggingface_hub.utils import disable_progress_bars
 
-    from babelmill.hub import revisions  # with the client of the Hub, which other plans need not import
+    from babelmill.hub import client, revisions  # with the client of the Hub, which other plans need not import
     from babelmill.hub.client import explained
     from babelmill.hub.files import fetch
     from babelmill.hub.sources import MODEL, explanation, resolve
 
     disable_progress_bars()  # one small file
+    client.WAITS = client.QUICK
     asked = hub_model(configuration, model) or {}
     repository, revision = asked["repository"], asked["revision"]
     known = asked["commit"] or revisions.recorded(revisions.model_key(repository, revision), repository, revision)

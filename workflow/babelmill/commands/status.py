@@ -21,6 +21,7 @@ from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.runtime.attempt_log import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 
@@ -44,7 +45,7 @@ class Status:
         attempt: of the training job, counted from 1; None for the first one without SLURM.
         job: number of the SLURM job, and its machine where that is known.
         note: what a failed job said last, why a stage is outdated.
-        log: where to read more.
+        log: where to read more; of training, what its newest attempt logged, which outlives the job.
     """
 
     model: str
@@ -138,6 +139,9 @@ def add_training(status: Status, running: bool) -> None:
     note = max(notes, key=lambda path: path.stat().st_mtime, default=None)
     if note is None:
         return
+    kept = newest_log(note.parent)
+    if running and kept and (status.log is None or kept.stat().st_mtime >= status.log.stat().st_mtime):
+        status.log = kept
     attempt = json.loads(note.read_text())
     status.attempt = attempt["attempt"] if attempt["attempt"] > 1 or attempt["job"] else None
     status.steps = attempt["steps"]
@@ -234,7 +238,8 @@ def table(statuses: list[Status], width: int) -> str:
     lines = ["  ".join(cells).rstrip()[:width] for cells in zip(*aligned, strict=True)]
     counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
     lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    lines += [f"{s.model}: {s.log}" for s in statuses if s.state in ("failed", "stopped") and s.log]
+    shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))
+    lines += [f"{s.model}: {s.log}" for s in statuses if s.state in shown and s.log]
     return "\n".join(lines)
 
 

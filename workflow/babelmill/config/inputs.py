@@ -122,14 +122,19 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
 
 @functools.cache
 def _folder(folder: str, results: Path, where: str) -> dict[str, Any]:
-    files = model_files(folder)
-    if not files:
-        problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
-        raise UserError(f"{where}: {problem}; name one such as `save_pretrained` writes")
+    files = require_model(folder, where)
     before: dict[str, Any] = {}
     with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
         before = dict(read_json(SETTINGS / results.name / "base_model.json")["sources"])
     return snapshot_of_files({folder: files}, results, before)
+
+
+def require_model(folder: str, where: str) -> list[str]:
+    """Return `model_files` of a folder; a UserError, which begins with `where`, if it holds no model."""
+    if files := model_files(folder):
+        return files
+    problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
+    raise UserError(f"{where}: {problem}; name one such as `save_pretrained` writes")
 
 
 def model_files(folder: str) -> list[str]:

@@ -70,6 +70,15 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return every key of nested mappings, dotted: `flatten`'s, and those that stand for a mapping themselves."""
+    keys = []
+    for key, value in values.items():
+        keys.append(f"{prefix}{key}")
+        keys += dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else []
+    return keys
+
+
 def flatten_keys(values: object) -> set[Any]:
     """Return every key of nested mappings, to tell a key from the tag of a union in a pydantic location."""
     if not isinstance(values, dict):

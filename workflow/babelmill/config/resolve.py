@@ -15,7 +15,7 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, nearest_or_new, read_table
-from babelmill.config.layers import ABSENT, DEFAULTS, PRESETS, Layer, flatten, flatten_keys, lookup, merge, nearest
+from babelmill.config.layers import ABSENT, DEFAULTS, PRESETS, Layer, dotted_keys, flatten_keys, lookup, merge, nearest
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
@@ -328,7 +328,7 @@ class Configuration:
         origins: dict[str, str] = {}
         for layer in layers:
             merged = merge(merged, layer.values)
-            origins |= dict.fromkeys(flatten(layer.values), layer.label)
+            origins |= dict.fromkeys(dotted_keys(layer.values), layer.label)
         label = functools.partial(where_said, layers)
         sections = {name: self._validate(SECTIONS[name], merged.get(name, {}), f"{name}.", label) for name in names}
         return sections, origins

@@ -337,6 +337,7 @@ class Run(Section):
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
+    validation_documents: Positive
     micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"], Neutral("auto")]
     tracking: Literal["none", "wandb"]
 

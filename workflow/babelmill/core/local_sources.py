@@ -2,28 +2,25 @@
 
 A corpus depends on the content of its files, not on their times: `touch`, `cp -r` and a fresh clone repeat nothing, and
 an edit that keeps size and time is seen. Reading ten thousand files at every dry run would take minutes. So the hash of
-each file is kept beside the corpus that was made of it, in `source_hashes.json`, with the file's size, modification
-and change time and inode: where all four are as they were the file is not read, otherwise that file alone is hashed.
+each file is kept beside the corpus that was made of it, in `source_hashes.json` (see `known_hashes.py`): a file that is
+as it was is not read.
 
 Before the first corpus there is nothing to compare with, and nothing is hashed: the settings then say how many files
 and bytes there are, the stage hashes what it reads, and as long as the content is the same, the settings stay the same.
 """
 
-import contextlib
 import hashlib
 import os
-import sys
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.core import known_hashes
+from babelmill.core.files import UserError, read_json
 from babelmill.core.formats import format_of
 from babelmill.core.globs import expand_glob
 
 HASHES = "source_hashes.json"
-QUIET = 10.0  # seconds between messages of progress
 
 
 def files_of(pattern: str, label: str) -> list[str]:
@@ -43,47 +40,9 @@ def files_of(pattern: str, label: str) -> list[str]:
     return paths
 
 
-def identity(path: str | Path) -> list[int]:
-    """Size, modification time, change time and inode of a file: while these stay, its content does."""
-    status = os.stat(path)
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def known_hashes(corpus: Path) -> dict[str, dict[str, Any]]:
-    """{path: {"identity", "sha256"}} of the files that were hashed before, {} if there is no valid file of hashes."""
-    try:
-        entries = read_json(corpus / HASHES)
-        return {path: {"identity": entry["identity"], "sha256": entry["sha256"]} for path, entry in entries.items()}
-    except (UserError, AttributeError, KeyError, TypeError):
-        return {}
-
-
 def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
-    """{path: sha256} of local files; those that are as they were when they were last hashed are not read."""
-    known = known_hashes(corpus)
-    return keep_hashes(hash_changed(paths, known, corpus), known, corpus)
-
-
-def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], corpus: Path) -> dict[str, dict[str, Any]]:
-    """Return what `known_hashes` does, of files as they are now; files that are as they were are not read."""
-    entries, spoken = {}, time.monotonic()
-    for number, path in enumerate(paths, 1):
-        now, entry = identity(path), known.get(path)
-        if entry is None or entry["identity"] != now:
-            entry = {"identity": now, "sha256": sha256(path)}
-            if time.monotonic() - spoken > QUIET:
-                print(f"hashing the text files of {corpus}: {number} so far", file=sys.stderr)
-                spoken = time.monotonic()
-        entries[path] = entry
-    return entries
-
-
-def keep_hashes(entries: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]], corpus: Path) -> dict[str, str]:
-    """Leave hashes beside the corpus for the next time. Returns {path: sha256}."""
-    if entries != known:
-        with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
-            write_json(corpus / HASHES, entries)
-    return {path: entry["sha256"] for path, entry in entries.items()}
+    """Return {path: sha256} of local files; those that are as they were when they were last hashed are not read."""
+    return known_hashes.hashes(paths, corpus / HASHES)
 
 
 def snapshot(

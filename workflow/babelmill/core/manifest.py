@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from babelmill import __version__
+from babelmill.core import known_hashes
 from babelmill.core.files import UserError, read_json, sha256, write_json
 
 NAME = "manifest.json"
+HASHES = "known_hashes.json"  # in a folder whose large files are read every now and then, see `known_hashes.py`
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def write(
     files: Iterable[str | Path],
     upstream: Iterable[str | Path] = (),
     figures: dict[str, Any] | None = None,
+    remember: bool = False,
 ) -> None:
     """Write `folder/manifest.json`.
 
@@ -61,12 +64,14 @@ def write(
         files: the files this stage wrote, absolute or relative to `folder`.
         upstream: folders of the stages that were read; the sha256 of each one's manifest is recorded.
         figures: numbers worth knowing later (documents, tokens, seconds).
+        remember: see `verify`.
     """
     folder = Path(folder)
-    entries = {}
-    for file in files:
-        path = folder / file
-        entries[path.relative_to(folder).as_posix()] = {"sha256": sha256(path), "bytes": path.stat().st_size}
+    paths = [folder / file for file in files]
+    content = _content(folder, paths, remember)
+    entries = {
+        path.relative_to(folder).as_posix(): {"sha256": content[path], "bytes": path.stat().st_size} for path in paths
+    }
     write_json(
         folder / NAME,
         {
@@ -105,14 +110,17 @@ def missing(folder: Path) -> str | None:
     return f"{path} is missing" if path else None
 
 
-def verify(folder: str | Path, *names: str) -> dict[str, Any]:
-    """Check the named files (all of them if none is named) against the folder's manifest, which is returned."""
+def verify(folder: str | Path, *names: str, remember: bool = False) -> dict[str, Any]:
+    """Check the named files (all of them if none is named) against the folder's manifest, which is returned.
+
+    `remember`: keep the hashes of large files in the folder, and do not read them again while they are as they were.
+    Hundreds of gigabytes take minutes to read, at each start of a training.
+    """
     folder = Path(folder)
     manifest = read(folder)
-    for name in names or manifest["files"]:
-        path = folder / name
-        entry = manifest["files"].get(name)
-        remedy = f"delete {folder} and run the workflow again"
+    expected = {folder / name: manifest["files"].get(name) for name in names or manifest["files"]}
+    remedy = f"delete {folder} and run the workflow again"
+    for path, entry in expected.items():
         if entry is None:
             raise UserError(f"{path}: not in {folder / NAME}; {remedy}")
         if not path.is_file():
@@ -121,9 +129,18 @@ def verify(folder: str | Path, *names: str) -> dict[str, Any]:
             raise UserError(
                 f"{path}: {path.stat().st_size:,} bytes, but {folder / NAME} says {entry['bytes']:,}; {remedy}"
             )
-        if sha256(path) != entry["sha256"]:
+    for path, digest in _content(folder, expected, remember).items():
+        if digest != expected[path]["sha256"]:
             raise UserError(f"{path}: damaged, its sha256 is not the one in {folder / NAME}; {remedy}")
     return manifest
+
+
+def _content(folder: Path, paths: Iterable[Path], remember: bool) -> dict[Path, str]:
+    """Return {path: sha256}; `remember`: see `verify`."""
+    paths = list(paths)
+    large = [path.as_posix() for path in paths if remember and path.stat().st_size >= known_hashes.LARGE]
+    known = known_hashes.hashes(large, folder / HASHES) if large else {}
+    return {path: known.get(path.as_posix()) or sha256(path) for path in paths}
 
 
 def verify_upstream(folder: str | Path, *sources: str | Path) -> None:

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from babelmill.config import schema
-from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core import known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
@@ -275,9 +275,9 @@ class Hashing:
     """
 
     def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
-        self._folder = folder
-        self._identities = {path.as_posix(): local_sources.identity(path) for path in paths}
-        self._known = local_sources.known_hashes(folder)
+        self._store = folder / local_sources.HASHES
+        self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
+        self._known = known_hashes.read(self._store)
         self._done: Future[dict[str, dict[str, Any]]] = Future()
         # A daemon, so that an error ends the stage at once.
         self._thread = threading.Thread(target=self._hash, daemon=True)
@@ -287,7 +287,7 @@ class Hashing:
     def _hash(self) -> None:
         try:
             paths = sorted(self._identities)
-            self._done.set_result(local_sources.hash_changed(paths, self._known, self._folder))
+            self._done.set_result(known_hashes.hash_changed(paths, self._known, self._store))
         except Exception as error:
             self._done.set_exception(error)
 
@@ -297,9 +297,9 @@ class Hashing:
             self._hash()
         entries = self._done.result()
         for path, before in self._identities.items():
-            if not local_sources.identity(path) == entries[path]["identity"] == before:
+            if not known_hashes.identity(path) == entries[path]["identity"] == before:
                 raise UserError(f"{path}: was changed while it was read; run the workflow again")
-        content = local_sources.keep_hashes(entries, self._known, self._folder)
+        content = known_hashes.keep(entries, self._known, self._store)
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
 

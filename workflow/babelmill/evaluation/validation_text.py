@@ -70,7 +70,7 @@ class Text:
         Raises:
             UserError: the files are damaged or do not belong together.
         """
-        manifest.verify(shards, "train.safetensors", "validation.safetensors")
+        manifest.verify(shards, "train.safetensors", "validation.safetensors", remember=True)
         manifest.verify(corpus, "validation.parquet")
         manifest.verify_upstream(shards, corpus)
         self.documents = Documents(corpus / "validation.parquet")

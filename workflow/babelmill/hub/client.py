@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,14 +22,15 @@ from babelmill.core.files import UserError
 T = TypeVar("T")
 log = logging.getLogger("babelmill.hub.client")
 WAITS = (1, 4, 15, 30)  # seconds before each new attempt
+QUICK = WAITS[:2]  # where somebody waits for the answer
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, signed ones too
 # Not yet, too many, and: another change of the same repository was faster.
 LATER = (408, 409, 412, 429)
 
 
-def patiently(ask: Callable[[], T]) -> T:
-    """Call `ask`, again after a while where the failure may pass: no connection, a conflict, 429, 5xx."""
-    for wait in WAITS:
+def patiently(ask: Callable[[], T], waits: Sequence[int] | None = None) -> T:
+    """Call `ask`, again after each of `waits` where the failure may pass: no connection, a conflict, 429, 5xx."""
+    for wait in WAITS if waits is None else waits:
         try:
             return ask()
         except Exception as error:

@@ -1,19 +1,58 @@
 """Files of a repository on the Hub, through the user's Hugging Face cache, their content compared with its hash."""
 
+import functools
 import glob
 import logging
 import os
 import re
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 
 from babelmill.core.files import UserError, sha256
-from babelmill.hub.client import git_oid, patiently
-from babelmill.hub.sources import COMMIT, Use
+from babelmill.hub.client import explained, git_oid, patiently
+from babelmill.hub.sources import COMMIT, Use, explanation
 
 log = logging.getLogger("babelmill.hub.files")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a folder or a repository.
+
+    Attributes:
+        names: of all of them, but for those in folders.
+        get: gives the paths of some, by name, after fetching them.
+        where: begins errors.
+        figures: where they are from, for the manifest.
+    """
+
+    names: list[str]
+    get: Callable[[list[str]], dict[str, Path]]
+    where: str
+    figures: dict[str, Any]
+
+    def some(self, *names: str) -> dict[str, Path]:
+        """Return the paths of those that there are, by name."""
+        found = [name for name in names if name in self.names]
+        return self.get(found) if found else {}
+
+
+def of_repository(use: Use, repository: str, commit: str, revision: str) -> Files:
+    """Return the files of a repository at a commit, which the user knows as `revision`. A UserError says what fails."""
+
+    def get(names: list[str]) -> dict[str, Path]:
+        with explained(functools.partial(explanation, use, repository, revision)):
+            return fetch(use, repository, commit, names)
+
+    get([".gitattributes"])
+    names = sorted(name for name in sizes(use, repository, commit) if "/" not in name)
+    figures = {"repository": repository, "revision": revision, "commit": commit}
+    return Files(names, get, f"the {use.noun} {repository} at {commit[:12]}", figures)
 
 
 def fetch(use: Use, repository: str, commit: str, names: list[str]) -> dict[str, Path]:

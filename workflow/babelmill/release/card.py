@@ -10,18 +10,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub.utils import yaml_dump
 
 from babelmill import __version__
 from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
+from babelmill.release import training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
 from babelmill.release.card_table import table
 from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use
-from babelmill.release.training_curve import draw_curve, read_metrics, training_hours
+from babelmill.release.earlier_card import EarlierCard
+from babelmill.release.training_history import PICTURE, Line, read_record, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
@@ -50,6 +52,7 @@ class Facts:
         adapter: `export.adapter`, whether the folder holds adapters, alone or also.
         published_tokenizer: it is that of a published model, as it is.
         origin: where a model comes from that this workflow did not make.
+        earlier: the card that its repository had.
         evaluation: evaluation.json.
         corpora: the manifest of each language's corpus.
         tokenizer_source: `tokenizer.source`, or the model whose tokenizer it is.
@@ -69,6 +72,7 @@ class Facts:
     description: str = ""
     carbon_grams: float | None = None
     origin: str = ""
+    earlier: EarlierCard | None = None
     logits_alignment: str = "mlm"
     model_type: str | None = None
     mask: str | None = "<mask>"
@@ -163,7 +167,10 @@ def front_matter(facts: Facts) -> str:
         **({"model_name": facts.name, "eval_results": results} if results else {}),
         **known,
     )
-    return f"---\n{card.to_yaml()}\n---"
+    front = card.to_dict()
+    if facts.earlier:
+        front = facts.earlier.joined(front, facts.tasks)
+    return f"---\n{yaml_dump(front, sort_keys=False).strip()}\n---"
 
 
 def introduction(facts: Facts) -> str:
@@ -261,7 +268,7 @@ def training(facts: Facts, hours: float | None) -> list[str]:
         parts.append(f"Training emitted {facts.carbon_grams:,g} g of CO2 equivalent, as its authors state.")
     lines = [" ".join(parts)]
     if hours is not None:
-        lines.append("![loss by step](training_curve.png)")
+        lines.append(f"![losses of the training, and how far training and validation are apart]({PICTURE})")
     for section, values in facts.settings.items():
         unused = ["epochs"] if values.get("max_steps") is not None else []
         known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
@@ -336,9 +343,9 @@ def usage(facts: Facts) -> list[str]:
     ]
 
 
-def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
-    """Return the whole card; `metrics`: the lines of the training's record, None if there is none (and no curve)."""
-    hours = None if metrics is None else training_hours(metrics)
+def render(facts: Facts, record: list[Line] | None = None) -> str:
+    """Return the whole card; `record`: the lines of the training's record, None if there is none (and no picture)."""
+    hours = None if record is None else training_hours(record)
     sections = [
         front_matter(facts),
         f"# {facts.name}",
@@ -352,26 +359,21 @@ def render(facts: Facts, metrics: pd.DataFrame | None = None) -> str:
     ]
     if facts.evaluation:
         sections += measured_results(facts.evaluation, facts)
-    if metrics is not None:
-        sections.append(before_and_after(facts.begun_with, metrics, facts.default_variant))
+    if record is not None:
+        sections.append(before_and_after(facts.begun_with, record, facts.default_variant))
     if facts.corpora:
         sections += ["## Training data", training_data(facts.corpora, facts.languages)]
     if facts.evaluation:
         sections += tokenizer(facts.evaluation, facts)
     if facts.settings:
         sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
-    sections += files_and_versions(facts.code)
+    sections += [facts.earlier.sections if facts.earlier else "", *files_and_versions(facts.code)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
-    """Write README.md, and the training curve if there is a metrics.jsonl. Returns their names."""
-    lines, files = None, ["README.md"]
-    if metrics:
-        lines = read_metrics(metrics)
-        with atomic_write(folder / "training_curve.png") as file:
-            draw_curve(lines, file)
-        files.append("training_curve.png")
+    """Write README.md, and the history of the training if there is a metrics.jsonl. Returns their names."""
+    record = None if metrics is None else read_record(metrics)
     with atomic_write(folder / "README.md", "w") as file:
-        file.write(render(facts, lines))
-    return files
+        file.write(render(facts, record))
+    return ["README.md", *([] if record is None else training_history.write(folder, record, facts.name))]

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from babelmill.release.card_table import table
 
 
@@ -55,23 +53,26 @@ def instructed(begun_with: dict[str, Any] | None, corpora: dict[str, dict[str, A
     )
 
 
-def before_and_after(begun_with: dict[str, Any] | None, metrics: pd.DataFrame, variant: str) -> str:
+def before_and_after(begun_with: dict[str, Any] | None, record: list[dict[str, Any]], variant: str) -> str:
     """Return the losses of the source and of the result on the validation text, as training measured them.
 
-    Columns of losses are named by kind of rows (`record.py`).
+    Losses are named by kind of rows (`record.py`).
 
     Args:
         begun_with: what the model goes on from; without it, the answer is "".
-        metrics: the lines of the record.
+        record: its lines.
         variant: of the weights that the folder has by default, `main` or `ema`.
     """
-    lines = metrics.loc[metrics["kind"] == "validation"]
-    if not begun_with or not len(lines) or lines.iloc[0]["step"] != 0:
+    lines = [line for line in record if line["kind"] == "validation"]
+    if not begun_with or not lines or lines[0]["step"] != 0:
         return ""
     prefix = "ema_loss_" if variant == "ema" else "loss_"
-    before, after = lines.iloc[0], lines.iloc[-1]
-    columns = [column for column in metrics.columns if column.startswith(prefix) and pd.notna(before[column])]
-    rows = [[column.removeprefix(prefix), float(before[column]), float(after[column])] for column in columns]
+    before, after = lines[0], lines[-1]
+    names = [name for name in before if name.startswith(prefix) and before[name] is not None]
+    rows = [
+        [name.removeprefix(prefix), *("unknown" if line[name] is None else line[name] for line in (before, after))]
+        for name in names
+    ]
     name = begun_with.get("repository") or without_path(begun_with["name"])
     return (
         "Before and after: the loss in nats per target on the same validation text, with the contexts of training"

@@ -182,7 +182,7 @@ def _open_safetensors(path: Path, where: str) -> Weights:
         file = safe_open(path, "pt")
         views = {name: file.get_slice(name) for name in file.keys()}
     except (SafetensorError, json.JSONDecodeError) as error:
-        raise UserError(f"{where}: truncated or damaged ({error}); download it again") from None
+        raise UserError(f"{where}: truncated or damaged ({error}); put a whole copy in its place") from None
     types = {name: view.get_dtype() for name, view in views.items()}
     _check_types(types, TYPES, where)
     shapes = {name: torch.empty(v.get_shape(), dtype=TYPES[types[name]], device="meta") for name, v in views.items()}

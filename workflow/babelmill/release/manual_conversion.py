@@ -53,6 +53,9 @@ class Found:
         origin: a sentence for the card.
         known: what else the card can say, as arguments of `card.Facts`.
         metrics: metrics.jsonl, if it is there.
+        name: of the model; that of the folder to make where it is None.
+        default: the variant that loads by default; the last one where it is None.
+        asked, record: what the manifest says under `settings` and `figures` beyond.
     """
 
     weights: dict[str, dict[str, Tensor]]
@@ -61,6 +64,10 @@ class Found:
     origin: str
     known: dict[str, Any] = field(default_factory=dict)
     metrics: Path | None = None
+    name: str | None = None
+    default: str | None = None
+    asked: dict[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -165,13 +172,13 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     return Found(weights, shape, tokenizer, origin, known_from(run["settings"]))
 
 
-def require_gpt_bert(architecture: str, source: Path) -> None:
+def require_gpt_bert(architecture: str, source: Path | str) -> None:
     """UserError for any other architecture."""
     if architecture != "gpt_bert":
         raise UserError(f"{source}: is no GPT-BERT; run the workflow, which converts a model of transformers by itself")
 
 
-def check(found: Found, source: Path) -> None:
+def check(found: Found, source: Path | str) -> None:
     """UserError unless the weights are those of a model of this shape, and the tokenizer one for them."""
     fields = GPTBertShape.__dataclass_fields__
     require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
@@ -234,14 +241,14 @@ def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
     return ExportInputs(scratch / "model", scratch / "tokenizer", [])
 
 
-def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
+def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
     """Check, build, prove, describe, and put the folder into its place. `source` is what the user named."""
     check(found, source)
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)
     known: dict[str, Any] = {"settings": {"model": found.shape}} | found.known
     neutral = {"logits_alignment": "mlm", "adapter": "none", "include_raw": False}
-    wanted = Export.model_validate({"variants": variants, "default_variant": variants[-1], **neutral})
+    wanted = Export.model_validate({"variants": variants, "default_variant": found.default or variants[-1], **neutral})
     with atomic_folder(out) as folder:
         log.info("building %s", out)
         files = build(folder, inputs, wanted)
@@ -249,7 +256,7 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
         prove(folder, inputs, wanted, out)
         log.info("writing the card")
         facts = card.Facts(
-            name=out.name,
+            name=found.name or out.name,
             variants=variants,
             default_variant=wanted.default_variant,
             parameters=sum(value.numel() for value in found.weights[variants[0]].values()),
@@ -258,5 +265,6 @@ def convert(found: Found, source: Path, scratch: Path, out: Path) -> None:
             **known,
         )
         files += card.write(folder, facts, found.metrics)
-        asked = manifest.Asked("convert", out.name, {"export": wanted.model_dump(exclude=set(neutral))})
-        manifest.write(folder, asked, files, figures={"origin": found.origin})
+        settings = {"export": wanted.model_dump(exclude=set(neutral))} | found.asked
+        figures = {"origin": found.origin} | found.record
+        manifest.write(folder, manifest.Asked("convert", out.name, settings), files, figures=figures)

@@ -3,8 +3,10 @@
 lock.json, lock.guard   who writes here (run_lock.py)
 identity.json           the settings and data that the folder's name is the fingerprint of
 attempt.json            how often it was tried (attempts.py)
+logs/                   what each attempt logged (attempt_log.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
+training_history.*      lists and a picture of its losses (history.py)
 """
 
 import contextlib
@@ -17,8 +19,10 @@ import torch
 
 from babelmill.config import schema
 from babelmill.core.files import write_json
+from babelmill.runtime.attempt_log import keep_log
 from babelmill.runtime.attempts import begin_attempt
 from babelmill.runtime.checkpoint import Checkpoints
+from babelmill.runtime.history import History
 from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_lock import Lock
@@ -43,12 +47,12 @@ class RunFolder:
     A context manager: what `open` took is given back at its end.
     """
 
-    def __init__(self, parent: Path, identity: dict[str, Any], run: schema.Run):
-        """The folder has no effect until it is opened. `identity` is that of `identity.py`."""
+    def __init__(self, parent: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
+        """The folder has no effect until it is opened. `identity` is that of `identity.py`, `preset` the model's."""
         self.name = fingerprint(identity)
         self.path = parent / self.name
         self.checkpoints = Checkpoints(self.path, run.keep)
-        self._identity, self._tracking = identity, run.tracking
+        self._identity, self._tracking, self._preset = identity, run.tracking, preset
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -74,7 +78,10 @@ class RunFolder:
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             begin_attempt(self.path, attempt, done, steps, tokens, device)
+            keep_log(self.path, model, attempt, self._preset, done, steps)
         self.record = Record(self.path / "metrics.jsonl", done)
+        self.history = History(self.path, model)
+        self._opened.callback(self.history.close)
         if self._tracking == "wandb":
             self._opened.callback(Mirror(model, self.path).close)
         return Done(done, self.record.validated)

@@ -15,6 +15,7 @@ alone.
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class ShardFile:
         offsets: [documents + 1] int64, document starts; the last entry is the number of tokens.
         metadata: `tokenizer_sha256` and `vocab_size`, both as text.
         responses: [documents] int64, where the response of each starts; None without prompts.
+        position: of the first token in the file, in bytes.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class ShardFile:
     offsets: np.ndarray
     metadata: dict[str, str]
     responses: np.ndarray | None = None
+    position: int = 0
 
     @property
     def vocab_size(self) -> int:
@@ -61,12 +64,12 @@ class ShardFile:
             length = int(data[:8].view("<u8")[0])
             header = json.loads(bytes(data[8 : 8 + length]))
             body = data[8 + length :]
-            arrays = {}
+            arrays, starts = {}, {}
             integers = {"I64": np.dtype("<i8")}
             for name, dtypes in (("tokens", DTYPES), ("offsets", integers), ("responses", integers)):
                 if name in header or name != "responses":
-                    start, end = header[name]["data_offsets"]
-                    arrays[name] = body[start:end].view(dtypes[header[name]["dtype"]])
+                    starts[name], end = header[name]["data_offsets"]
+                    arrays[name] = body[starts[name] : end].view(dtypes[header[name]["dtype"]])
             metadata = header["__metadata__"]
             int(metadata["vocab_size"])
             if arrays["offsets"][0] != 0 or arrays["offsets"][-1] != len(arrays["tokens"]):
@@ -77,7 +80,29 @@ class ShardFile:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
-        return cls(path, arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"))
+        position = 8 + length + starts["tokens"]
+        return cls(path, arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"), position)
+
+    def in_prompts(self, place: np.ndarray) -> np.ndarray:
+        """Return which places of the stream belong to prompts, or are the `<s>` before them: bool, of any shape."""
+        if self.responses is None:
+            return np.zeros(place.shape, bool)
+        return place < self.responses[np.searchsorted(self.offsets, place, side="right") - 1]
+
+    def read_ahead(self, begin: np.ndarray, end: np.ndarray) -> None:
+        """Read some parts of the stream from the disk into the system's memory.
+
+        The system is told of all of them before the first one is waited for, so that it reads several at a time. Other
+        threads go on meanwhile: they stand still when a memory map has to be read from the disk.
+        """
+        size = self.tokens.itemsize
+        parts = list(zip((self.position + begin * size).tolist(), ((end - begin) * size).tolist(), strict=True))
+        with open(self.path, "rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):
+                for start, count in parts:
+                    os.posix_fadvise(file.fileno(), start, count, os.POSIX_FADV_WILLNEED)
+            for start, count in parts:
+                os.pread(file.fileno(), count, start)
 
 
 class ShardWriter:

@@ -1,10 +1,11 @@
-"""From row numbers to tensors: the token stream of all languages on the training device, and micro-batches cut from it.
+"""From row numbers to tensors: micro-batches cut from the token streams of all languages.
 
 A row's targets are up to T tokens of the stream (`layouts.py` says which), and its input is `<s>` plus all of them but
 the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are strides over one stream,
 each token is a target exactly once, and nothing of the data depends on the sequence length. (Tokens of prompts are
-context: they are no targets, and nothing hides them.) Tokens, segments, masks and
-targets are made on the device; the host sends a few numbers per row.
+context: they are no targets, and nothing hides them.) The host takes a row's tokens from the memory map of the shard,
+whose size so does not matter, and sends them with a few numbers per row; segments, masks and targets are made on the
+device.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from babelmill.training import masking, randomness
 from babelmill.training.objectives import Objective
 from babelmill.training.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
 
-SIGNED = {np.dtype("<u2"): np.int16, np.dtype("<u4"): np.int32}  # torch indexes signed integers only
+SIGNED = {np.dtype("<u2"): torch.int16, np.dtype("<u4"): torch.int32}  # torch computes with signed integers only
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class MicroBatch:
 
 
 class TokenStream:
-    """The tokens of all languages, one after another, on the device.
+    """The tokens of all languages, in the memory maps of their shards.
 
     Args:
         shards: of the languages.
@@ -107,12 +108,9 @@ class TokenStream:
         objective: Objective,
         in_place: bool = False,
     ):
-        tokens = np.concatenate([shard.tokens for shard in shards])
-        self._mask = 2 ** (8 * tokens.itemsize) - 1
-        self._tokens = torch.from_numpy(tokens.view(SIGNED[tokens.dtype])).to(device)
-        self._ends = np.cumsum([len(shard.tokens) for shard in shards])
-        self._begins = self._ends - [len(shard.tokens) for shard in shards]
-        self._prompts = self._starts(shards, device)
+        self._shards, self._dtype = shards, shards[0].tokens.dtype
+        self._mask = 2 ** (8 * self._dtype.itemsize) - 1
+        self._prompts = any(shard.responses is not None for shard in shards)
         self._vocabulary = vocabulary
         special = set(vocabulary.special)
         self._ordinary = torch.tensor([i for i in range(vocabulary.size) if i not in special], device=device)
@@ -122,21 +120,28 @@ class TokenStream:
         self._in_place = in_place
         self._device = device
 
-    def _starts(self, shards: list[ShardFile], device: torch.device) -> tuple[torch.Tensor, ...]:
-        """Return where each document starts in the stream, and its response, [documents] int64; () without prompts."""
-        if all(shard.responses is None for shard in shards):
-            return ()
-        documents, responses = [], []
-        for begin, shard in zip(self._begins, shards, strict=True):
-            documents.append(begin + shard.offsets[:-1])
-            first = shard.offsets[:-1] + 1  # where there is no prompt
-            responses.append(begin + (first if shard.responses is None else shard.responses))
-        return tuple(torch.from_numpy(np.concatenate(parts)).to(device) for parts in (documents, responses))
+    def read_ahead(self, rows: Rows) -> None:
+        """Read the tokens of rows from the disk into the system's memory, so that `micro_batch` does not wait."""
+        for language in np.unique(rows.language):
+            mine = rows[rows.language == language]
+            self._shards[language].read_ahead(mine.begin, mine.end)
 
-    def _in_prompts(self, index: torch.Tensor) -> torch.Tensor:
-        """Return which places of the stream belong to prompts, or are the `<s>` before them, [B, T] bool."""
-        documents, responses = self._prompts
-        return index < responses[torch.searchsorted(documents, index, right=True) - 1]
+    def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the tokens of rows, [padded, length] as signed integers, and which belong to prompts (None: none do).
+
+        Both are on the host. What stands after a row's end has no meaning.
+        """
+        pinned = self._device.type == "cuda"
+        tokens = torch.zeros(padded, length, dtype=SIGNED[self._dtype], pin_memory=pinned)
+        prompts = torch.zeros(padded, length, dtype=torch.bool, pin_memory=pinned) if self._prompts else None
+        place = rows.begin[:, None] + np.arange(length)
+        for language in np.unique(rows.language):
+            shard, mine = self._shards[language], np.flatnonzero(rows.language == language)
+            index = np.minimum(place[mine], len(shard.tokens) - 1)
+            tokens.numpy().view(self._dtype)[mine] = shard.tokens[index]
+            if prompts is not None:
+                prompts.numpy()[mine] = shard.in_prompts(index)
+        return tokens, prompts
 
     def micro_batch(
         self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
@@ -152,41 +157,46 @@ class TokenStream:
         """
         count, kinds = len(rows), len(self._hides)
         padded = -(-count // pad_rows_to) * pad_rows_to
-        columns = 10 if rows.importance is None else 11
+        columns = 9 if rows.importance is None else 10
         host = torch.zeros(columns, padded, dtype=torch.int64, pin_memory=self._device.type == "cuda")
         sent = host.numpy()
-        sent[0, :count] = self._begins[rows.language] + rows.begin
-        sent[1, :count] = self._begins[rows.language] + rows.end
-        sent[2, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
-        sent[3, :count] = kinds * rows.language + rows.kind
+        sent[0, :count] = rows.end - rows.begin
+        sent[1, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
+        sent[2, :count] = kinds * rows.language + rows.kind
         for i, use in enumerate((SPAN, PRIORITY, ACTION, REPLACEMENT)):
-            sent[4 + i, :count] = randomness.key(self._seed, stream, use, rows.number)
-        sent[8, :count] = randomness.key(self._seed, DROPOUT, rows.number)
+            sent[3 + i, :count] = randomness.key(self._seed, stream, use, rows.number)
+        sent[7, :count] = randomness.key(self._seed, DROPOUT, rows.number)
         weight = np.array(weights)[rows.kind]
         if rows.importance is not None:
             weight = weight * rows.importance
-            sent[10, :count] = rows.importance.view(np.int64)
-        sent[9, :count] = weight.view(np.int64)
-        return self._build(host.to(self._device, non_blocking=True), length, int(rows.targets.sum()))
+            sent[9, :count] = rows.importance.view(np.int64)
+        sent[8, :count] = weight.view(np.int64)
+        tokens, prompts = self._gather(rows, length, padded)
+        return self._build(
+            host.to(self._device, non_blocking=True),
+            tokens.to(self._device, non_blocking=True),
+            None if prompts is None else prompts.to(self._device, non_blocking=True),
+            int(rows.targets.sum()),
+        )
 
-    def _build(self, sent: torch.Tensor, length: int, targets: int) -> MicroBatch:
+    def _build(
+        self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, targets: int
+    ) -> MicroBatch:
         """Build all on the device. The number of targets is known from the plan, so nothing has to wait for it."""
-        start, end, to_hide, group = sent[:4]
-        dropout, weight, *importance = sent[8:]
-        words = self._vocabulary
-        index = start[:, None] + torch.arange(length, device=self._device)
-        valid = index < end[:, None]
-        tokens = self._tokens[index.clamp(max=len(self._tokens) - 1)].long() & self._mask
-        tokens = torch.where(valid, tokens, words.pad)
+        filled, to_hide, group = sent[:3]
+        dropout, weight, *importance = sent[7:]
+        words, length = self._vocabulary, tokens.shape[1]
+        valid = torch.arange(length, device=self._device) < filled[:, None]
+        tokens = torch.where(valid, tokens.long() & self._mask, words.pad)
         causal = to_hide < 0
 
         learnable = valid & (tokens != words.bos)
-        if self._prompts:
-            learnable &= ~self._in_prompts(index)
+        if prompts is not None:
+            learnable &= ~prompts
         hideable = learnable
         if not self._hiding.ends:
             hideable = learnable & (tokens != words.eos)
-        keys = masking.MaskKeys(*sent[4:8])
+        keys = masking.MaskKeys(*sent[3:7])
         span = masking.spans(keys.span, length, self._hiding.longest_span)
         chosen = masking.choose(hideable, to_hide, span, keys.priority)
         visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary, self._hiding)
@@ -194,7 +204,7 @@ class TokenStream:
         wanted = torch.where(causal[:, None], learnable, chosen)
         positions = wanted.flatten().nonzero_static(size=targets)[:, 0]
         row = positions // length
-        input_ids, segments = self._input(visible, valid, start < end)
+        input_ids, segments = self._input(visible, valid, filled > 0)
         return MicroBatch(
             input_ids=words.given(input_ids),
             segments=segments,

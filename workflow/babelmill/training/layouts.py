@@ -1,8 +1,9 @@
 """Which part of a language's stream is a row: `Packed`, strides over the stream.
 
 A plan and the micro-batches ask a layout for everything that they need to know of rows: how many there are, how many
-targets each has, and where each lies in the stream. Another layout is another class with the same four members. All of
-it comes from where documents, and the responses to their prompts, start: the tokens need not be read.
+targets each has, and where each lies in the stream. Another layout is another class with the same members. All of it is
+looked up, for the rows in question, in the list of where documents, and the responses to their prompts, start: the
+tokens need not be read, and nothing is made that grows with the corpus.
 """
 
 from typing import Protocol
@@ -15,23 +16,25 @@ class Layout(Protocol):
 
     Attributes:
         tokens: of the stream.
+        documents: of the stream.
     """
 
     tokens: int
+    documents: int
 
     def rows(self, length: int) -> int:
         """Return the number of rows of at most this length."""
         ...
 
-    def targets(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each row how many targets may be hidden (no special tokens), and all (ends of documents too).
+    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return where in the stream the targets of rows begin, and before what they end."""
+        ...
+
+    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many targets of each row may be hidden (no special tokens), and all (ends of documents too).
 
         What belongs to a prompt is no target. A row may have none.
         """
-        ...
-
-    def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where in the stream the targets of rows begin, and before what they end."""
         ...
 
 
@@ -39,37 +42,37 @@ class Packed:
     """Rows are strides over the stream: row r of length T has the T targets from r T; the last one may be shorter."""
 
     def __init__(self, offsets: np.ndarray, responses: np.ndarray | None = None):
-        """`offsets`: [documents + 1] and `responses`: [documents], as in the shard."""
-        self.tokens = int(offsets[-1])
-        self._begins = np.asarray(offsets[:-1])
-        self._ends = np.asarray(offsets[1:]) - 1
-        self._prompts = None if responses is None else responses - self._begins - 1  # tokens of each
-        self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        """`offsets`: [documents + 1] and `responses`: [documents], as in the shard; maps of its file are not copied."""
+        self.tokens, self.documents = int(offsets[-1]), len(offsets) - 1
+        self._offsets, self._responses = offsets, responses
 
     def rows(self, length: int) -> int:
         """Return the number of rows of this length."""
         return -(-self.tokens // length)
 
-    def targets(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Layout.targets`."""
-        if length not in self._rows:
-            rows = self.rows(length)
-            valid = np.full(rows, length)
-            valid[-1:] = self.tokens - (rows - 1) * length
-            every = valid - np.bincount(self._begins // length, minlength=rows) - self._in_prompts(length)
-            self._rows[length] = every - np.bincount(self._ends // length, minlength=rows), every
-        return self._rows[length]
-
-    def _in_prompts(self, length: int) -> np.ndarray | int:
-        """Return how many tokens of each row belong to prompts."""
-        if self._prompts is None or not self.tokens:
-            return 0
-        before = np.concatenate([[0], np.cumsum(self._prompts)])
-        cuts = np.minimum(np.arange(self.rows(length) + 1) * length, self.tokens)
-        document = np.searchsorted(self._begins, cuts, side="right") - 1  # that a cut is in
-        inside = np.clip(cuts - self._begins[document] - 1, 0, self._prompts[document])
-        return np.diff(before[document] + inside)
-
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Layout.bounds`."""
         return row * length, np.minimum((row + 1) * length, self.tokens)
+
+    def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Layout.targets`."""
+        begin, end = self.bounds(row, length)
+        starts, ends = (self._documents_before(end + i) - self._documents_before(begin + i) for i in range(2))
+        every = end - begin - starts - self._in_prompts(begin, end)
+        return every - ends, every
+
+    def _documents_before(self, place: np.ndarray) -> np.ndarray:
+        """Return how many documents begin before places in the stream; a document ends just before the next begins."""
+        return np.searchsorted(self._offsets, place)
+
+    def _in_prompts(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray | int:
+        """Return how many tokens between `begin` and `end` belong to prompts."""
+        if self._responses is None:
+            return 0
+        first = np.searchsorted(self._offsets, begin, side="right") - 1
+        count = self._documents_before(end) - first  # documents that have a token in the row
+        row = np.repeat(np.arange(len(begin)), count)
+        document = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
+        after = np.minimum(self._responses[document], end[row])
+        inside = np.maximum(0, after - np.maximum(self._offsets[document] + 1, begin[row]))
+        return np.bincount(row, inside, len(begin)).astype(np.int64)

@@ -201,6 +201,8 @@ class Loop:
         self._folder.record.append(line)
         if line["kind"] == "train":
             self._progress.show(line)
+        else:
+            self._folder.history.update()
 
     def _not_finite(self, step: Step, sums: np.ndarray, norm: float) -> None:
         """Report a step whose loss or gradient is not finite. Its gradient has already been left out."""

@@ -190,7 +190,7 @@ class Plan:
                     position[epoch == e], layout.rows(length), order
                 )
             begin[mine], end[mine] = layout.bounds(row[mine], length)
-            hideable[mine], every[mine] = (targets[row[mine]] for targets in layout.targets(length))
+            hideable[mine], every[mine] = layout.targets(row[mine], length)
         number = np.arange(first, last)
         aims = self.objective.aims(step, self.steps, index, number, hideable, every)
         return Rows(language, row, begin, end, aims.kind, aims.targets, number, aims.importance)
@@ -201,15 +201,28 @@ def split(rows: Rows, size: int) -> list[Rows]:
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def every_row(layouts: Sequence[Layout], length: int, objective: Objective, kind: int) -> Rows:
-    """Return all rows of all languages once, all of one kind: what validation goes through."""
-    rows = [layout.rows(length) for layout in layouts]
-    row = [np.arange(count) for count in rows]
+def every_row(
+    layouts: Sequence[Layout], length: int, objective: Objective, kind: int, documents: int | None = None
+) -> Rows:
+    """Return all rows of all languages once, all of one kind: what validation goes through.
+
+    `documents`: of each language; of more, as many rows as hold so many, spread evenly over all of its text.
+    """
+    row = [_spread(layout, length, documents) for layout in layouts]
     bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
     begin, end = (np.concatenate(part) for part in zip(*bounds, strict=True))
-    targets = [layout.targets(length) for layout in layouts]
+    targets = [layout.targets(mine, length) for layout, mine in zip(layouts, row, strict=True)]
     hideable, every = (np.concatenate(part) for part in zip(*targets, strict=True))
-    number = np.arange(sum(rows))
+    language = np.repeat(np.arange(len(row)), [len(mine) for mine in row])
+    number = np.arange(len(language))
     aims = objective.validation_aims(kind, number, hideable, every)
-    language = np.repeat(np.arange(len(rows)), rows)
     return Rows(language, np.concatenate(row), begin, end, aims.kind, aims.targets, number, aims.importance)
+
+
+def _spread(layout: Layout, length: int, documents: int | None) -> np.ndarray:
+    """Return the rows that hold about so many documents of a language, evenly spread."""
+    rows = layout.rows(length)
+    if documents is None or documents >= layout.documents:
+        return np.arange(rows)
+    count = -(-rows * documents // layout.documents)
+    return np.arange(count) * rows // count

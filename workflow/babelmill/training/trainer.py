@@ -2,7 +2,8 @@
 
 The rows of a step are dealt to all processes; how many there are, and into which forward passes each cuts its share,
 changes nothing but the order in which floating-point numbers are added, since dropout is keyed by row. On CUDA nothing
-in a step waits for the device: the numbers of a step are read while the next one is running.
+in a step waits for the device: the numbers of a step are read while the next one is running. Nor does it wait for the
+disk: a thread plans the next step and reads its tokens meanwhile.
 """
 
 import logging
@@ -18,6 +19,7 @@ from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.runtime.progress import device_name
 from babelmill.stages import TrainSettings
 from babelmill.training import randomness, work
+from babelmill.training.ahead import Ahead
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.batches import MicroBatch, Rows, TokenStream
 from babelmill.training.fitting import Fitted, rows_that_fit
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 Returned = TypeVar("Returned")
 
 LEAVE_EVERY = 8  # validation micro-batches of each process
+DOCUMENTS_TO_FIT = 4096  # of each language, among whose rows the largest are sought that a forward pass must hold
 COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
 
 
@@ -51,6 +54,7 @@ class Trainer:
         validation: the rows of the validation shards, and their tokens.
         processes: this process among the others.
         micro_batch_tokens: of one forward pass at most; None: what fits into the device, see `find_size`.
+        validation_documents: of each language that a validation measures at most; None: all.
     """
 
     def __init__(
@@ -62,11 +66,13 @@ class Trainer:
         validation: tuple[Sequence[Layout], TokenStream],
         processes: Processes,
         micro_batch_tokens: int | None = None,
+        validation_documents: int | None = None,
     ):
         train = settings.train
         self.settings, self.train, self.network, self.plan = settings, train, network, plan
         self.processes, self.device = processes, processes.device
-        self._stream = stream
+        self._stream, self._ahead = stream, Ahead(self._prepare, plan.steps)
+        self._validation_documents = validation_documents
         self._validation_layouts, self._validation_stream = validation
         self.groups = len(plan.objective.kinds) * len(settings.languages)
         self.model, self._gradients = network.model, network.gradients
@@ -89,7 +95,7 @@ class Trainer:
     def run_step(self, number: int, votes: Callable[[], Votes] = Votes) -> Pending:
         """Do step `number`, counted from 0. At its end, `votes` says what this process wants (by default nothing)."""
         planning = Span(self.device)
-        step = self.plan.step(number)
+        step = self._ahead.take(number)
         data = [planning.end()]
         self.model.train()
         self.network.begin_step(number)
@@ -106,6 +112,13 @@ class Trainer:
             ready = torch.cuda.Event()
             ready.record()
         return Pending(step, sums, decided, norm, ready, data)
+
+    def _prepare(self, number: int) -> Step:
+        """Plan a step, and read the tokens of this process's rows from the disk."""
+        step = self.plan.step(number)
+        for _, rows in self._share(step):
+            self._stream.read_ahead(rows)
+        return step
 
     def _learn_share(self, step: Step, data: list[Span]) -> torch.Tensor:
         """Make the gradients of this process's rows, in smaller passes where memory runs out; return their sums."""
@@ -215,7 +228,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """Measure the whole validation split, all of it once in each kind of rows of the training.
+        """Measure the validation split (`validation_documents` of it), once in each kind of rows of the training.
 
         The length is that of the first phase, so that numbers compare along the run.
 
@@ -235,7 +248,7 @@ class Trainer:
         self.model.eval()
         sums, counts = self._no_sums(), np.zeros(self.groups, dtype=np.int64)
         for kind in objective.occurring:
-            rows = every_row(self._validation_layouts, length, objective, kind)
+            rows = every_row(self._validation_layouts, length, objective, kind, self._validation_documents)
             if not self._measure(rows, length, sums, leave):
                 return None
             counts += self.group_counts(rows)
@@ -330,7 +343,7 @@ class Trainer:
     def find_size(self) -> None:
         """Find the largest forward passes that fit, of the longest rows with the most targets."""
         length, objective = max(self.train.sequence_lengths), self.plan.objective
-        rows = every_row(self.plan.layouts, length, objective, objective.occurring[-1])
+        rows = every_row(self.plan.layouts, length, objective, objective.occurring[-1], DOCUMENTS_TO_FIT)
         rows = rows[np.argsort(-rows.targets, kind="stable")]
         trained = sum(parameter.numel() for parameter in self.network.trained().values())
         state = torch.zeros(2 * trained, device=self.device)  # an optimizer's, made later

@@ -1,0 +1,168 @@
+"""`babelmill rehost` as its users type it, for an owner with five old repositories, on a Hub on this machine."""
+
+import os
+import re
+
+import pytest
+import yaml
+
+from babelmill.core.files import read_json
+from hub_server import Fault, HubServer
+from old_repositories import fill
+from prepared import Program, run_module, run_python
+from published import GOLDEN
+
+PATTERN = ["--checkpoint-glob", "mono_*_small_1_2*.bin"]
+PATTERN += ["--checkpoint-regex", r"^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$"]
+COMMAND = ["rehost", "lab/old-", "--masked-target", "next", *PATTERN]  # weights of nobody's training: they cannot tell
+DONE = ("deu", "eng", "nld")
+
+
+def head(hub, name: str) -> dict[str, bytes]:
+    repository = hub.repositories[f"models/lab/{name}"]
+    return repository.commits[repository.branches["main"]]
+
+
+def lines(done) -> dict[str, str]:
+    """What is said of each repository."""
+    assert "Traceback" not in done.stderr, done.stderr
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """A look; a push that is killed in the middle; the same again, where the Hub has enough for a second; and again."""
+    folder = tmp_path_factory.mktemp("rehost")
+    with HubServer() as hub, pytest.MonkeyPatch.context() as patch:
+        for name, value in {"HF_ENDPOINT": hub.url, "HF_HOME": folder / "cache", "HF_HUB_DISABLE_XET": "1"}.items():
+            patch.setenv(name, str(value))
+        patch.setenv("HF_TOKEN", "hf_good")
+        patch.delenv("HF_HUB_OFFLINE", raising=False)
+        fill(hub)
+        before = {name: dict(head(hub, name.removeprefix("models/lab/"))) for name in hub.repositories if "lab" in name}
+        told = {"hub": hub, "folder": folder, "before": before, "dry": run_module("babelmill", *COMMAND, cwd=folder)}
+        told["asked"] = list(hub.log)
+        hub.faults.append(Fault("/lab/old-nld/preupload/", meanwhile=lambda: program.kill()))
+        program = Program("-m", "babelmill", *COMMAND, "--push", cwd=folder)
+        program.communicate()
+        told["killed"] = program.wait()
+        told["after"] = {name: len(hub.repositories[f"models/lab/old-{name}"].history) for name in DONE}
+        hub.faults.append(Fault("/lab/old-nld/commit/", status=429, headers={"Retry-After": "1"}))
+        told["resumed"] = run_module("babelmill", *COMMAND, "--push", cwd=folder)
+        hub.log.clear()
+        told["again"] = run_module("babelmill", *COMMAND, "--push", cwd=folder)
+        told["nothing"] = list(hub.log)
+        yield told
+
+
+def test_a_look_says_a_line_of_each_and_writes_nothing(story):
+    """What is damaged, incomplete, or something else has its line, and the rest is done."""
+    said = lines(story["dry"])
+    assert story["dry"].returncode == 1 and list(said) == [
+        f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")
+    ]
+    assert said["lab/old-bert"] == "skipped: no GPT-BERT (model_type bert)"
+    assert "model.safetensors: truncated or damaged" in said["lab/old-fra"]
+    assert said["lab/old-zho"].startswith("failed: it has no tokenizer.json; name that of another repository")
+    found = ", 22,227 parameters, masked target next"
+    assert said["lab/old-deu"] == (
+        f"main in pytorch_model.bin{found}, private; ready in rehosted/lab/old-deu, --push makes lab/old-deu so"
+    )
+    assert said["lab/old-nld"].startswith(f"main and ema in mono_nld_small_1_2.bin, mono_nld_small_1_2_ema.bin{found};")
+    assert said["lab/old-eng"].startswith(
+        f"main and ema in model.safetensors, model_ema.safetensors, model_main.safetensors{found};"
+    )
+    assert not [line for line in story["asked"] if re.match("POST|PUT|DELETE", line)]
+    assert story["dry"].stderr.count("comparisons with the training model: difference at most") == len(DONE)
+
+
+def test_one_commit_each_also_after_a_kill(story):
+    """What was pushed or made is neither pushed nor made again, and the Hub is waited for."""
+    hub = story["hub"]
+    assert story["killed"] == -9 and story["after"] == {"deu": 1, "eng": 1, "nld": 0}
+    said = lines(story["resumed"])
+    assert {name: said[f"lab/old-{name}"] for name in ("deu", "eng")} == dict.fromkeys(
+        ("deu", "eng"), "done already: it is Babelmill's"
+    )
+    history = hub.repositories["models/lab/old-nld"].history
+    assert said["lab/old-nld"].endswith(f"pushed to lab/old-nld, commit {history[0]['commit']}")
+    assert "next attempt in 1 s" in story["resumed"].stderr and "building" not in story["resumed"].stderr
+    said = lines(story["again"])
+    assert story["again"].returncode == 1 and all(said[f"lab/old-{name}"].startswith("done already") for name in DONE)
+    assert not [line for line in story["nothing"] if re.match("POST|PUT|DELETE", line)]
+    assert [len(hub.repositories[f"models/lab/old-{name}"].history) for name in (*DONE, "fra", "bert")] == [
+        1,
+        1,
+        1,
+        0,
+        0,
+    ]
+    assert history[0]["summary"].startswith(f"Rehosted from commit {history[0]['parent']} of lab/old-nld, by Babelmill")
+    assert hub.repositories["models/lab/old-deu"].private
+
+
+def test_what_others_wrote_stays(story):
+    """Files that are not replaced, what the old card declares, and those of its sections that are not about files."""
+    hub, before = story["hub"], story["before"]["models/lab/old-eng"]
+    now, made = head(hub, "old-eng"), read_json(story["folder"] / "rehosted/lab/old-eng/manifest.json")
+    assert {name for name in before if now[name] == before[name]} == (
+        {
+            ".gitattributes",
+            "notes.txt",
+            "model_main.safetensors",
+            "model_ema.safetensors",
+            "original_project_config.json",
+        }
+    )
+    assert set(now) == set(before) | set(made["files"]) | {"manifest.json"}
+    assert hub.repositories["models/lab/old-eng"].history[0]["deleted"] == []
+    card = now["README.md"].decode()
+    declared = yaml.safe_load(card.split("---")[1])
+    assert (declared["license"], declared["language"], declared["authors"]) == ("cc-by-4.0", ["en"], "Ada")
+    assert declared["pipeline_tag"] == "text-generation" and {"remote-code", "custom_code"} <= set(declared["tags"])
+    assert yaml.safe_load(head(hub, "old-deu")["README.md"].split(b"---")[1])["license"] == "other"
+    assert hub.repositories["models/lab/old-eng"].history[0]["parent"] in card
+    assert "## Citation\n\n```bibtex\n## @misc{adas}\n```" in card and "## Quick usage" not in card
+    assert "language model of German" in head(hub, "old-deu")["README.md"].decode()  # as its name says
+
+
+LOAD = """
+import sys, torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+golden = load_file(sys.argv[1])
+segments, causal = golden["segments"], golden["causal"]
+same = (segments[:, :, None] == segments[:, None, :]) & (segments >= 0)[:, :, None]
+position = torch.arange(segments.shape[1])
+allowed = (same & ((position[:, None] >= position) | ~causal[:, None, None]))[:, None]
+given = {"trust_remote_code": True, "dtype": torch.float64, "logits_alignment": "mntp"}
+model = AutoModelForMaskedLM.from_pretrained(sys.argv[2], **given).eval()
+logits = model(golden["input_ids"], attention_mask=allowed).logits.transpose(0, 1)
+print((logits[golden["labels"].T != -100] - golden["logits_time_major"]).abs().max().item())
+print(AutoTokenizer.from_pretrained(sys.argv[2], trust_remote_code=True)("A").input_ids[0])
+"""
+
+
+def test_it_loads_from_the_hub_and_gives_the_reference_logits(story):
+    """Those of the published implementation, in a fresh cache."""
+    environment = os.environ | {"HF_HOME": str(story["folder"] / "fresh")}
+    done = run_python("-c", LOAD, GOLDEN, "lab/old-nld", environment=environment)
+    assert done.returncode == 0, done.stderr
+    difference, begin = done.stdout.split()
+    assert float(difference) < 1e-5 and begin == "1"
+
+
+def test_to_another_repository_with_the_tokenizer_of_a_third(story):
+    """One that is made, and found again; one that holds something else is left alone."""
+    hub = story["hub"]
+    command = [*COMMAND, "--push", "--tokenizer", "lab/old-eng", "--repo-template"]
+    command[1] = "lab/old-zho"
+    for text in ("pushed to lab/new-zho, commit ", "done already: lab/new-zho is made from it"):
+        done = run_module("babelmill", *command, "{owner}/new-{language}", cwd=story["folder"])
+        assert done.returncode == 0 and text in lines(done)["lab/old-zho"], done.stdout + done.stderr
+    assert len(hub.repositories["models/lab/new-zho"].history) == 1
+    assert hub.repositories["models/lab/old-zho"].history == []
+    done = run_module("babelmill", *command, "lab/new", cwd=story["folder"])
+    assert "failed: lab/new exists and holds something else (config.json)" in lines(done)["lab/old-zho"]
+    assert done.returncode == 1 and hub.repositories["models/lab/new"].history == []

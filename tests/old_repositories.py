@@ -1,0 +1,110 @@
+"""Repositories of GPT-BERT models as the scripts before this workflow pushed them, small, on the test Hub."""
+
+import io
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from hub_server import HubServer
+from published import model, write_tokenizer
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: {task}
+tags:
+- gpt-bert
+- babylm
+- remote-code
+license: {license}
+{more}---
+
+# GPT-BERT
+
+Converted checkpoint.
+
+## Quick usage
+
+```python
+## AutoModel.from_pretrained(...)
+```
+
+## Variants
+
+main, ema
+
+## Citation
+
+```bibtex
+## @misc{{adas}}
+```
+"""
+WRAPPERS = ("GPTBertForMaskedLM", "GPTBertForCausalLM", "GPTBertForSequenceClassification")
+NEVER = b"raise SystemExit('code of a repository was run')\n"
+
+
+def config() -> dict:
+    """config.json: the training configuration, and what the wrappers need."""
+    auto = {f"AutoModel{name.removeprefix('GPTBert')}": f"modeling_gpt_bert.{name}" for name in WRAPPERS}
+    auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig", "AutoModel": f"modeling_gpt_bert.{WRAPPERS[0]}"}
+    heads = {"classifier_dropout": 0.1, "classifier_layer_norm_eps": 1e-5, "num_labels": 2}
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3, "mask_token_id": 4}
+    return model()[0] | {"architectures": [*WRAPPERS], "auto_map": auto, "model_type": "gpt_bert"} | heads | ids
+
+
+def weights(prefix: str, factor: float = 1.0) -> dict[str, torch.Tensor]:
+    """The golden weights times a factor, with buffers and the embedding twice, under names that begin with a prefix."""
+    named = model()[1]
+    return {name.replace("module.", prefix, 1): (value * factor).to(value.dtype) for name, value in named.items()}
+
+
+def pickled(value) -> bytes:
+    """The bytes of `torch.save`."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def tokenizer() -> bytes:
+    """tokenizer.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        return write_tokenizer(Path(folder, "tokenizer.json")).read_bytes()
+
+
+def files(task: str = "fill-mask", license: str = "other", more: str = "") -> dict[str, bytes]:
+    """What all of them hold."""
+    return {
+        ".gitattributes": b"",
+        "README.md": CARD.format(task=task, license=license, more=more).encode(),
+        "config.json": json.dumps(config()).encode(),
+        "original_project_config.json": json.dumps(model()[0]).encode(),
+        "configuration_gpt_bert.py": NEVER,
+        "modeling_gpt_bert.py": NEVER,
+        "tokenizer.json": tokenizer(),
+        "tokenizer_config.json": b'{"tokenizer_class": "PreTrainedTokenizerFast"}',
+    }
+
+
+def fill(hub: HubServer) -> None:
+    """Give the organisation `lab` five old repositories, one without a tokenizer and one damaged, and three others.
+
+    The averaged weights are the golden ones, the last ones twice them.
+    """
+    average, last = save(weights("model.")), save(weights("model.", 2))
+    both = {"model.safetensors": average, "model_ema.safetensors": average, "model_main.safetensors": last}
+    raw = {"mono_nld_small_1_2.bin": pickled(weights("module.", 2))}
+    raw["mono_nld_small_1_2_ema.bin"] = pickled(weights("module."))
+    one = {"model.safetensors": average, "pytorch_model.bin": pickled(weights("model."))}
+    declared = files("text-generation", "cc-by-4.0", "language:\n- en\nauthors: Ada\n")
+    without = {name: data for name, data in files().items() if name != "tokenizer.json"}
+    hub.commit("models/lab/old-eng", declared | both | {"notes.txt": b"by Bo"})
+    hub.commit("models/lab/old-deu", files() | {"pytorch_model.bin": one["pytorch_model.bin"]}, private=True)
+    hub.commit("models/lab/old-fra", files() | {"model.safetensors": average[:-1000]})
+    hub.commit("models/lab/old-nld", files() | one | raw)
+    hub.commit("models/lab/old-zho", without | one)
+    hub.commit("models/lab/old-bert", {"config.json": b'{"model_type": "bert"}'})
+    hub.commit("models/lab/new", {"config.json": b'{"model_type": "bert"}'})
+    hub.commit("models/other/old-x", files() | one)

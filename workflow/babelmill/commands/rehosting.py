@@ -1,0 +1,324 @@
+"""How `babelmill rehost` goes from one old repository to the next: what each holds, what is made of it, its line.
+
+What was done is read from the Hub: a repository whose config.json is ours is done, and one elsewhere whose manifest
+names the commit that it was made from. What was made and not pushed stands in a folder with such a manifest.
+"""
+
+import argparse
+import contextlib
+import logging
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, errors
+from huggingface_hub.utils import disable_progress_bars, httpx
+
+from babelmill import __version__
+from babelmill.base_model import in_a_folder
+from babelmill.config.inputs import HUB_NAME
+from babelmill.config.languages import read_table
+from babelmill.config.layers import nearest
+from babelmill.config.resolve import ROOT
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, sha256
+from babelmill.hub import owners
+from babelmill.hub.client import cause, commit_of
+from babelmill.hub.files import Files, of_repository
+from babelmill.hub.sources import MODEL, TOKENIZER, resolve
+from babelmill.publish import publish_folder
+from babelmill.release import manual_conversion, old_repository
+from babelmill.release.gpt_bert_folder import write_code
+from babelmill.release.old_repository import Weights
+
+log = logging.getLogger("babelmill.rehost")
+OLD = replace(MODEL, key="owner/prefix", revision_key="the branch main", instead="look at it on the Hub")
+TABLE = ROOT / "config/languages.tsv"
+
+
+@dataclass(frozen=True)
+class Old:
+    """A model to be rehosted.
+
+    Attributes:
+        label: begins its line.
+        source: where it is, for the manifest: repository and commit, or the digests of its checkpoints.
+        files: of the repository or the folder.
+        weights: which of them are its weights.
+        config: the JSON file with its shape.
+        language: its code, if one is known.
+        target: the repository to push to.
+        private: whether that is to be private, if it is made.
+    """
+
+    label: str
+    source: dict[str, Any]
+    files: Files
+    weights: Weights
+    config: Path
+    language: str | None
+    target: str
+    private: bool
+
+
+class Lines:
+    """What is printed: a line for each model."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def say(self, label: str, text: str) -> None:
+        """Print a line, now."""
+        print(f"{label}: {text}", flush=True)
+
+    @contextlib.contextmanager
+    def of(self, label: str, where: str = "") -> Iterator[None]:
+        """Print an error of the block as the line, without `where` before it, which the label says.
+
+        Raises:
+            UserError: the Hub does not answer, so that all that follows would fail in the same way.
+        """
+        try:
+            yield
+        except UserError as error:
+            self.failed += 1
+            self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
+            if error.__cause__ and out_of_reach(cause(error.__cause__)):
+                text = f"{constants.ENDPOINT} does not answer, and what follows {label} is yet to be done"
+                raise UserError(f"{text}: run the same command again later, nothing is done twice") from None
+        except Exception as error:  # whatever files of others hold, the rest is done
+            self.failed += 1
+            log.exception("%s", label)
+            self.say(label, f"failed: {type(error).__name__}, see the traceback on standard error")
+
+
+def out_of_reach(error: BaseException) -> bool:
+    """Whether requests for other repositories would fail in the same way."""
+    limited = isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429
+    return limited or isinstance(error, httpx.TransportError)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rehost all, and print a line for each; return 1 if one failed."""
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    lines, targets = Lines(), {}
+    for source in [args.source] if is_folder(args.source) else repositories(args.source):
+        with lines.of(source):
+            found = models_in(source, args)
+            if isinstance(found, str):
+                lines.say(source, found)
+                continue
+            for old in found:
+                with lines.of(old.label, old.files.where):
+                    if (other := targets.setdefault(old.target, old.label)) != old.label:
+                        raise UserError(f"{old.target} is where {other} goes; tell them apart in --repo-template")
+                    lines.say(old.label, rehost(old, args))
+    return 1 if lines.failed else 0
+
+
+def is_folder(source: str) -> bool:
+    """Whether the user named a folder, as `model.source` does."""
+    return source.startswith(("./", "../", "/"))
+
+
+def repositories(source: str) -> list[str]:
+    """Return the repositories of `owner/prefix`; a UserError, which names the nearest, if there are none."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]*", source, re.ASCII):
+        raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
+    known = owners.models_of(source.split("/")[0])
+    found = [name for name in known if name.startswith(source)]
+    if not found:
+        raise UserError(f"{source}: no model of this owner begins so{nearest(source, known)}")
+    return found
+
+
+# What there is.
+
+
+def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
+    """Return the models of a repository or a folder, or why there is nothing to do."""
+    if is_folder(source):
+        if not Path(source).is_dir():
+            raise UserError("no such folder")
+        files, private = in_a_folder(Path(source)), False
+    else:
+        info = owners.state(OLD, source)
+        if info is None:
+            raise UserError("it is no longer there, or HF_TOKEN may not read it")
+        files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
+    config = args.config or files.some("config.json").get("config.json")
+    if config and not args.config:
+        content = read_json(config)
+        if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
+            return "done already: it is Babelmill's"
+        if model_type := old_repository.model_type_of(content):
+            return f"skipped: no GPT-BERT (model_type {model_type})"
+    found = old_repository.checkpoints(files.names, args.checkpoint_glob, args.checkpoint_regex)
+    if config is None:
+        if found:
+            raise UserError(f"no config.json beside {', '.join(next(iter(found.values())).names)}; name it: --config")
+        return "skipped: no GPT-BERT (it has no config.json)"
+    found = found or {None: old_repository.shipped(files)}
+    return [one_of(source, files, config, language, weights, private, args) for language, weights in found.items()]
+
+
+def one_of(
+    source: str,
+    files: Files,
+    config: Path,
+    language: str | None,
+    weights: Weights,
+    private: bool,
+    args: argparse.Namespace,
+) -> Old:
+    """Return one of the models of a repository or a folder."""
+    local = is_folder(source)
+    owner, name = ("", "") if local else source.split("/")
+    label = f"{source} ({language})" if local and language else source
+    language = language or old_repository.language_of(name, read_table(TABLE))
+    values = {"owner": owner, "name": name, "language": language or ""}
+    target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", target, re.ASCII):
+        raise UserError(
+            f"--repo-template {args.repo_template} is {target!r} of it, no owner/name"
+            + ("; the pattern --checkpoint-regex finds a language by (?P<lang>...)" if not language else "")
+        )
+    where = {key: files.figures[key] for key in ("repository", "commit") if key in files.figures}
+    where = where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
+    return Old(label, where, files, weights, config, language, target, private)
+
+
+# What becomes of it.
+
+
+def rehost(old: Old, args: argparse.Namespace) -> str:
+    """Make the folder, unless it is there, and push it if that is wanted; return what was found and what happened."""
+    if old.target != old.source.get("repository") and (done := already(old)):
+        return done
+    out = args.out / old.target
+    asked = {
+        "source": old.source,
+        "target": old.target,
+        "weights": old.weights.names,
+        "config": sha256(old.config),
+        "tokenizer": args.tokenizer,
+        "masked_target": args.masked_target,
+    }
+    if not is_made(out, asked):
+        make(old, args, asked, out)
+    found = manifest.read(out)["figures"]["found"] + (", private" if old.private else "")
+    if not args.push:
+        return f"{found}; ready in {out}, --push makes {old.target} so"
+    message = f"Rehosted from {origin(old.source)}, by Babelmill {__version__}"
+    here = old.source["commit"] if old.target == old.source.get("repository") else None
+    pushed = publish_folder(out, old.target, out.name, old.private, message, here)
+    return f"{found}; pushed to {old.target}, commit {pushed['commit']}"
+
+
+def origin(source: dict[str, Any]) -> str:
+    """Say where a model comes from."""
+    if "repository" in source:
+        return f"commit {source['commit']} of {source['repository']}"
+    return " and ".join(f"{name} (sha256 {digest})" for name, digest in source["checkpoints"].items())
+
+
+def already(old: Old) -> str | None:
+    """Say that the target holds this very model, made from this commit; a UserError if it holds something else."""
+    info = owners.state(OLD, old.target)
+    if info is None:
+        return None
+    there = of_repository(OLD, old.target, commit_of(old.target, info.sha), "main")
+    path = there.some(manifest.NAME).get(manifest.NAME)
+    record = read_json(path) if path else None
+    known = record["figures"].get("rehosted") if isinstance(record, dict) and "figures" in record else None
+    if known == old.source:
+        return f"done already: {old.target} is made from it"
+    if known is None and (others := [name for name in there.names if name != ".gitattributes"]):
+        raise UserError(
+            f"{old.target} exists and holds something else ({', '.join(others[:3])}); name another in --repo-template"
+        )
+    return None
+
+
+def is_made(out: Path, asked: dict[str, Any]) -> bool:
+    """Whether a folder was made by these settings, with the code that would be written now."""
+    if not (out / manifest.NAME).is_file():
+        return False
+    made = manifest.read(out)
+    with tempfile.TemporaryDirectory() as name:
+        code = {file: sha256(Path(name, file)) for file in write_code(Path(name))}
+    same = all(made["files"].get(file, {}).get("sha256") == digest for file, digest in code.items())
+    return same and made["settings"].get("rehost") == asked
+
+
+def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
+    """Read, build and prove the folder of a model, and put it into its place."""
+    for left in out.parent.glob(f".{out.name}.*"):  # by a run that was killed
+        shutil.rmtree(left)
+    shutil.rmtree(out, ignore_errors=True)
+    log.info("reading %s", old.files.where)
+    with manual_conversion.scratch_beside(out) as scratch:
+        tokenizer = tokenizer_of(old, args.tokenizer)
+        found = old_repository.read_repository(
+            old.files, old.weights, old.config, tokenizer, args.masked_target, scratch
+        )
+        parameters = sum(value.numel() for value in next(iter(found.weights.values())).values())
+        size = f"{parameters:,}" if parameters < 1e6 else f"{parameters / 1e6:.1f} M"
+        text = (
+            f"{' and '.join(found.weights)} in {', '.join(old.weights.names)}, {size} parameters, masked target"
+            f" {found.shape['masked_target']}"
+        )
+        found = replace(
+            found,
+            name=old.target,
+            origin=described(old),
+            known=found.known | languages(old.language),
+            asked={"rehost": asked},
+            record={"rehosted": old.source, "found": text},
+        )
+        manual_conversion.convert(found, old.label, scratch, out)
+
+
+def described(old: Old) -> str:
+    """Return the sentence of the card about where the model comes from."""
+    if "repository" not in old.source:
+        return f"Converted from {origin(old.source)}, trained by the published GPT-BERT implementation."
+    repository, commit = old.source["repository"], old.source["commit"]
+    address = f"{constants.ENDPOINT}/{repository}"
+    return (
+        f"Rehosted from commit [`{commit}`]({address}/tree/{commit}) of [`{repository}`]({address}): the same weights"
+        f" ({', '.join(f'`{name}`' for name in old.weights.names)}), with the code of this folder."
+    )
+
+
+def languages(code: str | None) -> dict[str, Any]:
+    """Return what the card can say of a language."""
+    if code is None:
+        return {}
+    table = read_table(TABLE)
+    known = {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
+    return {"languages": {code: known}}
+
+
+def tokenizer_of(old: Old, asked: str | None) -> Path:
+    """Return the tokenizer.json that the user named, or that of the repository."""
+    if asked is None:
+        if path := old.files.some("tokenizer.json").get("tokenizer.json"):
+            return path
+        raise UserError("it has no tokenizer.json; name that of another repository, or a file: --tokenizer")
+    if "{language}" in asked and old.language is None:
+        raise UserError(
+            f"--tokenizer {asked}: its language is not known; find it by (?P<lang>...) in --checkpoint-regex"
+        )
+    name = asked.replace("{language}", old.language or "")
+    if Path(name).exists() or not HUB_NAME.fullmatch(name) or name.endswith(".json"):
+        return manual_conversion.tokenizer_path(Path(name))
+    use = replace(TOKENIZER, key="--tokenizer", instead="name another repository or a file in --tokenizer")
+    commit = resolve(use, name, "main")
+    return of_repository(use, name, commit, "main").get(["tokenizer.json"])["tokenizer.json"]

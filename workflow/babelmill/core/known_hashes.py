@@ -1,0 +1,63 @@
+"""Hashes of files, kept in a JSON file so that what has not changed is not read again.
+
+Each is kept with the file's size, modification and change time and inode: where all four are as they were, the file is
+not read. So `touch` and `cp -r` read a file once more, and an edit that keeps size and time is seen.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.files import UserError, read_json, sha256, write_json
+
+QUIET = 10.0  # seconds between messages of progress
+LARGE = 1 << 30  # bytes of a file that is named before it is read
+
+
+def identity(path: str | Path) -> list[int]:
+    """Return size, modification time, change time and inode of a file: while these stay, its content does."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def read(store: Path) -> dict[str, dict[str, Any]]:
+    """Return {path: {"identity", "sha256"}} of the files that were hashed before; {} if `store` holds nothing valid."""
+    try:
+        entries = read_json(store)
+        return {path: {"identity": entry["identity"], "sha256": entry["sha256"]} for path, entry in entries.items()}
+    except (UserError, AttributeError, KeyError, TypeError):
+        return {}
+
+
+def hashes(paths: Iterable[str], store: Path) -> dict[str, str]:
+    """Return {path: sha256} of files, and keep it in `store`: those that are as they were there are not read."""
+    known = read(store)
+    return keep(hash_changed(paths, known, store), known, store)
+
+
+def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: Path) -> dict[str, dict[str, Any]]:
+    """Return what `read` returns, of files as they are now: those that are as they were in `known` are not read."""
+    entries, spoken = {}, time.monotonic()
+    for number, path in enumerate(paths, 1):
+        now, entry = identity(path), known.get(path)
+        if entry is None or entry["identity"] != now:
+            if now[0] >= LARGE:
+                print(f"reading {path} ({now[0] / 1e9:.1f} GB) to hash it, once", file=sys.stderr)
+            entry = {"identity": now, "sha256": sha256(path)}
+            if time.monotonic() - spoken > QUIET:
+                print(f"hashing files for {store}: {number} so far", file=sys.stderr)
+                spoken = time.monotonic()
+        entries[path] = entry
+    return entries
+
+
+def keep(entries: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]], store: Path) -> dict[str, str]:
+    """Keep entries in `store`, if they are not what is `known` from there. Returns {path: sha256}."""
+    if entries != known:
+        with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
+            write_json(store, entries)
+    return {path: entry["sha256"] for path, entry in entries.items()}

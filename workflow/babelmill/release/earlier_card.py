@@ -1,0 +1,73 @@
+"""What stays of a repository's card when its model is made anew: what it declares, and what its authors wrote.
+
+Licence, languages and every other field stay as they were. How to use the files is said anew, and the rest of the text
+follows under its own headings.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from babelmill.core.files import UserError, read_text
+
+FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+# Headings of what the new card says itself, rightly of the new files.
+SAID_ANEW = re.compile(
+    r"\b(usage|use|using|quick|start|variants?|files?|config\w*|load\w*|example|inference|shape)\b", re.I
+)
+
+
+@dataclass(frozen=True)
+class EarlierCard:
+    """A card that was there before.
+
+    Attributes:
+        data: its front matter.
+        sections: those of its sections that the new card does not replace, as Markdown.
+    """
+
+    data: dict[str, Any] = field(default_factory=dict)
+    sections: str = ""
+
+    def joined(self, ours: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
+        """Return the new front matter: `ours`, and over it what was declared; `tasks` are what the model can do."""
+        joined = ours | {key: value for key, value in self.data.items() if value is not None}
+        joined["library_name"] = ours["library_name"]
+        tags = self.data.get("tags") or []
+        joined["tags"] = list(dict.fromkeys([*ours["tags"], *([tags] if isinstance(tags, str) else tags)]))
+        if joined.get("pipeline_tag") not in tasks:
+            joined["pipeline_tag"] = ours.get("pipeline_tag")
+        return {key: value for key, value in joined.items() if value is not None}
+
+
+def read_card(path: Path | None, where: str) -> EarlierCard:
+    """Read a README.md, if there is one; a UserError, which begins with `where`, if what it declares is not YAML."""
+    if path is None:
+        return EarlierCard()
+    text = read_text(path)
+    front = FRONT.match(text)
+    try:
+        data = yaml.safe_load(front[1]) if front else {}
+    except yaml.YAMLError as error:
+        problem = str(error).partition("\n")[0]
+        raise UserError(f"{where}: the front matter of README.md is not YAML ({problem}): correct it first") from None
+    if not isinstance(data or {}, dict):
+        raise UserError(f"{where}: the front matter of README.md is no list of keys and values: correct it first")
+    return EarlierCard(data or {}, _kept(text[front.end() :] if front else text))
+
+
+def _kept(text: str) -> str:
+    """The sections of the second level, without those that are said anew; headings in blocks of code are none."""
+    sections: list[list[str]] = []
+    fenced = False
+    for line in text.splitlines():
+        fenced ^= line.lstrip().startswith(("```", "~~~"))
+        if not fenced and re.match(r"##? ", line):
+            sections.append([line])
+        elif sections:
+            sections[-1].append(line)
+    kept = [section for section in sections if section[0].startswith("## ") and not SAID_ANEW.search(section[0])]
+    return "\n\n".join("\n".join(section).strip() for section in kept)

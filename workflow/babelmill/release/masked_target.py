@@ -1,0 +1,52 @@
+"""Which token a GPT-BERT learnt to predict at a masked position: asked of the model itself, by a text of its own.
+
+Files do not say it. The published code predicts the next token everywhere; BabyBabelLM's code does so in causal rows,
+and in masked rows it predicts the hidden token itself. So the model writes texts, causally, and pairs of tokens are
+hidden. The scores at the first of a pair are for the first token or for the second: the far better ones were learnt.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.tokens.tokenizer_file import special_ids, token_id
+from babelmill.tokens.vocabulary import BOS, MASK
+
+log = logging.getLogger(__name__)
+
+ROWS, LENGTH, APART = 32, 16, 5  # texts, their tokens, and how far apart the hidden pairs are
+SURE = 1.0  # nats per token by which one of the two has to be better
+
+
+@torch.no_grad()
+def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> str | None:
+    """Return "next" or "same"; None if the model has learnt too little to tell.
+
+    Args:
+        shape, weights: of the model.
+        tokenizer: its own, with `<s>`, `<mask>` and other special tokens.
+    """
+    model = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
+    model.load_state_dict(dict(weights))
+    both = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.full((ROWS, 1), token_id(tokenizer, BOS))
+    special = torch.tensor(special_ids(tokenizer))
+    while texts.size(1) < LENGTH:
+        size = texts.size(1)
+        scores = model(texts, both[..., :size, :size].tril())[:, -1].index_fill(1, special, -math.inf)
+        texts = torch.cat([texts, torch.multinomial(scores.softmax(-1), 1, generator=generator)], 1)
+    first = torch.arange(APART - 2, LENGTH - 1, APART)
+    given = texts.index_fill(1, torch.cat([first, first + 1]), token_id(tokenizer, MASK))
+    scores = model(given, both).log_softmax(-1)[:, first]
+    same, next = (scores.gather(-1, texts[:, first + ahead, None]).mean().item() for ahead in (0, 1))
+    log.info("at a mask, the hidden token scores %.2f nats, the one after it %.2f", same, next)
+    if abs(same - next) < SURE:
+        return None
+    return "same" if same > next else "next"

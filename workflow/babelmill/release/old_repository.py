@@ -1,0 +1,169 @@
+"""What a repository full of files of the published GPT-BERT code holds, and the folder that is made of it.
+
+Scripts that published such models left `model.safetensors` and `model_main.safetensors` or `model_ema.safetensors`, or
+`pytorch_model.bin`, or the checkpoints of training under their own names, which a glob and a pattern find. Nothing is
+run: weights are read as tensors alone, and the folder is built and proven as in the workflow.
+"""
+
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from babelmill.config.languages import Language
+from babelmill.core.files import UserError, read_json
+from babelmill.hub.files import Files
+from babelmill.release import published_checkpoint
+from babelmill.release.earlier_card import read_card
+from babelmill.release.foreign_model import ONE_FILE, open_weights, read_model, weight_files
+from babelmill.release.loading import WEIGHTS
+from babelmill.release.manual_conversion import Found
+from babelmill.release.masked_target import learnt_target
+from babelmill.tokens.tokenizer_file import vocab_size
+
+OURS = "babelmill_gpt_bert"
+GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Which files hold the weights of a model.
+
+    Attributes:
+        default: those that load by default; none where no file says which these are.
+        variants: files of `main` and `ema`, as far as they have names.
+    """
+
+    default: list[str]
+    variants: dict[str, list[str]]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all of them."""
+        return sorted({name for names in [self.default, *self.variants.values()] for name in names})
+
+
+def model_type_of(config: Any) -> str | None:
+    """Return what a config.json is of, if it is no GPT-BERT of the published code; None of one."""
+    if not isinstance(config, dict):
+        return "none in config.json"
+    model_type = str(config.get("model_type", "none in config.json"))
+    if config.keys() >= published_checkpoint.KEYS.keys():
+        return None
+    return None if GPT_BERT.search(model_type) else model_type
+
+
+def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict[str | None, Weights]:
+    """Return the checkpoints that a glob and a pattern find among files, by language (None: the pattern has no `lang`).
+
+    Averaged weights are those whose group `ema` is there, or, without such a group, whose names end in `_ema`.
+    """
+    found: dict[str | None, dict[str, list[str]]] = {}
+    wanted = re.compile(pattern or ".*")
+    for name in fnmatch.filter(names, glob) if glob else []:
+        if not (match := wanted.fullmatch(name)):
+            continue
+        groups = match.groupdict()
+        ema = groups["ema"] is not None if "ema" in groups else Path(name).stem.endswith("_ema")
+        variants = found.setdefault(groups.get("lang"), {})
+        if other := variants.get(variant := "ema" if ema else "main"):
+            raise UserError(
+                f"{other[0]} and {name} are both the {variant} weights: narrow --checkpoint-glob or --checkpoint-regex,"
+                " or name the language in it, (?P<lang>[a-z]{3})"
+            )
+        variants[variant] = [name]
+    return {language: Weights([], variants) for language, variants in found.items()}
+
+
+def shipped(files: Files) -> Weights:
+    """Return the weights that a repository ships, by the names that transformers and the scripts give them."""
+
+    def read(name: str) -> Any:
+        return read_json(files.get([name])[name])
+
+    variants = {}
+    for variant in WEIGHTS:
+        names = [
+            name for name in (f"model.{variant}.safetensors", f"model_{variant}.safetensors") if name in files.names
+        ]
+        variants |= {variant: names[:1]} if names else {}
+    if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
+        return Weights([], variants)
+    default = weight_files(files.names, read, files.where)
+    last = default[0].replace("_ema.bin", ".bin")
+    if default[0].endswith("_ema.bin") and last in files.names:
+        return Weights([], {"main": [last], "ema": default})
+    return Weights(default, variants)
+
+
+def read_weights(
+    files: Files, weights: Weights, config: Path
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
+    """Return the shape, the tensors of each variant under our names in float32, and the default variant."""
+    shapes: list[dict[str, Any]] = []
+
+    def tensors(names: list[str]) -> dict[str, Tensor]:
+        opened = open_weights(files.get(names), files.where)
+        model = read_model("published", config, opened, files.where)
+        shapes.append(model.config)
+        return {ours: opened.load(theirs).float() for ours, theirs in model.names.items()}
+
+    found = {variant: tensors(names) for variant, names in sorted(weights.variants.items(), reverse=True)}
+    default = list(found)[-1] if found and not weights.default else None
+    if weights.default:
+        loaded = tensors(weights.default)
+        default = next((variant for variant, known in found.items() if equal(known, loaded)), None)
+        if default is None and len(found) == len(WEIGHTS):
+            raise UserError(f"{weights.default[0]} has neither the weights of {' nor of '.join(weights.names)}")
+        if default is None:
+            default = "ema" if "main" in found else "main"
+            found[default] = loaded
+    return shapes[0], {variant: found[variant] for variant in WEIGHTS if variant in found}, str(default)
+
+
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two models have the same weights."""
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def read_repository(
+    files: Files, weights: Weights, config: Path, tokenizer: Path, masked_target: str | None, scratch: Path
+) -> Found:
+    """Read the model and the card of a repository, or of a folder.
+
+    Args:
+        files: of the repository.
+        weights: which of them are the weights.
+        config: the JSON file with the model's shape.
+        tokenizer: its tokenizer.json.
+        masked_target: what masked positions predicted, the "next" token or the "same" one; None: ask the model.
+        scratch: folder for the adapted tokenizer.
+    """
+    earlier = read_card(files.some("README.md").get("README.md"), files.where)
+    shape, tensors, default = read_weights(files, weights, config)
+    adapted = published_checkpoint.adapted_tokenizer(tokenizer)
+    if vocab_size(adapted) > shape["vocab_size"]:
+        raise UserError(
+            f"its tokenizer has {vocab_size(adapted):,} entries, the model {shape['vocab_size']:,}: not the model's"
+        )
+    masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
+    if masked_target is None:
+        raise UserError(
+            "the model has learnt too little to tell what masked positions predicted: say --masked-target next"
+            " (GPT-BERT) or same (BabyBabelLM's code)"
+        )
+    path = scratch / "tokenizer.json"
+    adapted.save(str(path))
+    return Found(tensors, shape | {"masked_target": masked_target}, path, "", {"earlier": earlier}, default=default)
+
+
+def language_of(name: str, table: Mapping[str, Language]) -> str | None:
+    """Return the language whose code is a part of a repository's name, such as my-model-eng; None if not one is."""
+    parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
+    found = [code for code in table if code in parts]
+    return found[0] if len(found) == 1 else None
