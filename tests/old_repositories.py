@@ -68,10 +68,10 @@ def pickled(value) -> bytes:
     return buffer.getvalue()
 
 
-def tokenizer() -> bytes:
-    """tokenizer.json."""
+def tokenizer(size: int = 96) -> bytes:
+    """tokenizer.json, with so many entries."""
     with tempfile.TemporaryDirectory() as folder:
-        return write_tokenizer(Path(folder, "tokenizer.json")).read_bytes()
+        return write_tokenizer(Path(folder, "tokenizer.json"), size=size).read_bytes()
 
 
 def files(task: str = "fill-mask", license: str = "other", more: str = "") -> dict[str, bytes]:
@@ -89,7 +89,7 @@ def files(task: str = "fill-mask", license: str = "other", more: str = "") -> di
 
 
 def fill(hub: HubServer) -> None:
-    """Give the organisation `lab` five old repositories, one without a tokenizer and one damaged, and three others.
+    """Give the organisation `lab` five old repositories, of which three cannot be converted as they are, and two others.
 
     The averaged weights are the golden ones, the last ones twice them.
     """
@@ -101,10 +101,10 @@ def fill(hub: HubServer) -> None:
     declared = files("text-generation", "cc-by-4.0", "language:\n- en\nauthors: Ada\n")
     without = {name: data for name, data in files().items() if name != "tokenizer.json"}
     hub.commit("models/lab/old-eng", declared | both | {"notes.txt": b"by Bo"})
-    hub.commit("models/lab/old-deu", files() | {"pytorch_model.bin": one["pytorch_model.bin"]}, private=True)
+    hub.commit("models/lab/old-deu", without | {"pytorch_model.bin": one["pytorch_model.bin"]}, private=True)
     hub.commit("models/lab/old-fra", files() | {"model.safetensors": average[:-1000]})
     hub.commit("models/lab/old-nld", files() | one | raw)
-    hub.commit("models/lab/old-zho", without | one)
+    hub.commit("models/lab/old-zho", files() | one | {"tokenizer.json": tokenizer(97)})
     hub.commit("models/lab/old-bert", {"config.json": b'{"model_type": "bert"}'})
     hub.commit("models/lab/new", {"config.json": b'{"model_type": "bert"}'})
     hub.commit("models/other/old-x", files() | one)
