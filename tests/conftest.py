@@ -232,6 +232,17 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
+def driver(tmp_path_factory):
+    """A function that sets what NVIDIA's library says (`nvml.py`)."""
+    from nvml import build, load
+
+    answers = load(made_once(tmp_path_factory, "nvml", build))
+    answers()
+    yield answers
+    answers()
+
+
+@pytest.fixture
 def data(finished, tmp_path):
     """The same data and settings in a folder of its own, nothing trained yet."""
     from training_data import Data

@@ -173,6 +173,9 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
     assert front_matter(text)["pipeline_tag"] == tag
     assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
     assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
+    known = {"steps": 9, "tokens": 7200, "epochs": 1.0, "energy_kwh": 3.25}
+    text = card.render(facts(settings={"train": {"objective": objective}}, figures=known), RECORD)
+    assert "The steps took 2 hours, and the GPUs 3.2 kWh." in text
     commands = {"eval_zero_shot.sh eng mlm": "causal", "MaskedLMScorer": "causal", "IncrementalLMScorer": "masked"}
     commands |= {"eval_zero_shot.sh eng causal": "masked", "add_bos_token=False": "masked"}
     for command, other in commands.items():  # what is typed for the pipelines

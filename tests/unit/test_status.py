@@ -116,6 +116,7 @@ def test_it_is_readable_for_45_models(workspace):
     assert rest == ["45 models: 2 converted, 43 waiting"]
 
     step = {"kind": "train", "step": 126_000, "loss": 3.14159, "tokens": 1.2e10, "tokens_per_second": 1_234_567.8}
+    step |= {"gpu_utilization": 97.5, "gpu_temperature": 61, "gpu_power": 2301.4, "gpu_memory": 72_700.0}
     attempt = {"attempt": 12, "job": "12345678", "began_after_step": 0, "steps": 126_232, "tokens": 1.3e11}
     lock = {"job": "12345678", "host": "gpu-a100-017", "pid": 1}
     for model in set(lines) - {"eng", "deu"}:
@@ -126,8 +127,8 @@ def test_it_is_readable_for_45_models(workspace):
             (run / name).write_text(json.dumps(values) + "\n")
     lines, rest = status(workspace, "tier1", "tier2", "tier3")
     assert re.search(
-        r"^zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017$",
+        r"^zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017 +98% 71GB 2.3kW 61C$",
         lines["zul"],
     )
-    assert max(map(len, lines.values())) <= 120
+    assert max(map(len, lines.values())) <= 125, "with figures of GPUs"
     assert rest == ["45 models: 2 converted, 43 running"]

@@ -13,18 +13,30 @@ from torch.nn import functional as F
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBertShape, training_mask
+from babelmill.runtime.gpu_figures import GpuFigures
 from babelmill.runtime.processes import Processes
+from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
 from babelmill.training import dropout, gradients, work
 from babelmill.training.fitting import Fitted
 from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.loop import Loop
+from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
-from training_data import VOCABULARY, documents, every_row, section, stream, train_settings, write_documents
+from nvml import FIGURES, UUIDS, answered
+from training_data import (
+    VOCABULARY,
+    documents,
+    every_row,
+    read_metrics,
+    section,
+    stream,
+    train_settings,
+    write_documents,
+)
 
 STEP = 35
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
@@ -311,7 +323,7 @@ def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     answers = iter([False, True])
 
     def pending(query) -> Pending:
-        return Pending(None, torch.zeros(2, 3), torch.zeros(2), torch.zeros(()), SimpleNamespace(query=query), [])
+        return Pending(None, torch.zeros(2, 3), torch.zeros(4), torch.zeros(()), SimpleNamespace(query=query), [])
 
     pending(lambda: next(answers)).read(stop)
     with pytest.raises(UserError, match="lost contact with another process"):
@@ -327,3 +339,27 @@ def test_compiled_passes_are_padded_by_the_rows_that_occur(make, monkeypatch):
     assert (len(rows), step.length) == (10, 32)
     sizes = [len(trainer._build(trainer._stream, rows[:n], 32, step.weights).input_ids) for n in (1, 3, 4, 10)]
     assert sizes == [3, 3, 6, 12], "10 rows: multiples of 3"
+
+
+def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
+    """Figures, and the energy since the line before: with what a checkpoint of a half-finished window held."""
+    run = loop(make(micro_batch_tokens=320), Done(15, validated=True), stop)
+    window = Window(4)
+    window.joules = 7
+    run._window.restore(window.state())
+    run._gpus = answered(GpuFigures(UUIDS))
+    run._gpus.PATIENCE = 60.0
+    driver(energy=[5_036_000, 7_000_000])
+    assert run.run()
+    path = next(tmp_path.glob("*/metrics.jsonl"))
+    lines = [line for line in read_metrics(path) if line["kind"] == "train"]
+    assert [line["step"] for line in lines] == [20, 30, 40]
+    assert [line["energy"] for line in lines] == [7 + 36, 0, 0] and energy_kwh(path) == 43 / 3.6e6
+    assert all(line | FIGURES == line for line in lines)
+    driver(result=4)  # from here on, the driver refuses
+    run = loop(make(micro_batch_tokens=320), Done(15, validated=True), stop)
+    run._gpus = answered(GpuFigures(UUIDS))
+    assert run.run()
+    assert energy_kwh(path) is None, "not known of every part"
+    window.restore({name: value for name, value in Window(4).state().items() if name != "joules"})
+    assert window.joules == 0, "a checkpoint of an earlier version"

@@ -32,6 +32,7 @@ from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
 from babelmill.runtime.processes import Processes
+from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings
@@ -243,6 +244,8 @@ def describe_results(
         "seconds": round(time.monotonic() - began, 1),
         "fingerprint": folder.name,
     }
+    if (energy := energy_kwh(folder.record.path)) is not None:
+        figures["energy_kwh"] = energy
     for source in options.source[:1]:
         figures["source"] = lineage(settings, source)
     files = ["model.safetensors", "ema.safetensors", "config.json", "metrics.jsonl"]

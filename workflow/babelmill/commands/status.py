@@ -44,6 +44,7 @@ class Status:
         left: seconds of training that remain, at the present speed.
         attempt: of the training job, counted from 1; None for the first one without SLURM.
         job: number of the SLURM job, and its machine where that is known.
+        gpus: use, memory, power and temperature, where the driver says so.
         note: what a failed job said last, why a stage is outdated.
         log: where to read more; of training, what its newest attempt logged, which outlives the job.
     """
@@ -58,6 +59,7 @@ class Status:
     left: float | None = None
     attempt: int | None = None
     job: str | None = None
+    gpus: str = ""
     note: str = ""
     log: Path | None = None
 
@@ -159,7 +161,19 @@ def add_training(status: Status, running: bool) -> None:
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
+            status.gpus = gpu_figures(trained[-1])
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
+
+
+def gpu_figures(line: dict[str, float]) -> str:
+    """The GPUs as the newest line of the record has them: `98% 71GB 2.3kW 61C`; "" where the driver does not say."""
+    shown = {
+        "gpu_utilization": lambda percent: f"{percent:.0f}%",
+        "gpu_memory": lambda size: f"{size / 1024:.0f}GB",
+        "gpu_power": lambda watts: f"{watts / 1000:.1f}kW",
+        "gpu_temperature": lambda degrees: f"{degrees:.0f}C",
+    }
+    return " ".join(write(line[name]) for name, write in shown.items() if name in line)
 
 
 def status_of_stage(stage: str, model: str, languages: tuple[str, ...], reasons: dict[str, list[str]]) -> Status:
@@ -213,7 +227,7 @@ def clock(seconds: float) -> str:
 
 def table(statuses: list[Status], width: int) -> str:
     """One line a model under a heading, cut at `width` characters, without columns that say nothing; and the sums."""
-    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "")]
+    rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "GPUs", "")]
     for s in statuses:
         rows.append(
             (
@@ -226,6 +240,7 @@ def table(statuses: list[Status], width: int) -> str:
                 "" if s.left is None else clock(s.left),
                 "" if s.attempt is None else str(s.attempt),
                 s.job or "",
+                s.gpus,
                 s.note,
             )
         )

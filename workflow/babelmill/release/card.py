@@ -263,7 +263,8 @@ def training(facts: Facts, hours: float | None) -> list[str]:
         )
     if hours is not None:
         time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
-        parts.append(f"The steps took {time}.")
+        energy = (figures or {}).get("energy_kwh")
+        parts.append(f"The steps took {time}{'' if energy is None else f', and the GPUs {energy:.2g} kWh'}.")
     if facts.carbon_grams is not None:
         parts.append(f"Training emitted {facts.carbon_grams:,g} g of CO2 equivalent, as its authors state.")
     lines = [" ".join(parts)]

@@ -14,6 +14,11 @@ Fields of a line: `step` (steps done) and `kind`. Training lines are means since
     data_share                      share of the time spent on making micro-batches
     memory                          peak of the main process in MiB, of the GPU where there is one
     skipped                         steps left out because of a non-finite gradient
+and, where NVIDIA's driver says so:
+    gpu_utilization, gpu_memory, gpu_power, gpu_temperature
+                                    of the main process's machine: mean of its GPUs in percent, most in MiB, sum in W,
+                                    highest in degrees Celsius
+    energy                          of all GPUs since the line before, with validations and checkpoints, in J
 Validation lines have loss, loss_masked, loss_causal, perplexity and accuracy of the last weights, and the same with
 `ema_` before. Models of several languages have `languages`: the same losses for each.
 """
@@ -60,6 +65,16 @@ class Record:
         """Flush to disk: a checkpoint must not be older than what its run has recorded."""
         with writing(self.path, self.path):
             os.fsync(self._file.fileno())
+
+
+def energy_kwh(path: Path) -> float | None:
+    """Return the energy of a whole run, by its record; None if it is not known of every part of it.
+
+    As with the hours, work that was lost to a kill and done again counts once.
+    """
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    joules = [line.get("energy") for line in lines if line["kind"] == "train"]
+    return sum(joules) / 3.6e6 if joules and None not in joules else None
 
 
 def finite(value: Any) -> Any:

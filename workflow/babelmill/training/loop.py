@@ -15,6 +15,7 @@ import numpy as np
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
+from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
@@ -31,12 +32,12 @@ log = logging.getLogger(__name__)
 class Window:
     """Sums since the last line of the record."""
 
-    SAVED = ("tokens", "skipped", "flops", "data_seconds")
+    SAVED = ("tokens", "skipped", "flops", "data_seconds", "joules")
 
     def __init__(self, groups: int):
         self.sums = np.zeros((groups, len(STATISTICS)))
         self.counts = np.zeros(groups, dtype=np.int64)
-        self.tokens = self.skipped = 0
+        self.tokens = self.skipped = self.joules = 0
         self.flops = self.data_seconds = 0.0
         self.began = time.monotonic()
 
@@ -48,7 +49,7 @@ class Window:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
         for name in self.SAVED:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, 0))  # checkpoints of earlier versions have no energy
         self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])
         self.began = time.monotonic() - state["seconds"]
 
@@ -79,6 +80,7 @@ class Loop:
         self._stop = stop
         tokens = trainer.plan.tokens_until
         self._progress = Progress(tokens(done.steps), self._steps, tokens(self._steps))
+        self._gpus = GpuFigures(gpus_of(trainer.processes))
         self._window = Window(trainer.groups)
         if state is not None:
             self._window.restore(state)
@@ -111,6 +113,9 @@ class Loop:
     def _may_save(self, done: int) -> bool:
         return done == self._steps or done % self._run.checkpoint_every == 0
 
+    def _logs(self, done: int) -> bool:
+        return done == self._steps or done % self._run.log_every == 0
+
     def _wants_to_save(self) -> bool:
         """Whether a checkpoint now takes no more than its share of the time since the last one, on the main process."""
         elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
@@ -142,7 +147,8 @@ class Loop:
             log.info("%s: finishing step %d", reason, done)
         smaller, self._trainer.ran_out_of_memory = self._trainer.ran_out_of_memory, False
         save = self._may_save(done) and self._wants_to_save()
-        return Votes(leave=reason is not None, save=save, smaller=smaller)
+        joules = self._gpus.joules() if reason or self._logs(done) or self._may_save(done) else None
+        return Votes(leave=reason is not None, save=save, smaller=smaller, joules=joules)
 
     def _catch_up(self, lag: int) -> None:
         """Read the numbers of all but the newest `lag` steps."""
@@ -167,9 +173,10 @@ class Loop:
         window.tokens += positions
         window.flops += trainer.network.flops(step.length, positions, int(step.rows.targets.sum()))
         window.data_seconds += pending.data_seconds()
-        done = step.step + 1
-        if done % self._run.log_every == 0 or done == self._steps:
-            self._write(self._line(step, norm))
+        window.joules += decided.joules or 0
+        if self._logs(step.step + 1):
+            energy = {} if decided.joules is None else {"energy": window.joules}
+            self._write(self._line(step, norm) | self._gpus.figures | energy)
             self._window = Window(trainer.groups)
 
     def _line(self, step: Step, norm: float) -> dict[str, Any]:
