@@ -1,5 +1,6 @@
 """`babelmill rehost`: which files are whose weights, what stays of a card, and what is refused in a line."""
 
+import argparse
 import dataclasses
 import errno
 import json
@@ -179,6 +180,15 @@ def test_sections_of_a_card():
         with pytest.raises(UserError, match=r"the front matter of README\.md is no") as error:
             read_card(card, "here")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "language", "target"), [("multi-all", None, "multi-all"), ("mono-deu", "deu", "deu")])
+def test_the_repository_that_it_goes_to(name, language, target):
+    """Where its name has no language, what follows the prefix stands for it."""
+    files = dataclasses.replace(here(), figures={"repository": f"lab/old-{name}", "commit": "a" * 40})
+    args = argparse.Namespace(source="lab/old-", repo_template="{owner}/new-{language}")
+    old = rehosting.one_of(f"lab/old-{name}", files, Path("config.json"), None, Weights([], {}), False, args)
+    assert (old.language, old.target) == (language, f"lab/new-{target}")
 
 
 # The command, up to the conversion.
