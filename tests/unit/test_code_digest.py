@@ -86,6 +86,8 @@ SEVERAL = {
     "model/transformers/modeling_codes.py": {"export"},
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
+    "corpus/pieces.py": {"corpus"},
+    "corpus/workers.py": {"corpus"},
     "corpus/writer.py": {"corpus"},
     "evaluation/__init__.py": {"evaluate", "convert"},
     "evaluation/metrics.py": {"evaluate", "convert"},
