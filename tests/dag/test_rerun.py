@@ -54,9 +54,10 @@ OTHER = {
 # A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub; the steps are given.
 NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision", "train.epochs", "model.revision"}
 # They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
-# test_prompts.py, test_transformers_sources.py.
+# test_prompts.py, test_transformers_sources.py, test_labels.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
+SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 
 
 def keys():
@@ -141,7 +142,7 @@ def test_a_changed_key_changes_the_settings_of_what_reads_it_alone(built, monkey
     assert {key for key in before if before[key] != after[key]} == {(stage, "eng") for stage in stages}
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section != "labels"])
 def test_a_changed_section_reruns_exactly_what_depends_on_it(workspace, section):
     name = next(
         name
