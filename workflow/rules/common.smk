@@ -168,7 +168,8 @@ def source_weights(wildcards):
 @one_line
 def frozen_weights(wildcards):
     """What adapters were trained on: the weights of the model that this one goes on from, if it has adapters."""
-    return source_weights(wildcards) if CONFIG.model(wildcards.model).train.lora_rank else []
+    train = CONFIG.model(wildcards.model).train
+    return source_weights(wildcards) if train.lora_rank or train.freeze != "none" else []
 
 
 @one_line
