@@ -83,6 +83,7 @@ FOLDERS = {
 SEVERAL = {
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
+    "corpus/duplicates.py": {"corpus"},
     "corpus/pieces.py": {"corpus"},
     "corpus/workers.py": {"corpus"},
     "corpus/writer.py": {"corpus"},
