@@ -66,7 +66,7 @@ def make_corpora(folder: Path) -> dict[str, dict]:
     for name, (language, values) in kinds.items():
         corpus = section("corpus", files=sources[language], **values)
         settings = CorpusSettings(stage="corpus", name=name, corpus=corpus, sources={}, byte_premium=1.0)
-        found[name] = run_stage(stage, settings, out=folder / name, download=[])
+        found[name] = run_stage(stage, settings, out=folder / name, download=[], threads=1)
     return found
 
 

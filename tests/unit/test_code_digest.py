@@ -83,6 +83,8 @@ FOLDERS = {
 SEVERAL = {
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
+    "corpus/pieces.py": {"corpus"},
+    "corpus/workers.py": {"corpus"},
     "corpus/writer.py": {"corpus"},
     "evaluation/__init__.py": {"evaluate", "convert"},
     "evaluation/metrics.py": {"evaluate", "convert"},

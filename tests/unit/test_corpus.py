@@ -31,12 +31,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def build(out="out", **corpus) -> dict:
-    """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
+def settings_file(**corpus) -> Path:
+    """Write the settings of a corpus of eng with these values of the section `corpus`."""
     configuration = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}})])
-    values = settings_of(configuration, "eng", "corpus")
-    write_json("settings.json", values)
-    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path(out), download=[]))
+    write_json("settings.json", settings_of(configuration, "eng", "corpus"))
+    return Path("settings.json")
+
+
+def build(out="out", threads=1, **corpus) -> dict:
+    """Run the stage with these values of the section `corpus`; returns the manifest's figures."""
+    settings = settings_file(**corpus)
+    corpus_stage.run(argparse.Namespace(settings=settings, out=Path(out), download=[], threads=threads))
     return manifest.verify(out)["figures"]
 
 
@@ -279,7 +284,7 @@ def test_a_budget_counts_what_says_the_same_in_the_language(folder, budget, size
     configuration = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})])
     values = settings_of(configuration, "ukr", "corpus")
     write_json("settings.json", values)
-    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[]))
+    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[], threads=1))
     assert manifest.read("out")["figures"]["budget"]["asked"] == round(size * 1.751)
 
 
@@ -339,7 +344,7 @@ def test_python_docs_is_real_text_the_same_on_every_run_and_never_imported(folde
 
     program = (
         "import argparse, pathlib, sys; from babelmill.corpus import __main__ as stage;"
-        "stage.run(argparse.Namespace(settings='settings.json', out=pathlib.Path('again'), download=[]));"
+        "stage.run(argparse.Namespace(settings='settings.json', out=pathlib.Path('again'), download=[], threads=1));"
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

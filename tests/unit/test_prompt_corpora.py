@@ -48,7 +48,7 @@ def settings(stage: str, **corpus) -> Path:
 
 def build(**corpus) -> dict:
     """Run the stage; its figures."""
-    corpus_stage.run(argparse.Namespace(settings=settings("corpus", **corpus), out=Path("out"), download=[]))
+    corpus_stage.run(argparse.Namespace(settings=settings("corpus", **corpus), out=Path("out"), download=[], threads=1))
     return manifest.verify("out")["figures"]
 
 

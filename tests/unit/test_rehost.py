@@ -1,6 +1,7 @@
 """`babelmill rehost`: which files are whose weights, what stays of a card, and what is refused in a line."""
 
 import dataclasses
+import errno
 import json
 from pathlib import Path
 
@@ -279,6 +280,18 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
     assert "--tokenizer deu.json: no such file" in lines["./old (deu)"]
     lines = said(capsys, *command, "--repo-template", "ada/new-{language}", "--tokenizer", "lab/old-eng")
     assert "learnt too little" in lines["./old (eng)"] and "learnt too little" in lines["./old (deu)"]
+
+
+def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
+    lines = rehosting.Lines()
+    for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
+        with lines.of("lab/a"):
+            raise error
+    out = capsys.readouterr().out
+    assert lines.failed == 2 and out.splitlines() == [
+        "lab/a: failed: no space left on the device: rehosted/a",
+        "lab/a: failed: KeyError, see the traceback on standard error",
+    ]
 
 
 def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys):

@@ -18,10 +18,10 @@ rule corpus:
         "results/benchmarks/corpus/{language}.tsv"
     conda:
         "../../envs/babelmill.yaml"
-    threads: 1
+    threads: 8
     resources:
         mem_mb=4000,
         runtime=120,
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
-        " --out {output.manifest:q} --log {log:q}"
+        " --out {output.manifest:q} --threads {threads} --log {log:q}"

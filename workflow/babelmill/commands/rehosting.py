@@ -26,7 +26,7 @@ from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.files import UserError, read_json, sha256, trouble
 from babelmill.hub import owners
 from babelmill.hub.client import cause, commit_of
 from babelmill.hub.files import Files, of_repository
@@ -93,8 +93,10 @@ class Lines:
                 raise UserError(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # whatever files of others hold, the rest is done
             self.failed += 1
-            log.exception("%s", label)
-            self.say(label, f"failed: {type(error).__name__}, see the traceback on standard error")
+            problem = trouble(error) if isinstance(error, OSError) else None
+            if not problem:
+                log.exception("%s", label)
+            self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
 
 
 def out_of_reach(error: BaseException) -> bool:

@@ -27,6 +27,7 @@ def _umask() -> int:
     return mask
 
 
+SMALL = 1 << 14  # bytes
 UMASK = _umask()  # read once: os.umask is process-wide, and changing it briefly would race with other threads
 
 
@@ -175,4 +176,8 @@ def read_json(path: str | Path) -> Any:
 def sha256(path: str | Path) -> str:
     """Hex digest of a file's content."""
     with open(path, "rb") as file:
+        start = file.read(SMALL)  # `file_digest` clears a buffer of 256 KB first, for a file of any size
+        if len(start) < SMALL:
+            return hashlib.sha256(start).hexdigest()
+        file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()

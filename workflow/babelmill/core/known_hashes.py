@@ -35,7 +35,13 @@ def read(store: Path) -> dict[str, dict[str, Any]]:
 
 def hashes(paths: Iterable[str], store: Path) -> dict[str, str]:
     """Return {path: sha256} of files, and keep it in `store`: those that are as they were there are not read."""
-    known, entries, spoken = read(store), {}, time.monotonic()
+    known = read(store)
+    return keep(hash_changed(paths, known, store), known, store)
+
+
+def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: Path) -> dict[str, dict[str, Any]]:
+    """Return what `read` returns, of files as they are now: those that are as they were in `known` are not read."""
+    entries, spoken = {}, time.monotonic()
     for number, path in enumerate(paths, 1):
         now, entry = identity(path), known.get(path)
         if entry is None or entry["identity"] != now:
@@ -46,6 +52,11 @@ def hashes(paths: Iterable[str], store: Path) -> dict[str, str]:
                 print(f"hashing files for {store}: {number} so far", file=sys.stderr)
                 spoken = time.monotonic()
         entries[path] = entry
+    return entries
+
+
+def keep(entries: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]], store: Path) -> dict[str, str]:
+    """Keep entries in `store`, if they are not what is `known` from there. Returns {path: sha256}."""
     if entries != known:
         with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
             write_json(store, entries)

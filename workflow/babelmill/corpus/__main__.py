@@ -19,8 +19,9 @@ import dataclasses
 import itertools
 import logging
 import sys
-import time
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,19 @@ from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
 from babelmill.core.words import plural
-from babelmill.corpus import builtin, readers
+from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests_of, sides_of
+from babelmill.corpus.pieces import Reading
 from babelmill.corpus.record_batches import SCHEMA, WITH_PROMPTS
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
+from babelmill.corpus.workers import read_all
 from babelmill.corpus.writer import Writer
 from babelmill.settings import read_settings
 from babelmill.stages import CorpusSettings
 
 log = logging.getLogger("babelmill.corpus")
-QUIET = 10  # seconds between messages of progress
 
 
 def expand(patterns: Iterable[str], key: str) -> list[Path]:
@@ -53,41 +55,26 @@ def expand(patterns: Iterable[str], key: str) -> list[Path]:
     return [Path(path) for path in sorted(found)]
 
 
-def read_all(
-    paths: list[Path], corpus: schema.Corpus, columns: dict[Path, str], tally: Tally, scratch: Path
-) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of all files, in order. `columns`: of text, of those that have one of their own."""
-    spoken = 0.0
-    for i, path in enumerate(paths, 1):
-        if time.monotonic() - spoken > QUIET:
-            log.info("reading %s (%d of %d)", path, i, len(paths))
-            spoken = time.monotonic()
-        names = {"text_column": columns.get(path, corpus.text_column), "prompt_column": corpus.prompt_column}
-        yield from readers.read(path, tally, **names, document=corpus.document, scratch=scratch)
-
-
 def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
     """Return which documents, by their digests [N, 2], are set aside: bool [N], true for about `share` of them."""
     return keys[:, 0] < np.uint64(int(share * 2**64))
 
 
 def prepare(
-    batches: Iterable[pa.RecordBatch],
+    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]],
     corpus: schema.Corpus,
     tally: Tally,
     held_out: DigestSet,
     sampler: Sampler | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Clean batches and drop documents seen before. Yields (batch, digests [rows, 2]).
+    """Drop documents seen before. Takes and yields (batch, digests [rows, 2]).
 
     `held_out` are the documents of the user's own validation text, which no other document may repeat (of those with a
     prompt, it may not repeat the prompt). What `sampler` does not admit is not remembered: memory depends on the
     budget, not on what it is drawn from.
     """
     seen = DigestSet()
-    for batch in batches:
-        batch = clean(batch, corpus, tally)
-        keys = digests_of(batch)
+    for batch, keys in documents:
         free = ~held_out.contains(sides_of(batch, keys))
         batch, keys = keep(batch, free, "in_validation", tally), keys[free]
         if sampler:
@@ -152,30 +139,34 @@ def sampler_of(settings: CorpusSettings) -> Sampler | None:
     return Sampler(Budget.parse(settings.corpus.budget, settings.byte_premium))
 
 
-def hold_out(sources: Inputs, corpus: schema.Corpus, tally: Tally, validation: Writer, scratch: Path) -> DigestSet:
+def hold_out(sources: Inputs, reading: Reading, tally: Tally, validation: Writer, threads: int) -> DigestSet:
     """Write the user's own validation text, and return the digests of its documents."""
     held_out = DigestSet()
-    batches = read_all(sources.validation, corpus, sources.text_columns, tally, scratch)
-    for batch, keys in prepare(batches, corpus, tally, DigestSet()):
+    documents = read_all(sources.validation, reading, tally, threads)
+    for batch, keys in prepare(documents, reading.corpus, tally, DigestSet()):
         held_out.add(sides_of(batch, keys))
         validation.write(batch)
     return held_out
 
 
 def training_documents(
-    sources: Inputs,
-    corpus: schema.Corpus,
-    tally: Tally,
-    held_out: DigestSet,
-    sampler: Sampler | None,
-    scratch: Path,
+    sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield the documents that are not the user's own validation text, as (batch, digests [rows, 2])."""
-    batches = read_all(sources.train, corpus, sources.text_columns, tally, scratch)
+    corpus = reading.corpus
+    documents = read_all(sources.train, reading, tally, threads)
     if corpus.builtin:
-        batches = itertools.chain(batches, counted(builtin.python_docs(), tally))
-    documents = prepare(batches, corpus, tally, held_out, sampler)
-    return sample(documents, sampler, tally, scratch, columns_of(corpus)) if sampler else documents
+        documents = itertools.chain(documents, from_python(corpus, tally))
+    found = prepare(documents, corpus, tally, held_out, sampler)
+    return sample(found, sampler, tally, reading.scratch, columns_of(corpus)) if sampler else found
+
+
+def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield the documents that come with Python, cleaned, and their digests."""
+    for batch in builtin.python_docs():
+        tally.read += batch.num_rows
+        batch = clean(batch, corpus, tally)
+        yield batch, digests_of(batch)
 
 
 def columns_of(corpus: schema.Corpus) -> pa.Schema:
@@ -188,15 +179,19 @@ def run(args: argparse.Namespace) -> None:
     settings = read_settings(args.settings, CorpusSettings)
     corpus, tally, sampler = settings.corpus, Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(corpus, next(iter(args.download), None))
-    identities = {path.as_posix(): known_hashes.identity(path) for path in sources.local}
+    hashing = Hashing(sources.local, args.out, args.threads)
+    reading = Reading(corpus, sources.text_columns, args.out)
     share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         columns = columns_of(corpus)
-        with Writer(train_file, columns) as train, Writer(validation_file, columns) as validation:
-            held_out = hold_out(sources, corpus, tally, validation, args.out)
-            for batch, keys in training_documents(sources, corpus, tally, held_out, sampler, args.out):
+        with (
+            Writer(train_file, columns, args.threads) as train,
+            Writer(validation_file, columns, args.threads) as validation,
+        ):
+            held_out = hold_out(sources, reading, tally, validation, args.threads)
+            for batch, keys in training_documents(sources, reading, tally, held_out, sampler, args.threads):
                 aside = is_validation(sides_of(batch, keys), share)
                 train.write(batch.filter(pa.array(~aside)))
                 validation.write(batch.filter(pa.array(aside)))
@@ -204,7 +199,7 @@ def run(args: argparse.Namespace) -> None:
     if sampler and not tally.dropped["over_budget"]:
         log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
     found = figures(tally, train, validation) | {
-        "sources": listing(identities, args.out),
+        "sources": hashing.listing(),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
     }
@@ -219,13 +214,6 @@ def run(args: argparse.Namespace) -> None:
         f"{validation.documents:,}",
         validation.bytes / 1e6,
     )
-
-
-def counted(batches: Iterable[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Count documents as read, as `readers.read` does."""
-    for batch in batches:
-        tally.read += batch.num_rows
-        yield batch
 
 
 def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:
@@ -277,18 +265,42 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
     }
 
 
-def listing(identities: dict[str, list[int]], folder: Path) -> list[dict[str, Any]]:
-    """Return the local files that were read: path, bytes, sha256. A UserError names one that was changed meanwhile.
+class Hashing:
+    """Hashes the local files that are read; where there is more than one thread, at the same time.
 
     Args:
-        identities: {path: `known_hashes.identity`} from before they were read.
+        paths: the files.
         folder: of the corpus, where their hashes are kept for the next run.
+        threads: of the stage.
     """
-    content = local_sources.hashes(sorted(identities), folder)
-    for path, before in identities.items():
-        if known_hashes.identity(path) != before:
-            raise UserError(f"{path}: was changed while it was read; run the workflow again")
-    return [{"path": path, "bytes": identities[path][0], "sha256": digest} for path, digest in content.items()]
+
+    def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
+        self._store = folder / local_sources.HASHES
+        self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
+        self._known = known_hashes.read(self._store)
+        self._done: Future[dict[str, dict[str, Any]]] = Future()
+        # A daemon, so that an error ends the stage at once.
+        self._thread = threading.Thread(target=self._hash, daemon=True)
+        if threads > 1:
+            self._thread.start()
+
+    def _hash(self) -> None:
+        try:
+            paths = sorted(self._identities)
+            self._done.set_result(known_hashes.hash_changed(paths, self._known, self._store))
+        except Exception as error:
+            self._done.set_exception(error)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return path, bytes and sha256 of each file. A UserError names one that was changed since the beginning."""
+        if not self._thread.ident:
+            self._hash()
+        entries = self._done.result()
+        for path, before in self._identities.items():
+            if not known_hashes.identity(path) == entries[path]["identity"] == before:
+                raise UserError(f"{path}: was changed while it was read; run the workflow again")
+        content = known_hashes.keep(entries, self._known, self._store)
+        return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
 
 def main() -> None:
@@ -304,6 +316,7 @@ def main() -> None:
         default=[],
         help="the dataset, results/downloads/{language}, if it is one",
     )
+    parser.add_argument("--threads", type=int, default=1, help="processes that read and clean beside this one")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

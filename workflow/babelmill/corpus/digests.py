@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from babelmill.corpus.record_batches import PROMPT, texts_of
 
+DIGEST = pa.field("digest", pa.binary(16))
 LOAD = 0.6  # share of the slots that may be filled; linear probing slows down beyond
 
 
@@ -54,6 +55,18 @@ def sides_of(batch: pa.RecordBatch, keys: np.ndarray) -> np.ndarray:
     return np.where(has_prompt(batch)[:, None], digests(batch[PROMPT]), keys)
 
 
+def with_digests(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
+    """Return a batch with the digests [rows, 2] of its documents as its last column."""
+    column = pa.FixedSizeBinaryArray.from_buffers(DIGEST.type, len(keys), [None, pa.py_buffer(keys)])
+    return pa.RecordBatch.from_arrays([*batch.columns, column], schema=batch.schema.append(DIGEST))
+
+
+def without_digests(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Return what was given to `with_digests`, from a batch that is no slice."""
+    keys = np.frombuffer(batch[DIGEST.name].buffers()[1], np.uint64)[: 2 * batch.num_rows].reshape(-1, 2)
+    return batch.select(batch.schema.names[:-1]), keys
+
+
 def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
     """Return which documents of a batch with prompts have one that is not empty: bool [documents]."""
     return pc.not_equal(batch[PROMPT], "").to_numpy(zero_copy_only=False)
@@ -74,12 +87,14 @@ class DigestSet:
     def contains(self, keys: np.ndarray) -> np.ndarray:
         """Return which of the digests [N, 2] are in the set: bool [N]."""
         found = np.zeros(len(keys), bool)
+        if not self.count:
+            return found
         rows, places = np.arange(len(keys)), self._places(keys)
         while len(rows):
             stored = self._slots[places]
-            equal = (stored == keys[rows]).all(axis=1)
+            equal = _equal(stored, keys[rows])
             found[rows[equal]] = True
-            go_on = ~equal & stored.any(axis=1)
+            go_on = ~equal & ~_empty(stored)
             rows, places = rows[go_on], (places[go_on] + 1) % len(self._slots)
         return found
 
@@ -90,7 +105,7 @@ class DigestSet:
             return new
         order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: equal digests keep their order
         ordered = keys[order]
-        first = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+        first = np.append(True, ~_equal(ordered[1:], ordered[:-1]))
         unique = order[first]
         unique = unique[~self.contains(keys[unique])]
         while self.count + len(unique) > LOAD * len(self._slots):
@@ -107,9 +122,9 @@ class DigestSet:
         """Insert digests that differ from each other and from all in the set."""
         places = self._places(keys)
         while len(keys):
-            free = ~self._slots[places].any(axis=1)
+            free = _empty(self._slots[places])
             self._slots[places[free]] = keys[free]  # where several want one slot, one gets it
-            waiting = (self._slots[places] != keys).any(axis=1)
+            waiting = ~_equal(self._slots[places], keys)
             keys, places = keys[waiting], (places[waiting] + 1) % len(self._slots)
 
     def _grow(self) -> None:
@@ -117,4 +132,14 @@ class DigestSet:
         self._slots = np.zeros((2 * len(old), 2), np.uint64)
         for start in range(0, len(old), 1 << 16):
             part = old[start : start + (1 << 16)]
-            self._insert(part[part.any(axis=1)])
+            self._insert(part[~_empty(part)])
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return which digests are equal: bool [N]. (numpy is slow in reducing an axis of two.)"""
+    return (a[:, 0] == b[:, 0]) & (a[:, 1] == b[:, 1])
+
+
+def _empty(slots: np.ndarray) -> np.ndarray:
+    """Return which slots are empty: bool [N]."""
+    return (slots[:, 0] | slots[:, 1]) == 0

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from babelmill.corpus.cleaning import keep
+from babelmill.corpus.digests import DIGEST, with_digests, without_digests
 from babelmill.corpus.record_batches import SCHEMA, sizes_of
 from babelmill.corpus.tally import Tally
 
@@ -101,18 +102,13 @@ def sample(
     What may be in the sample waits in a temporary file in the folder `scratch`. `columns`: of the batches.
     """
     with tempfile.TemporaryFile(dir=scratch) as spool:
-        count = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        schema = columns.append(pa.field("digest", pa.binary(16)))
-        with pa.ipc.new_stream(spool, schema, options=options) as stream:
+        with pa.ipc.new_stream(spool, columns.append(DIGEST), options=options) as stream:
             for batch, keys in documents:
                 sampler.take(batch, keys)
-                digests = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(keys), [None, pa.py_buffer(keys)])
-                stream.write_batch(pa.RecordBatch.from_arrays([*batch.columns, digests], schema=schema))
-                count += 1
+                stream.write_batch(with_digests(batch, keys))
         sampler.tighten()
         spool.seek(0)
-        for batch in pa.ipc.open_stream(spool):
-            keys = np.frombuffer(batch["digest"].buffers()[1], np.uint64)[: 2 * batch.num_rows].reshape(-1, 2)
+        for batch, keys in map(without_digests, pa.ipc.open_stream(spool)):
             admitted = sampler.admits(keys)
-            yield keep(batch.select(columns.names), admitted, "over_budget", tally), keys[admitted]
+            yield keep(batch, admitted, "over_budget", tally), keys[admitted]

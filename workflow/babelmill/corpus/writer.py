@@ -1,6 +1,7 @@
 """Writes a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
 
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import IO, Self
 
@@ -14,9 +15,12 @@ ROW_GROUP = 16 << 20  # bytes of text
 
 
 class Writer:
-    """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes."""
+    """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes.
 
-    def __init__(self, file: IO[bytes], columns: pa.Schema = SCHEMA) -> None:
+    With more than one of `threads`, one compresses a row group (without Python's lock) while the next is collected.
+    """
+
+    def __init__(self, file: IO[bytes], columns: pa.Schema = SCHEMA, threads: int = 1) -> None:
         self._parquet = pq.ParquetWriter(
             file,
             columns,
@@ -26,6 +30,8 @@ class Writer:
         )
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
+        self._thread = ThreadPoolExecutor(1) if threads > 1 else None
+        self._writing: Future[None] | None = None
         self.documents = self.bytes = self.with_prompt = 0
         self.by_category: Counter[str] = Counter()
         self.by_license: Counter[str] = Counter()
@@ -55,12 +61,24 @@ class Writer:
         self, error: type[BaseException] | None, _value: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         """Write what is waiting and the file's footer."""
-        if error is None:
-            self._flush()
-        self._parquet.close()
+        try:
+            if error is None:
+                self._flush()
+                self._flush()
+        finally:
+            if self._thread:
+                self._thread.shutdown()
+            self._parquet.close()
 
     def _flush(self) -> None:
+        """Begin to write what is waiting, after what was begun before."""
+        if self._writing:
+            self._writing.result()
+            self._writing = None
         if self._waiting:
             table = pa.Table.from_batches(self._waiting)
-            self._parquet.write_table(table, row_group_size=table.num_rows)
+            if self._thread:
+                self._writing = self._thread.submit(self._parquet.write_table, table, row_group_size=table.num_rows)
+            else:
+                self._parquet.write_table(table, row_group_size=table.num_rows)
         self._waiting, self._size = [], 0

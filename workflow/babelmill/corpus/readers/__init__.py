@@ -45,11 +45,18 @@ def read(
     Raises:
         UserError: no such file; no such column; and, unless skipped, undecodable or truncated input.
     """
-    try:
-        columns = {"text": text_column} | ({PROMPT: prompt_column} if prompt_column is not None else {})
+    columns = {"text": text_column} | ({PROMPT: prompt_column} if prompt_column is not None else {})
+    with reporting(path, tally):
         for batch in _batches(path, tally, columns, document, scratch):
             tally.read += batch.num_rows
             yield batch
+
+
+@contextlib.contextmanager
+def reporting(path: Path, tally: Tally) -> Iterator[None]:
+    """Turn what goes wrong in reading a file into a UserError, or into what `tally` says of damaged files."""
+    try:
+        yield
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (PermissionError, IsADirectoryError) as error:
@@ -69,7 +76,7 @@ def _batches(
     if not path.stat().st_size and compression:
         tally.bad_file(path, "the compressed file is empty")
         return
-    with contextlib.closing(_open(path, compression)) as stream:
+    with contextlib.closing(open_stream(path, compression)) as stream:
         if suffix == ".parquet":
             yield from read_parquet(path, stream, compression, tally, columns, scratch)
         elif suffix in (".jsonl", ".json"):
@@ -84,7 +91,7 @@ def _batches(
             yield from read_text(path, stream, tally)
 
 
-def _open(path: Path, compression: str | None) -> pa.NativeFile:
+def open_stream(path: Path, compression: str | None) -> pa.NativeFile:
     """Open a file for reading what it holds, decompressed."""
     file = pa.OSFile(str(path))
     return pa.CompressedInputStream(file, compression) if compression else file

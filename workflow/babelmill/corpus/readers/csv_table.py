@@ -44,7 +44,7 @@ def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: dict[str,
 
 def _lines(path: Path, stream: pa.NativeFile) -> Iterator[str]:
     """Yield the file's lines, newlines included, as the parser wants them."""
-    decoded = (block.decode("utf-8", "surrogateescape") for block in blocks(path, stream))
+    decoded = (block.raw.decode("utf-8", "surrogateescape") for block in blocks(path, stream))
     return itertools.chain.from_iterable(io.StringIO(block, newline="\n") for block in decoded)
 
 

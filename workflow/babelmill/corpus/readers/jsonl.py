@@ -1,5 +1,6 @@
 """JSON lines: each line is an object, one key of which holds the text, and perhaps one its prompt."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.corpus.readers.text import decoded_lines
+from babelmill.corpus.readers.text import Block, blocks, decoded
 from babelmill.corpus.record_batches import METADATA, batch_of
 from babelmill.corpus.tally import Tally
 
@@ -33,21 +34,38 @@ def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, keys: dict[str, 
     Bad lines are reported. A file whose first object lacks one of the keys is an error even where bad lines are
     skipped: the key is wrong, not the line.
     """
-    first = True
-    for number, lines in decoded_lines(path, stream, tally):
-        rows = []
-        for i, line in enumerate(lines, number):
-            if not line or line.isspace():
-                continue
-            try:
-                rows.append(_row(line, keys))
-                first = False
-            except BadLine as problem:
-                if first and isinstance(problem, NoKey):
-                    raise UserError(f"{path}: line {i}: {problem}; set corpus.{problem.name}_column") from None
-                tally.bad_document("malformed", path, f"line {i}", str(problem))
-        columns = {name: [row.get(name) for row in rows] for name in METADATA}
-        yield batch_of(columns | {name: [row[key] for row in rows] for name, key in keys.items()}, tally)
+    found = False
+    for block in blocks(path, stream):
+        batch = parse_jsonl(path, block, tally, keys, found)
+        found = found or batch.num_rows > 0
+        yield batch
+
+
+def parse_jsonl(path: Path, block: Block, tally: Tally, keys: dict[str, str], found: bool) -> pa.RecordBatch:
+    """Return the documents of a block. `found`: the file has had a line with all keys before."""
+    rows = []
+    for i, line in enumerate(decoded(path, block, tally), block.number):
+        if not line or line.isspace():
+            continue
+        try:
+            rows.append(_row(line, keys))
+        except BadLine as problem:
+            if not found and not rows and isinstance(problem, NoKey):
+                raise UserError(f"{path}: line {i}: {problem}; set corpus.{problem.name}_column") from None
+            tally.bad_document("malformed", path, f"line {i}", str(problem))
+    columns = {name: [row.get(name) for row in rows] for name in METADATA}
+    return batch_of(columns | {name: [row[key] for row in rows] for name, key in keys.items()}, tally)
+
+
+def has_document(block: Block, keys: dict[str, str]) -> bool:
+    """Return whether a line of a block has all `keys`."""
+    for raw in io.BytesIO(block.raw):
+        try:
+            if raw.strip() and _row(raw.decode("utf-8").removesuffix("\n"), keys):
+                return True
+        except (BadLine, UnicodeDecodeError):
+            continue
+    return False
 
 
 def _row(line: str, keys: dict[str, str]) -> dict[str, Any]:

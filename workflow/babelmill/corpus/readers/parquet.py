@@ -4,6 +4,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,19 +31,31 @@ def read_parquet(
                 source.write(chunk)
         else:
             source = stream
-        file = stack.enter_context(
-            pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
-        )
-        names = file.schema_arrow.names
-        for name, column in columns.items():
-            _check_text_column(path, file.schema_arrow, name, column)
-        wanted = [*columns.values(), *(n for n in METADATA if n in names and n not in columns.values())]
+        file = stack.enter_context(open_parquet(path, source, columns))
         number = 1
         for group in range(file.num_row_groups):
-            size = _rows_in_a_batch(file, group, list(columns.values()))
-            for batch in file.iter_batches(size, [group], columns=wanted, use_threads=False):
-                yield _documents(path, batch, number, tally, columns)
-                number += batch.num_rows
+            yield from read_row_group(path, file, group, number, tally, columns)
+            number += file.metadata.row_group(group).num_rows
+
+
+def open_parquet(path: Path, source: IO[bytes] | pa.NativeFile, columns: dict[str, str]) -> pq.ParquetFile:
+    """Open a file whose `columns`, {"text": name}, hold text. UserError: one is not there, or holds something else."""
+    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
+    for name, column in columns.items():
+        _check_text_column(path, file.schema_arrow, name, column)
+    return file
+
+
+def read_row_group(
+    path: Path, file: pq.ParquetFile, group: int, number: int, tally: Tally, columns: dict[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a row group, whose first row is `number` in the file, counted from 1."""
+    names = file.schema_arrow.names
+    wanted = [*columns.values(), *(n for n in METADATA if n in names and n not in columns.values())]
+    size = _rows_in_a_batch(file, group, list(columns.values()))
+    for batch in file.iter_batches(size, [group], columns=wanted, use_threads=False):
+        yield _documents(path, batch, number, tally, columns)
+        number += batch.num_rows
 
 
 def _check_text_column(path: Path, schema: pa.Schema, name: str, column: str) -> None:

@@ -1,8 +1,9 @@
-"""Text files, of which the file or each line is a document; and the decoded lines that other formats are made of.
+"""Text files, of which the file or each line is a document; and the blocks of lines that other formats are made of.
 
 Lines end at "\\n" alone: `str.splitlines()` would also break at U+2028, U+0085 and form feeds, amid documents.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,9 @@ BOM = b"\xef\xbb\xbf"
 def read_text(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yield one document: the file. CRLF line ends become LF."""
     chunks, size = [], 0
-    while chunk := stream.read(BLOCK):
+    # A buffer is as large as what is asked for, and Arrow makes it anew at each call: small files are most of them.
+    at_once = min(BLOCK, path.stat().st_size + 1)
+    while chunk := stream.read(at_once):
         chunks.append(chunk)
         size += len(chunk)
         if size > MAX_DOCUMENT:
@@ -35,18 +38,61 @@ def read_text(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.Re
 
 def read_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yield one document per line. Blank lines separate; they are no documents."""
-    held_back: list[str] = []  # a first line with a CR in it, until another line follows
-    for number, lines in decoded_lines(path, stream, tally):
-        texts = held_back + [line.removesuffix("\r") for line in lines]
-        held_back = texts if number == len(texts) == 1 and "\r" in texts[0] else []
-        if not held_back:
-            yield batch_of({"text": [text for text in texts if text]})
+    for block in blocks_of_lines(path, stream, tally):
+        yield parse_lines(path, block, tally)
+
+
+def parse_lines(path: Path, block: "Block", tally: Tally) -> pa.RecordBatch:
+    """Return the documents of a block, one per line."""
+    texts = (line.removesuffix("\r") for line in decoded(path, block, tally))
+    return batch_of({"text": [text for text in texts if text]})
+
+
+def blocks_of_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator["Block"]:
+    """Yield the blocks of a file whose lines are documents. Reports a file whose lines end with CR alone."""
+    held_back = None  # a first line with a CR in it, until another line follows
+    for block in blocks(path, stream):
+        if held_back:
+            block, held_back = Block(1, 0, held_back.raw + block.raw), None
+        elif _is_one_line_with_cr(block):
+            held_back = block
+            continue
+        yield block
     if held_back:
         tally.bad_file(path, "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
 
 
-def blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:
-    """Yield whole lines, about 1 MB at a time; the file's last line may lack its newline. A leading BOM is removed."""
+def _is_one_line_with_cr(block: "Block") -> bool:
+    """Return whether a block is the first line of a file, in UTF-8, with a CR amid it."""
+    if block.number > 1 or block.raw.count(b"\n") > 1 or b"\n" in block.raw[:-1]:
+        return False
+    try:
+        return "\r" in block.raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Whole lines of a file: the number of the first, counted from 1, its byte offset in the uncompressed text without
+    BOM, and their bytes. The last line of a file may lack its newline."""
+
+    number: int
+    offset: int
+    raw: bytes
+
+
+def blocks(path: Path, stream: pa.NativeFile) -> Iterator[Block]:
+    """Yield a file's lines, about 1 MB at a time."""
+    number, offset = 1, 0
+    for raw in _raw_blocks(path, stream):
+        yield Block(number, offset, raw)
+        number += raw.count(b"\n")
+        offset += len(raw)
+
+
+def _raw_blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:
+    """Yield the bytes of whole lines. A leading BOM is removed."""
     pieces, size = [], 0
     chunk = stream.read(BLOCK).removeprefix(BOM)
     while chunk:
@@ -64,32 +110,29 @@ def blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def decoded_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line counted from 1, decoded lines without their newlines) of each block.
+def decoded(path: Path, block: Block, tally: Tally) -> list[str]:
+    """Return the decoded lines of a block without their newlines.
 
     A line that is not UTF-8 is reported with its byte offset (in the uncompressed text) and becomes an empty string.
     """
-    number, offset = 1, 0
-    for block in blocks(path, stream):
-        try:
-            lines = block.decode("utf-8").split("\n")
-        except UnicodeDecodeError:
-            lines = _decode_each_line(path, block, number, offset, tally)
-        if not lines[-1]:
-            lines.pop()  # what follows the last newline is no line
-        yield number, lines
-        number += len(lines)
-        offset += len(block)
+    try:
+        lines = block.raw.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        lines = _decode_each_line(path, block, tally)
+    if not lines[-1]:
+        lines.pop()  # what follows the last newline is no line
+    return lines
 
 
-def _decode_each_line(path: Path, block: bytes, number: int, offset: int, tally: Tally) -> list[str]:
-    """Decode a block that begins with line `number` at byte `offset`; report the lines that are not UTF-8."""
+def _decode_each_line(path: Path, block: Block, tally: Tally) -> list[str]:
+    """Decode a block, and report the lines that are not UTF-8."""
     lines: list[str] = []
-    for raw in block.split(b"\n"):
+    offset = block.offset
+    for raw in block.raw.split(b"\n"):
         try:
             lines.append(raw.decode("utf-8"))
         except UnicodeDecodeError as error:
-            where = f"line {number + len(lines)} (byte {offset + error.start})"
+            where = f"line {block.number + len(lines)} (byte {offset + error.start})"
             tally.bad_document("undecodable", path, where, undecodable(error))
             lines.append("")
         offset += len(raw) + 1

@@ -1,0 +1,247 @@
+"""Cuts the files of a corpus into pieces that are read, cleaned and hashed apart from each other, by `work`.
+
+A piece is several small files, a block of about 1 MB of a large file of lines, or row groups of a Parquet file. What
+cannot be cut (a large CSV file, whose line ends may stand in quotes; a row group of hundreds of megabytes) is read
+here, and a piece is a batch of it. A file of lines is cut here, so that one process decompresses and others parse.
+
+The pieces depend on the files alone, never on the number of processes that work on them. So do the results.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.config import schema
+from babelmill.core.formats import split_name
+from babelmill.corpus import readers
+from babelmill.corpus.cleaning import clean
+from babelmill.corpus.digests import digests_of, with_digests
+from babelmill.corpus.readers.jsonl import has_document, parse_jsonl
+from babelmill.corpus.readers.parquet import open_parquet, read_row_group
+from babelmill.corpus.readers.text import Block, blocks, blocks_of_lines, parse_lines
+from babelmill.corpus.record_batches import BLOCK, PROMPT, ROWS
+from babelmill.corpus.tally import Tally
+
+log = logging.getLogger("babelmill.corpus")
+LARGE = 2 << 20  # bytes; files of at least that size are cut, smaller ones are read together
+COST = 4096  # bytes of a small file, beside its own: opening it takes as long as reading so many
+EXPANDS = 4  # times as much text as bytes, in a compressed file
+LARGEST = 32 << 20  # bytes of a row group that is a piece
+QUIET = 10  # seconds between messages of progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How files are read: the section `corpus`, the columns of text of files that have one of their own, and the folder
+    for temporary files."""
+
+    corpus: schema.Corpus
+    text_columns: dict[Path, str]
+    scratch: Path
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return the names of a file's columns, {"text": name}, and perhaps that of the prompts."""
+        prompt = self.corpus.prompt_column
+        text = self.text_columns.get(path, self.corpus.text_column)
+        return {"text": text} | ({PROMPT: prompt} if prompt is not None else {})
+
+    def read(self, path: Path, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the documents of a whole file."""
+        names = {f"{name}_column": column for name, column in self.columns(path).items()}
+        return readers.read(path, tally, **names, document=self.corpus.document, scratch=self.scratch)
+
+
+@dataclasses.dataclass
+class Documents:
+    """A piece that has been read, and also what `work` makes of a piece: batches, and what happened to documents."""
+
+    batches: list[pa.RecordBatch]
+    tally: Tally
+
+    def read(self, _reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and count."""
+        tally.merge(self.tally)
+        yield from self.batches
+
+    def write(self, sink: pa.NativeFile) -> None:
+        """Write the batches in Arrow's own form. (A pickled slice is as large as what it is a slice of.)"""
+        if self.batches:
+            with pa.ipc.new_stream(sink, self.batches[0].schema) as stream:
+                for batch in self.batches:
+                    stream.write_batch(batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        sink = pa.BufferOutputStream()
+        self.write(sink)
+        return {"packed": sink.getvalue(), "tally": self.tally}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.tally = state["tally"]
+        self.read_from(state["packed"])
+
+    def read_from(self, packed: bytes | pa.Buffer) -> None:
+        """Take the batches from what `write` wrote."""
+        self.batches = list(pa.ipc.open_stream(packed)) if len(packed) else []
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallFiles:
+    """Files that are read together."""
+
+    paths: list[Path]
+
+    def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the documents in batches of about 1 MB, of several files where these are smaller."""
+        waiting: list[pa.RecordBatch] = []
+        size = rows = 0
+        for path in self.paths:
+            for batch in reading.read(path, tally):
+                waiting.append(batch)
+                size += batch.get_total_buffer_size()
+                rows += batch.num_rows
+                if size >= BLOCK or rows >= ROWS:
+                    yield pa.concat_batches(waiting)
+                    waiting, size, rows = [], 0, 0
+        if waiting:
+            yield pa.concat_batches(waiting)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Lines of a file, and whether a line before them was a document."""
+
+    path: Path
+    block: Block
+    found: bool
+
+    def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the documents."""
+        if split_name(self.path)[0] == ".txt":
+            batch = parse_lines(self.path, self.block, tally)
+        else:
+            batch = parse_jsonl(self.path, self.block, tally, reading.columns(self.path), self.found)
+        tally.read += batch.num_rows
+        yield batch
+
+
+@dataclasses.dataclass(frozen=True)
+class RowGroups:
+    """Row groups of a Parquet file: (place, number of its first row)."""
+
+    path: Path
+    groups: list[tuple[int, int]]
+
+    def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yield the documents."""
+        columns = reading.columns(self.path)
+        with readers.reporting(self.path, tally):
+            file = _opened(self.path, tuple(columns.items()))
+            for group, number in self.groups:
+                for batch in read_row_group(self.path, file, group, number, tally, columns):
+                    tally.read += batch.num_rows
+                    yield batch
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: Path, columns: tuple[tuple[str, str], ...]) -> pq.ParquetFile:
+    """Return an open Parquet file: what its footer says of thousands of row groups is read once, not for each piece."""
+    return open_parquet(path, pa.OSFile(str(path)), dict(columns))
+
+
+Piece = Documents | SmallFiles | Lines | RowGroups
+
+
+def work(piece: Piece, reading: Reading) -> Documents:
+    """Read and clean a piece. Returns batches with the digests of the documents as their last column."""
+    tally = Tally(reading.corpus.on_error, held=[])
+    batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
+    return Documents([with_digests(batch, digests_of(batch)) for batch in batches], tally)
+
+
+def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
+    """Yield the pieces of files, in order."""
+    small: list[Path] = []
+    size, spoken = 0, 0.0
+    for i, path in enumerate(paths, 1):
+        if time.monotonic() - spoken > QUIET:
+            log.info("reading %s (%d of %d)", path, i, len(paths))
+            spoken = time.monotonic()
+        weight = text_size(path)
+        if weight < LARGE or _is_one_document(path, reading.corpus):
+            small.append(path)
+            size += weight + COST
+        if small and (size >= BLOCK or small[-1] is not path):
+            yield SmallFiles(small)
+            small, size = [], 0
+        if weight >= LARGE and not _is_one_document(path, reading.corpus):
+            yield from _of_large_file(path, reading)
+    if small:
+        yield SmallFiles(small)
+
+
+def text_size(path: Path) -> int:
+    """Return about how many bytes of text a file holds; 0 if there is none, of which its reader will tell."""
+    try:
+        return path.stat().st_size * (EXPANDS if split_name(path)[1] else 1)
+    except OSError:
+        return 0
+
+
+def _is_one_document(path: Path, corpus: schema.Corpus) -> bool:
+    return corpus.document == "file" and split_name(path)[0] == ".txt"
+
+
+def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
+    """Yield the pieces of a file that is read here, or by row groups."""
+    tally = Tally(reading.corpus.on_error, held=[])
+    suffix, compression = split_name(path)
+    with readers.reporting(path, tally), contextlib.closing(readers.open_stream(path, compression)) as stream:
+        if suffix in (".jsonl", ".json"):
+            yield from _of_json_lines(path, stream, reading.columns(path))
+        elif suffix == ".txt" and PROMPT not in reading.columns(path):
+            yield from (Lines(path, block, True) for block in blocks_of_lines(path, stream, tally))
+        elif suffix == ".parquet" and not compression:
+            yield from _of_parquet(path, stream, reading, tally)
+        else:
+            for batch in reading.read(path, tally):
+                yield Documents([batch], tally.take())
+    yield Documents([], tally)
+
+
+def _of_json_lines(path: Path, stream: pa.NativeFile, columns: dict[str, str]) -> Iterator[Piece]:
+    """Yield blocks of lines, each with whether one before it had a document (see `read_jsonl`)."""
+    found = False
+    for block in blocks(path, stream):
+        yield Lines(path, block, found)
+        found = found or has_document(block, columns)
+
+
+def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:
+    """Yield row groups, several together where they are small; the batches of those that are large."""
+    columns = reading.columns(path)
+    together: list[tuple[int, int]] = []
+    size, number = 0, 1
+    with open_parquet(path, stream, columns) as file:
+        for group in range(file.num_row_groups):
+            facts = file.metadata.row_group(group)
+            if together and size + facts.total_byte_size > BLOCK:
+                yield RowGroups(path, together)
+                together, size = [], 0
+            if facts.total_byte_size > LARGEST:
+                for batch in read_row_group(path, file, group, number, tally, columns):
+                    tally.read += batch.num_rows
+                    yield Documents([batch], tally.take())
+            else:
+                together.append((group, number))
+                size += facts.total_byte_size
+            number += facts.num_rows
+    if together:
+        yield RowGroups(path, together)
