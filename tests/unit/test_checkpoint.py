@@ -280,7 +280,7 @@ def test_a_bar_on_a_terminal():
     half = f"\r 50% [############............] {line.format(1)}"
     whole = f"\r100% [########################] {line.format(2)}"
     assert said.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
-    assert said.endswith(f"{whole}\r\nmessage 2\r\n")
+    assert said.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):

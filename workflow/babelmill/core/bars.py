@@ -41,7 +41,7 @@ class Bar:
     def show(self, done: float, text: str) -> None:
         """Say how far it is: `text` is what is done in the job's own words; time left is added. Ends with the total."""
         self._done, now = done, time.monotonic()
-        ended = done >= self._total
+        ended = done >= self._total > 0
         if now - self._said >= self.EVERY or (ended and not self._silent):
             self._said, self._silent = now, False
             log.info("%s  %s left", text, self._left(now), extra={"bar": True})
@@ -93,8 +93,7 @@ class Bar:
         """On a terminal the bar stands for lines of progress, which go to the log file, and makes room for others."""
         if hasattr(record, "bar"):
             return False
-        if self._bar is not None:
-            sys.stderr.write(CLEAR)
+        sys.stderr.write(CLEAR)  # of whatever job it is
         return True
 
 
