@@ -1,5 +1,6 @@
 """`babelmill rehost`: which files are whose weights, what stays of a card, and what is refused in a line."""
 
+import argparse
 import dataclasses
 import errno
 import json
@@ -58,27 +59,40 @@ def test_checkpoints_are_found_by_language():
 @pytest.mark.parametrize(
     ("names", "default", "variants"),
     [
-        ([MODEL, "pytorch_model.bin"], [MODEL], {}),
+        ([MODEL, "pytorch_model.bin"], [], {"main": [MODEL]}),
         ([MODEL, EMA], [MODEL], {"ema": [EMA]}),
         ([LAST, "model.ema.safetensors"], [], {"main": [LAST], "ema": ["model.ema.safetensors"]}),
         (["a.bin", "a_ema.bin", "a_state_dict.bin"], [], {"main": ["a.bin"], "ema": ["a_ema.bin"]}),
-        (["a.bin"], ["a.bin"], {}),
+        (["a.bin"], [], {"main": ["a.bin"]}),
+        (["a_ema.bin"], [], {"ema": ["a_ema.bin"]}),
+        (["pytorch_model_ema.bin"], [], {"ema": ["pytorch_model_ema.bin"]}),
     ],
 )
 def test_shipped_weights(names, default, variants):
     assert shipped(here(*names)) == Weights(default, variants)
 
 
-def test_which_variant_loads_by_default():
+@pytest.mark.parametrize(
+    ("said", "name", "variant"), [("ema", "old", "ema"), ("main", "old-ema", "main"), ("", "o-ema", "ema")]
+)
+def test_weights_without_a_variant_in_their_name(said, name, variant):
+    """The scripts' `--variant main` and `--separate-ema` left them: the card lists what there is."""
+    Path("README.md").write_text(f"## Variants Available\n{said}\n\n## Files\n")
+    found = dataclasses.replace(here(MODEL, "README.md"), figures={"repository": f"lab/{name}"})
+    assert shipped(found) == Weights([], {variant: [MODEL]})
+
+
+def test_which_variant_loads_by_default(folder):
     """That whose tensors model.safetensors holds: the scripts overwrote the other one there."""
     for name, factor in {MODEL: 1.0, EMA: 1.0, LAST: 2.0, "half.safetensors": 0.5}.items():
         Path(name).write_bytes(save(weights("model.", factor)))
-    write_json("config.json", config())
+    write_json("config.json", config() | {"vocab_size": 77})  # of another model: the embedding says how many there are
     golden = weights("")[EMBEDDING].mean().item()
 
     def read(default: list[str], **variants: str):
         given = Weights(default, {variant: [name] for variant, name in variants.items()})
-        _, found, loaded = read_weights(here(), given, Path("config.json"))
+        shape, found, loaded = read_weights(here(), given, Path("config.json"), folder / "scratch")
+        assert shape["vocab_size"] == 96
         return "".join(found), loaded, round(found[loaded][EMBEDDING].mean().item() / golden, 3)
 
     assert read([MODEL], ema=EMA) == ("ema", "ema", 1)
@@ -154,6 +168,7 @@ def test_sections_of_a_card():
         Path("README.md"),
         "# Title\nintro\n\n## Usage\ncode\n## Data\n\nours\n### Files\nthree\n## Thanks\nall\n",
     )
+    text += "\n## Notes\n- Weights are the exact trained parameters; no new layers were initialized.\n"
     card.write_text("---\nlicense: mit\n---\n" + text)
     assert read_card(card, "here") == EarlierCard(
         {"license": "mit"}, "## Data\n\nours\n### Files\nthree\n\n## Thanks\nall"
@@ -165,6 +180,15 @@ def test_sections_of_a_card():
         with pytest.raises(UserError, match=r"the front matter of README\.md is no") as error:
             read_card(card, "here")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "language", "target"), [("multi-all", None, "multi-all"), ("mono-deu", "deu", "deu")])
+def test_the_repository_that_it_goes_to(name, language, target):
+    """Where its name has no language, what follows the prefix stands for it."""
+    files = dataclasses.replace(here(), figures={"repository": f"lab/old-{name}", "commit": "a" * 40})
+    args = argparse.Namespace(source="lab/old-", repo_template="{owner}/new-{language}")
+    old = rehosting.one_of(f"lab/old-{name}", files, Path("config.json"), None, Weights([], {}), False, args)
+    assert (old.language, old.target) == (language, f"lab/new-{target}")
 
 
 # The command, up to the conversion.
@@ -237,7 +261,7 @@ def test_what_cannot_be_converted(hub, capsys):
         "card": "failed: the front matter of README.md is not YAML",
         "code": "holds more than tensors and plain values",
         "gone": "is gated: accept its terms",
-        "keys": "config.json: vocab_size = None",
+        "keys": "failed: config.json: hidden_size = None",
         "learnt": "failed: the model has learnt too little to tell what masked positions predicted: say --masked-target",
         "no_config": "skipped: no GPT-BERT (it has no config.json)",
         "no_weights": "has no weights as tensors",

@@ -184,7 +184,8 @@ def one_of(
     owner, name = ("", "") if local else source.split("/")
     label = f"{source} ({language})" if local and language else source
     language = language or old_repository.language_of(name, read_table(TABLE))
-    values = {"owner": owner, "name": name, "language": language or ""}
+    rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # multi-all, where it is of several languages
+    values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target, re.ASCII):
         raise UserError(

@@ -19,6 +19,8 @@ SAID_ANEW = re.compile(
     r"\b(usage|use|using|quick|start|variants?|files?|config\w*|load\w*|example|inference|shape)\b", re.I
 )
 
+OF_A_SCRIPT = "Weights are the exact trained parameters"  # a section of notes that BabyBabelLM's script wrote
+
 
 @dataclass(frozen=True)
 class EarlierCard:
@@ -70,4 +72,5 @@ def _kept(text: str) -> str:
         elif sections:
             sections[-1].append(line)
     kept = [section for section in sections if section[0].startswith("## ") and not SAID_ANEW.search(section[0])]
-    return "\n\n".join("\n".join(section).strip() for section in kept)
+    texts = ["\n".join(section).strip() for section in kept]
+    return "\n\n".join(text for text in texts if OF_A_SCRIPT not in text)

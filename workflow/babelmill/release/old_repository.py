@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from babelmill.config.languages import Language
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, read_json, read_text, write_json
 from babelmill.hub.files import Files
 from babelmill.release import published_checkpoint
 from babelmill.release.earlier_card import read_card
@@ -24,6 +24,7 @@ from babelmill.release.foreign_model import ONE_FILE, open_weights, read_model, 
 from babelmill.release.loading import WEIGHTS
 from babelmill.release.manual_conversion import Found
 from babelmill.release.masked_target import learnt_target
+from babelmill.release.published_checkpoint import EMBEDDING
 from babelmill.tokens.tokenizer_file import vocab_size
 
 OURS = "babelmill_gpt_bert"
@@ -88,28 +89,44 @@ def shipped(files: Files) -> Weights:
 
     variants = {}
     for variant in WEIGHTS:
-        names = [
-            name for name in (f"model.{variant}.safetensors", f"model_{variant}.safetensors") if name in files.names
-        ]
+        known = (f"model.{variant}.safetensors", f"model_{variant}.safetensors", f"pytorch_model_{variant}.bin")
+        names = [name for name in known if name in files.names]
         variants |= {variant: names[:1]} if names else {}
     if variants and not {*ONE_FILE, *(f"{name}.index.json" for name in ONE_FILE)} & {*files.names}:
         return Weights([], variants)
     default = weight_files(files.names, read, files.where)
-    last = default[0].replace("_ema.bin", ".bin")
-    if default[0].endswith("_ema.bin") and last in files.names:
-        return Weights([], {"main": [last], "ema": default})
-    return Weights(default, variants)
+    if default[0].endswith("_ema.bin"):
+        last = default[0].replace("_ema.bin", ".bin")
+        return Weights([], ({"main": [last]} if last in files.names else {}) | {"ema": default})
+    return Weights(default, variants) if variants else Weights([], {alone(files): default})
+
+
+def alone(files: Files) -> str:
+    """Return which variant the only weights of a repository are: the scripts' card or its name says if the average."""
+    card = files.some("README.md").get("README.md")
+    said = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
+    named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
+    return said[1] if said else "ema" if named else "main"
 
 
 def read_weights(
-    files: Files, weights: Weights, config: Path
+    files: Files, weights: Weights, config: Path, scratch: Path
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
-    """Return the shape, the tensors of each variant under our names in float32, and the default variant."""
+    """Return the shape, the tensors of each variant under our names in float32, and the default variant.
+
+    The size of the vocabulary is that of the embedding: the scripts wrote that of any configuration into config.json.
+    """
     shapes: list[dict[str, Any]] = []
+    corrected = scratch / "config.json"
 
     def tensors(names: list[str]) -> dict[str, Tensor]:
         opened = open_weights(files.get(names), files.where)
-        model = read_model("published", config, opened, files.where)
+        rows = next((value.size(0) for name, value in opened.shapes.items() if name.endswith(EMBEDDING)), None)
+        write_json(corrected, read_json(config) | ({"vocab_size": rows} if rows else {}))
+        try:
+            model = read_model("published", corrected, opened, files.where)
+        except UserError as error:
+            raise UserError(str(error).replace(str(corrected), config.name)) from None
         shapes.append(model.config)
         return {ours: opened.load(theirs).float() for ours, theirs in model.names.items()}
 
@@ -142,10 +159,10 @@ def read_repository(
         config: the JSON file with the model's shape.
         tokenizer: its tokenizer.json.
         masked_target: what masked positions predicted, the "next" token or the "same" one; None: ask the model.
-        scratch: folder for the adapted tokenizer.
+        scratch: folder for the adapted tokenizer and configuration.
     """
     earlier = read_card(files.some("README.md").get("README.md"), files.where)
-    shape, tensors, default = read_weights(files, weights, config)
+    shape, tensors, default = read_weights(files, weights, config, scratch)
     adapted = published_checkpoint.adapted_tokenizer(tokenizer)
     if vocab_size(adapted) > shape["vocab_size"]:
         raise UserError(
