@@ -87,6 +87,7 @@ SEVERAL = {
     "model/transformers/modeling_gpt_bert_codes.py": {"export"},
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
+    "corpus/duplicates.py": {"corpus"},
     "corpus/pieces.py": {"corpus"},
     "corpus/workers.py": {"corpus"},
     "corpus/writer.py": {"corpus"},
