@@ -28,6 +28,7 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder
+from babelmill.corpus.columns import Columns
 from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
 from babelmill.download.data_files import DataFiles
 from babelmill.download.parts import Part, open_part, wanted
@@ -75,14 +76,21 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
     return [replace(part, files=DataFiles(of(part, "train"), of(part, "validation"))) for part in parts]
 
 
-def take_all(parts: list[Part], columns: dict[str, Any]) -> None:
+def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
     """Fetch all data files, of each part the smallest first, whose columns are looked at."""
     for part in parts:
         smallest = min(part.files.train, key=lambda name: (not part.sizes[name], part.sizes[name], name))
-        mine = columns | ({"text_column": part.asked["text_column"]} if part.asked.get("text_column") else {})
-        check_columns(part.fetch([smallest])[smallest], mine)
+        check_columns(part.fetch([smallest])[smallest], columns_of(asked, part.asked.get("text_column")))
     for part in parts:
         part.fetch(part.files.train + part.files.validation)
+
+
+def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
+    """Return what is taken of files, from the keys of `corpus` that say so; `text`: in place of the column of text."""
+    said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
+    said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
+    said |= {key: asked.get(key) for key in ("delimiter", "encoding")}
+    return Columns(**{key: value for key, value in said.items() if value is not None})
 
 
 def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
