@@ -31,6 +31,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_folder
 from babelmill.core.words import plural
+from babelmill.corpus.columns import Columns
 from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
 from babelmill.download.data_files import DataFiles
 from babelmill.download.parts import Part, open_part, wanted
@@ -112,18 +113,26 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
     return [replace(part, files=DataFiles(of(part, "train"), of(part, "validation"))) for part in parts]
 
 
-def take_all(parts: list[Part], columns: dict[str, Any]) -> None:
+def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
     """Fetch all data files, of each part the smallest first, whose columns are looked at."""
     size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
     arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
     for part in parts:
         smallest = min(part.files.train, key=lambda name: (not part.sizes[name], part.sizes[name], name))
-        mine = columns | ({"text_column": part.asked["text_column"]} if part.asked.get("text_column") else {})
-        check_columns(part.fetch([smallest], arriving.bytes)[smallest], mine)
+        columns = columns_of(asked, part.asked.get("text_column"))
+        check_columns(part.fetch([smallest], arriving.bytes)[smallest], columns)
     for part in parts:
         part.fetch(part.files.train + part.files.validation, arriving.bytes)
     arriving.end()
+
+
+def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
+    """Return what is taken of files, from the keys of `corpus` that say so; `text`: in place of the column of text."""
+    said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
+    said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
+    said |= {key: asked.get(key) for key in ("delimiter", "encoding")}
+    return Columns(**{key: value for key, value in said.items() if value is not None})
 
 
 def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
