@@ -62,10 +62,10 @@ def _header(path: Path, reader: "Reader", columns: Columns) -> list[str]:
         raise UserError(f"{path}: line 1: not CSV: {error}") from None
     if header and (missing := columns.missing(header)):
         column, setting = missing
-        setting = _other_delimiter(path, header, columns.delimiter) or f"set {setting}"
+        problem = f"no column {column!r}; there are {', '.join(map(repr, header))}; set {setting}"
         if bad := _bad_byte("".join(header)):
-            setting = f"the header is not {columns.encoding} (byte 0x{bad:02x}): set corpus.encoding"
-        raise UserError(f"{path}: no column {column!r}; there are {', '.join(map(repr, header))}; {setting}")
+            problem = f"{problem}, or corpus.encoding: the header is not {columns.encoding} (byte 0x{bad:02x})"
+        raise UserError(f"{path}: {_other_delimiter(path, header, columns.delimiter) or problem}")
     return header
 
 
@@ -74,12 +74,11 @@ def _other_delimiter(path: Path, header: list[str], delimiter: str) -> str | Non
     found = next((mark for mark in "\t;,|" if mark in header[0]), None) if len(header) == 1 else None
     if found is None:
         return None
-    said = f"the header is one column, {header[0]!r}: "
+    advice = "set corpus.delimiter: " + ('"\\t"' if found == "\t" else repr(found))
     if split_name(path)[0] == ".tsv":
-        return f"{said}in a .tsv, tabs stand between columns; name the file .csv" + (
-            "" if found == delimiter else f" and set corpus.delimiter: {found!r}"
-        )
-    return f"{said}set corpus.delimiter: " + ('"\\t"' if found == "\t" else repr(found))
+        more = "" if found == delimiter else f", and {advice}"
+        advice = f"of a .tsv, tabs stand between the columns; name it .csv{more}"
+    return f"the header is one column, {header[0]!r}: {advice}"
 
 
 def _records(
