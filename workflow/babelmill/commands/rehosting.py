@@ -167,7 +167,8 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
             raise UserError(f"no config.json beside {', '.join(next(iter(found.values())).names)}; name it: --config")
         return "skipped: no GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
-    return [one_of(source, files, config, language, weights, private, args) for language, weights in found.items()]
+    several = len(found) > 1
+    return [one_of(source, files, config, lang, weights, private, args, several) for lang, weights in found.items()]
 
 
 def one_of(
@@ -178,11 +179,12 @@ def one_of(
     weights: Weights,
     private: bool,
     args: argparse.Namespace,
+    several: bool = False,
 ) -> Old:
-    """Return one of the models of a repository or a folder."""
+    """Return one of the models of a repository or a folder; `several`: it holds others, of other languages."""
     local = is_folder(source)
     owner, name = ("", "") if local else source.split("/")
-    label = f"{source} ({language})" if local and language else source
+    label = f"{source} ({language})" if language and (local or several) else source
     language = language or old_repository.language_of(name, read_table(TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # multi-all, where it is of several languages
     values = {"owner": owner, "name": name, "language": language or rest}
@@ -261,10 +263,11 @@ def is_made(out: Path, asked: dict[str, Any]) -> bool:
 
 
 def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
-    """Read, build and prove the folder of a model, and put it into its place."""
+    """Read, build and prove the folder of a model, and put it into its place; a folder that is none of ours stays."""
     for left in out.parent.glob(f".{out.name}.*"):  # by a run that was killed
         shutil.rmtree(left)
-    shutil.rmtree(out, ignore_errors=True)
+    if (out / manifest.NAME).is_file() and "rehost" in manifest.read(out)["settings"]:
+        shutil.rmtree(out)
     log.info("reading %s", old.files.where)
     with manual_conversion.scratch_beside(out) as scratch:
         tokenizer = tokenizer_of(old, args.tokenizer)
