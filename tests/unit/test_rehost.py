@@ -337,8 +337,10 @@ def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
     ]
 
 
-def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys):
-    hub.faults.append(Fault("/api/models/lab/old-eng", drop="before", times=99))
+@pytest.mark.parametrize("address", ["/api/models/lab/old-eng", "/lab/old-eng/resolve/.*safetensors"])
+def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys, address):
+    """Neither for what there is, nor for the files of one that is being made."""
+    hub.faults.append(Fault(address, drop="before", times=99))
     assert main(["rehost", "lab/old-", "--masked-target", "same"]) == 1
     out, err = capsys.readouterr()
     assert [line.split(":")[0] for line in out.splitlines()][-1] == "lab/old-eng" and "old-fra" not in out

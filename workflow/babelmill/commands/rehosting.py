@@ -66,6 +66,10 @@ class Old:
     private: bool
 
 
+class OutOfReach(UserError):
+    """The Hub does not answer, so that all that follows would fail in the same way."""
+
+
 class Lines:
     """What is printed: a line for each model."""
 
@@ -81,16 +85,18 @@ class Lines:
         """Print an error of the block as the line, without `where` before it, which the label says.
 
         Raises:
-            UserError: the Hub does not answer, so that all that follows would fail in the same way.
+            OutOfReach: from this block, or from one inside it, which has printed the line.
         """
         try:
             yield
+        except OutOfReach:
+            raise
         except UserError as error:
             self.failed += 1
             self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
             if error.__cause__ and out_of_reach(cause(error.__cause__)):
                 text = f"{constants.ENDPOINT} does not answer, and what follows {label} is yet to be done"
-                raise UserError(f"{text}: run the same command again later, nothing is done twice") from None
+                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # whatever files of others hold, the rest is done
             self.failed += 1
             problem = trouble(error) if isinstance(error, OSError) else None
