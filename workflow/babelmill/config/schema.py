@@ -254,8 +254,8 @@ class Train(Section):
     ema_decay: BelowOne
     lora_rank: Annotated[NonNegative, Field(le=4096), Neutral(0)]
     lora_alpha: Annotated[Positive | None, Neutral(None), Implied(default_alpha)]
-    freeze: Annotated[Literal["none", "encoder"], Neutral("none")]
-    unknown_context: Annotated[Share, Neutral(0.0)]
+    freeze: Annotated[Literal["none", "encoder"], OnlyIf("objective", ("labels",), "none"), Neutral("none")]
+    unknown_context: Annotated[Share, OnlyIf("objective", ("labels",), 0.0), Neutral(0.0)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
@@ -280,6 +280,22 @@ class Train(Section):
             tokens = getattr(self, name)
             if tokens is not None and tokens < longest:
                 raise ValueError(f"train.{name} = {tokens} must hold at least one row of {longest} tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_have_one_length(self) -> Self:
+        if self.objective != "labels":
+            return self
+        if len(self.sequence_lengths) > 1:
+            raise ValueError(
+                f"train.sequence_lengths = {self.sequence_lengths}: descriptions are rows of one length at most, with"
+                " train.objective: labels; give one, such as [128], and train.phase_starts: [0]"
+            )
+        if self.lora_rank:
+            raise ValueError(
+                f"train.lora_rank = {self.lora_rank}: models of labels have no adapters; train.freeze: encoder trains"
+                " the heads alone"
+            )
         return self
 
     @model_validator(mode="after")
