@@ -393,7 +393,7 @@ TABLE = (
         settings=ExportSettings,
         folder="results/exports/{model}",
         reads=("train", "tokenizer", "shards"),
-        also=("release.prove", "model.transformers.modeling_gpt_bert", "model.transformers.modeling_codes"),
+        also=("release.prove", "model.transformers.modeling_gpt_bert", "model.transformers.modeling_gpt_bert_codes"),
     ),
     Stage(
         name="evaluate",
