@@ -1,9 +1,8 @@
 """From labelled corpora to the converted folder: a tiny model, its evaluation, its card and its picture."""
 
 import json
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +41,8 @@ def rows_of(count: int, seed: int) -> list[dict]:
 
 class Labelled(LabelledData):
     """The stages from the corpora on, run as the workflow runs them."""
+
+    SMALL: ClassVar = {**LabelledData.MODEL, "max_position_embeddings": 32}
 
     def __init__(self, folder: Path):
         super().__init__(folder)
@@ -91,8 +92,8 @@ class Labelled(LabelledData):
     def all(self) -> None:
         """Train, export, evaluate, convert."""
         each = {kind: [f"{kind}/{language}" for language in self.languages] for kind in ("shards", "corpora")}
-        self.settings(max_steps=150)
-        self.run_settings()
+        self.settings(self.SMALL, max_steps=150, optimizer="adamw", learning_rate=5e-3, global_batch_tokens=640)
+        self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=75)
         self.train()
         made = {"model": "model", "tokenizer": "tokenizer"}
         self.stage("export", "export", made | {"shards": each["shards"]}, "--checkpoints", str(self.folder))

@@ -226,7 +226,7 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
         cut = tokens.cut
     names = code_list(settings.labels.codes) if settings.labels.codes else {}
     names = {written(code, about["code"], settings.labels.block_size): name for code, name in names.items()}
-    return Report(text, about, training, names).of(predicted, methods[0], cut)
+    return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,6 +9,8 @@ scores of always predicting the most frequent code of the training text, and `la
                         training texts have it; the most frequent ones first
     unknown_codes       true codes that it does not know, which count as never predicted: how many `codes`, how many
                         `texts`, and the most frequent ones
+    example             a text with one code, which was predicted rightly by the default weights: `text`, `context` if
+                        it has one, and the `likeliest` codes, each a `code` with its `chance`; null if there is none
     cut                 how many texts are longer than the model reads
     baseline            the figures (`labels.figures`) of always predicting the most frequent code; its `top_k` are of
                         the k most frequent ones
@@ -17,6 +19,7 @@ scores of always predicting the most frequent code of the training text, and `la
                         `threshold` (linear, of several codes) and `mistakes`
 """
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -59,10 +62,19 @@ class Report:
         self._baseline = always(self._frequent, len(text.languages))
         self._spelt = Codes(text.names, about["code"], about["block_size"]).blocks
 
-    def of(self, predicted: Predicted, method: str, cut: int) -> dict[str, Any]:
-        """Return evaluation.json; `method`: the one that stands for the model, `cut`: how many texts were cut."""
+    def of(self, predicted: Predicted, variant: str, method: str, cut: int) -> dict[str, Any]:
+        """Return evaluation.json.
+
+        Args:
+            predicted: of all variants.
+            variant: the default one.
+            method: the one that stands for the model.
+            cut: how many texts were cut.
+        """
         text, every = self._text, np.ones(len(self._text.languages), bool)
-        documents = {key: sum(counts[key] for counts in text.documents.values()) for key in ("scored", "of")}
+        documents = {
+            key: sum(counts[key] for counts in text.documents.values()) for key in ("scored", "of", "with_code")
+        }
         return {
             "metrics": described(list(METRICS)),
             **self._scores(predicted, method, every),
@@ -78,6 +90,7 @@ class Report:
                 "method": method,
                 "codes": [self._code(i) | {"training": int(self._training[i])} for i in self._frequent],
                 "unknown_codes": self._unknown(),
+                "example": self._example(predicted[variant][method]),
                 "cut": cut,
                 "baseline": labels.figures(text.truth, self._baseline),
                 "figures": {
@@ -100,6 +113,19 @@ class Report:
     def _code(self, number: int) -> dict[str, str]:
         code = self._text.names[number]
         return {"code": code, **({"name": self._names[code]} if self._names.get(code) else {})}
+
+    def _example(self, found: Found) -> dict[str, Any] | None:
+        """Return a text with one code that was predicted rightly."""
+        truth = self._text.truth
+        right = np.bincount(truth.texts[labels.inside(truth, found.codes)], minlength=len(truth.sizes))
+        fit = np.flatnonzero((right == 1) & (truth.sizes == 1) & (found.codes.sizes == 1))
+        if not len(fit):
+            return None
+        best = int(fit[0])
+        context, text = next(islice(self._text.texts(), best, None))
+        pairs = list(zip(found.likeliest[best].tolist(), found.chances[best].tolist(), strict=True))[:3]
+        likeliest = [{"code": self._text.names[code], "chance": chance} for code, chance in pairs if code >= 0]
+        return {"text": text, **({"context": context} if context else {}), "likeliest": likeliest}
 
     def _unknown(self) -> dict[str, Any]:
         """Count the true codes that the model does not know."""

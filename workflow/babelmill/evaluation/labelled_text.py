@@ -36,7 +36,7 @@ class LabelledText:
         truth: the codes of each text.
         languages, contexts: [texts] int64, numbers of `language_names` and of `context_names`.
         columns: by name, the codes that stand in each column of labels; empty if there is one alone.
-        documents: of each language, how many have a code (`scored`), `of` how many.
+        documents: of each language, how many have a code (`with_code`, all of which are `scored`), `of` how many.
 
     Raises:
         UserError: a corpus has no labels, or no text has a code.
@@ -56,7 +56,7 @@ class LabelledText:
             raise UserError(f"no validation text of {', '.join(corpora)} has a code: there is nothing to measure")
         sizes = [int(chosen.sum()) for chosen in self._chosen]
         self.documents = {
-            language: {"scored": size, "of": documents.count}
+            language: {"scored": size, "of": documents.count, "with_code": size}
             for language, size, documents in zip(corpora, sizes, self._documents, strict=True)
         }
         self.truth, self.names = Sets.of(truth), list(self._numbers)
