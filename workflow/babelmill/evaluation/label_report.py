@@ -202,5 +202,5 @@ def column(truth: Sets, found: Found) -> dict[str, Any]:
         "texts": int(filled.sum()),
         "codes": len(truth.codes),
         "found": labels.mean(labels.inside(truth, found.codes)),
-        **{f"top_{k}": labels.mean(true[:, :k].any(1)) for k in labels.TOPS},
+        **{f"top_{k}": labels.mean(np.any(true[:, :k], axis=1)) for k in labels.TOPS},
     }

@@ -112,7 +112,7 @@ def figures(truth: Sets, found: Found) -> dict[str, Any]:
             "codes": int(occur.sum()),
         },
         "per_text": {"precision": mean(per_text[0]), "recall": mean(per_text[1])},
-        **{f"top_{k}": mean(true[:, :k].any(1)) for k in TOPS},
+        **{f"top_{k}": mean(np.any(true[:, :k], axis=1)) for k in TOPS},
     }
 
 

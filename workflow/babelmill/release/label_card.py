@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from babelmill.core.words import plural
 from babelmill.evaluation.metrics import shown, value_of
 from babelmill.release.card_table import table
 from babelmill.release.label_picture import PICTURE
@@ -13,7 +14,7 @@ MISTAKES = 10
 HUB_METRICS = {"exact": ("accuracy", "exact set of codes"), "f1": ("f1", "micro F1")}
 SYSTEMS = {
     "classes": "classes",
-    "general": "codes that are spelt",
+    "general": "codes",
     "hisco": "[HISCO](https://historyofwork.iisg.nl) codes of occupations",
     "occ1950": "OCC1950 codes of occupations",
 }
@@ -49,7 +50,7 @@ NOTES = """\
 def introduction(kind: str, languages: str, parameters: str, about: dict[str, Any]) -> str:
     """Return what the model is; `about`: `labels` of config.json."""
     most = about["blocks"]
-    several = "exactly one" if most == 1 else f"one to {most}"
+    several = "exactly one" if most == 1 else f"1 to {most}"
     spelt = " and a decoder that spells them" if about["decoder_layers"] else ""
     return (
         f"Gives texts{f' in {languages}' if languages else ''} their codes: {several} of {len(about['codes']):,}"
@@ -80,7 +81,7 @@ def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_co
     method = "blocks" if about["decoder_layers"] else "linear"
     known = {"path": path, "trust": trust, "top": top}
     given = f"[{context!r}], texts" if context else "texts"
-    pieces = [
+    return [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub. A text with a context, such as its language or"
         " its source, is given as a pair: `tokenizer(contexts, texts)`.",
@@ -95,7 +96,6 @@ def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_co
         " other code than those below, and gives each text at least one. What matters should be looked at by a person,"
         " first where the probability is low.",
     ]
-    return pieces
 
 
 def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any]) -> list[str]:
@@ -116,11 +116,11 @@ def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any])
     ]
     if unknown["codes"]:
         sentences.append(
-            f"{unknown['texts']:,} of them have a code that no training text has ({unknown['codes']:,} such codes),"
-            " which counts as not found."
+            f"Texts with a code that the model does not know, which counts as not found: {unknown['texts']:,}"
+            f" ({plural(unknown['codes'], 'such code')})."
         )
     if cut:
-        sentences.append(f"{cut:,} of them are longer than the model reads, and were cut.")
+        sentences.append(f"Texts that are longer than the model reads, and were cut: {cut:,}.")
     parts = ["## Results", " ".join(sentences), by_method(every, found["baseline"])]
     if len(own["languages"]) > 1:
         parts.append(

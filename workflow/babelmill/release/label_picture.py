@@ -7,6 +7,7 @@ from babelmill.core.files import atomic_write
 from babelmill.release.training_history import COLOURS
 
 PICTURE = "reliability.png"
+BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 3}  # where no curve is
 
 
 def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -> None:
@@ -38,7 +39,8 @@ def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -
     counts.set(ylabel="texts in the bin (areas)", ylim=(0, 2.5 * counts.get_ylim()[1]))
     left.set(title="Reliability", xlabel="probability of the likeliest code", ylabel="share that is right")
     left.set(xlim=(0, 1), ylim=(0, 1.02))
-    left.legend(fontsize="small", loc="upper left")
+    left.grid(alpha=0.3)
+    left.legend(fontsize="small", **BELOW)
     _bars(right, found)
     figure.suptitle(f"{name}: {evaluation['documents']['scored']:,} validation texts")
     figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
@@ -57,7 +59,7 @@ def _bars(axes: Any, found: dict[str, Any]) -> None:
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
     axes.set(title="Share of texts that are right", ylim=(0, 1.02))
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(fontsize="small", loc="lower right")
+    axes.legend(fontsize="small", **BELOW)
 
 
 def write(folder: Path, evaluation: dict[str, Any], variant: str, name: str) -> list[str]:
