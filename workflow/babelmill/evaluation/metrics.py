@@ -104,7 +104,7 @@ def described(names: list[str]) -> dict[str, dict[str, Any]]:
 def metrics_of(evaluation: dict[str, Any]) -> dict[str, Metric]:
     """Return what evaluation.json says of its metrics; those of earlier versions said nothing."""
     if "metrics" not in evaluation:
-        return dict(METRICS)
+        return {name: metric for name, metric in METRICS.items() if metric.unit != SHARE}
     return {name: Metric(**about) for name, about in evaluation["metrics"].items()}
 
 
