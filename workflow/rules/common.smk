@@ -259,7 +259,7 @@ def by_text(least, each, size):
 
 def processes_of_corpus(wildcards):
     """Threads of a corpus: small text is read before others have started."""
-    return min(8, 1 + int(gb_of_input(wildcards) / 0.05))
+    return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
 
 
 def gb_of_training(wildcards):

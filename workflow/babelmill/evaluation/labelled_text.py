@@ -69,7 +69,7 @@ class LabelledText:
 
     def _read(self, folder: Path, begin: int) -> list[list[int]]:
         """Read the codes of a corpus; its first text with a code has the number `begin`."""
-        documents = Documents(folder / "validation.parquet")
+        documents = Documents(folder / "validation.parquet", contexts=True)
         if not documents.labelled:
             raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
         rows = list(documents.labels())
