@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 
 import numpy as np
@@ -254,7 +255,7 @@ def test_time_left_goes_by_tokens(caplog):
     """Half of the steps of a run whose batches grow are far less than half of its time."""
     caplog.set_level(logging.INFO)
     progress = Progress(1000, 10, 11_000)
-    progress._begin -= 60.0
+    progress._bar._began -= 60.0
     progress.show({"step": 5, "loss": 2.5, "tokens_per_second": 1234.0, "tokens": 2000})
     assert "0:09:00 left" in caplog.text
 
@@ -270,15 +271,16 @@ def test_a_bar_on_a_terminal():
         "    logging.info('message %d', step)\n"
     )
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
     subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
     os.close(theirs)
     said = os.read(ours, 10_000).decode()
     os.close(ours)
-    clear = "\r\033[K"
-    assert said == (
-        f"{clear}[############............] step 1/2  loss 2.5000  99 tokens/s  0:00:00 left{clear}message 1\r\n"
-        f"{clear}[########################] step 2/2  loss 2.5000  99 tokens/s  0:00:00 left\r\n{clear}message 2\r\n"
-    )
+    line = "step {}/2  loss 2.5000  99 tokens/s  0:00:00 left"
+    half = f"\r 50% [############............] {line.format(1)}"
+    whole = f"\r100% [########################] {line.format(2)}"
+    assert said.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
+    assert said.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
 
 
 def test_a_full_disk_while_the_record_is_written(tmp_path):

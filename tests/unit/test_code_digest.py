@@ -86,6 +86,7 @@ SEVERAL = {
     "model/transformers/modeling_codes.py": {"export"},
     "corpus/__main__.py": {"corpus"},
     "corpus/builtin.py": {"corpus"},
+    "corpus/duplicates.py": {"corpus"},
     "corpus/pieces.py": {"corpus"},
     "corpus/workers.py": {"corpus"},
     "corpus/writer.py": {"corpus"},

@@ -4,6 +4,7 @@ import argparse
 import gzip
 import hashlib
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from babelmill.commands.why import changed_sources
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.corpus.sampling import Budget, Sampler
@@ -54,8 +56,10 @@ def write_jsonl(name, documents, **metadata) -> None:
     Path(name).write_text("".join(lines), encoding="utf-8")
 
 
-def test_every_document_is_kept_or_counted(folder):
-    """The corpus of every bad thing, and its manifest."""
+def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
+    """The corpus of every bad thing, and its manifest; how far it is is said."""
+    monkeypatch.setattr(Bar, "EVERY", 0.0)
+    caplog.set_level(logging.INFO)
     Path("bad.jsonl").write_bytes(
         b'{"text": "NA"}\n'
         b'{"text": "line\xe2\x80\xa8separator, <s> and \\u0000"}\n'
@@ -70,6 +74,7 @@ def test_every_document_is_kept_or_counted(folder):
     Path("bad.csv").write_text("text,n\n007,1\nnull,2\ntoo,many,fields\n")
     Path("bad.txt.zst").write_bytes(pa.Codec("zstd").compress(b"whatever " * 1000, asbytes=True)[:-3])
     figures = build(files=["bad.*"], on_error="skip", min_characters=2, validation_share=0)
+    assert "reading: 12 documents, 0 MB" in caplog.text
     assert texts("train") == ["007", "null", "NA", "line\u2028separator, <s> and \0", "lone \ufffd", "ab"]
     assert figures["read"] == 12
     assert figures["dropped"] == {"undecodable": 1, "malformed": 2, "duplicate": 1, "empty": 2}

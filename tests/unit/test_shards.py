@@ -1,6 +1,7 @@
 """The stage `shards`: documents in, documents out, whatever the number of threads; nothing damaged is read."""
 
 import argparse
+import logging
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from babelmill import shards, tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import ShardsSettings, TokenizerSettings
@@ -65,8 +67,12 @@ def build(folder, out="out", threads=1):
     return folder / out
 
 
-def test_the_stream_is_the_documents(inputs):
+def test_the_stream_is_the_documents(inputs, monkeypatch, caplog):
+    """And it says how far it is, to the last document."""
+    monkeypatch.setattr(Bar, "EVERY", 0.0)
+    caplog.set_level(logging.INFO)
     out = build(inputs)
+    assert "train: 304/304 documents" in caplog.text and "validation: 2/2 documents" in caplog.text
     loaded = load_tokenizer(inputs / "tokenizer/tokenizer.json")
     for split, documents in (("train", DOCUMENTS), ("validation", HELD_OUT)):
         shard = ShardFile.open(out / f"{split}.safetensors")

@@ -26,6 +26,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from babelmill.core import manifest, stage_entry
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.words import plural
 from babelmill.settings import read_settings
@@ -39,7 +40,6 @@ from babelmill.tokens.vocabulary import Vocabulary
 log = logging.getLogger("babelmill.shards")
 
 MOST_BATCHES = 16  # under way at once: an encoded batch takes up to 50 MB
-PROGRESS_SECONDS = 10
 
 
 def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
@@ -81,7 +81,7 @@ def build(
 ) -> dict[str, int]:
     """Write the shard of one split and return its number of documents, tokens and bytes of text."""
     documents = size = 0
-    began = reported = time.monotonic()
+    began, bar = time.monotonic(), Bar(corpus.count)
     prompted, prompt_tokens = corpus.pieces > 1, 0
     with write_shard(path, corpus.count, vocabulary.size, digest, prompted) as writer:
         writer.labels = labels
@@ -92,10 +92,8 @@ def build(
             prompt_tokens += 0 if prompts is None else int(prompts.sum())
             documents += len(pieces)
             size += text_bytes
-            if time.monotonic() - reported > PROGRESS_SECONDS:
-                reported = time.monotonic()
-                rate = size / 1e6 / (reported - began)
-                log.info("%s: %.0f %% of the documents, %.1f MB/s", path.stem, 100 * documents / corpus.count, rate)
+            rate = size / 1e6 / (time.monotonic() - began)
+            bar.show(documents, f"{path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
     counts = {"documents": documents, "tokens": writer.tokens, "bytes": size}
     return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
 

@@ -27,6 +27,7 @@ shell.prefix(
 )
 
 from babelmill.config import loading
+from babelmill.config.input_size import input_bytes, text_bytes
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
 from babelmill.config.parameter_count import parameters_of
 from babelmill.hub.credentials import hub_token
@@ -232,6 +233,32 @@ def minutes(least, each):
         return round(least + each * billions(wildcards)) * attempt
 
     return of
+
+
+@one_line
+def gb_of_input(wildcards):
+    """GB of the text that a language's corpus is made of."""
+    return input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
+
+
+@one_line
+def gb_of_corpus(wildcards):
+    """GB of a language's corpus."""
+    return text_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
+
+
+def by_text(least, each, size):
+    """A resource: so much at least, and so much for each GB of text; more for each attempt."""
+
+    def of(wildcards, attempt):
+        return round(least + each * size(wildcards)) * attempt
+
+    return of
+
+
+def processes_of_corpus(wildcards):
+    """Threads of a corpus: small text is read before others have started."""
+    return min(8, 1 + int(gb_of_input(wildcards) / 0.05))
 
 
 def gb_of_training(wildcards):

@@ -18,10 +18,11 @@ rule corpus:
         "results/benchmarks/corpus/{language}.tsv"
     conda:
         "../../envs/babelmill.yaml"
-    threads: 8
+    threads: processes_of_corpus
     resources:
-        mem_mb=4000,
-        runtime=120,
+        mem_mb=by_text(4000, 120, gb_of_input),
+        runtime=by_text(120, 1, gb_of_input),
+        disk_mb=by_text(1000, 1000, gb_of_input),
     shell:
         "python -m babelmill.corpus --settings {input.settings:q} --download {input.download:q}"
         " --out {output.manifest:q} --threads {threads} --log {log:q}"

@@ -20,7 +20,8 @@ rule shards:
     threads: 8
     resources:
         mem_mb=4000,
-        runtime=60,
+        runtime=by_text(60, 4, gb_of_corpus),
+        disk_mb=by_text(1000, 1000, gb_of_corpus),
     shell:
         "python -m babelmill.shards --settings {input.settings:q} --language {wildcards.language:q}"
         " --tokenizer {input.tokenizer[0]:q} --corpus {input.corpus[0]:q}"

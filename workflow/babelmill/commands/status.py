@@ -19,6 +19,7 @@ from pathlib import Path
 from babelmill.commands import why
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
+from babelmill.core.bars import clock
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.attempt_log import newest_log
@@ -217,12 +218,6 @@ def begun(configuration: Configuration) -> list[str]:
     found |= {path.stem for path in Path("logs/tokenizer").glob("*.log")}
     targets = configuration.targets()
     return targets + sorted(model for model in found - set(targets) if configuration.is_model(model))
-
-
-def clock(seconds: float) -> str:
-    """12345 as 3:25:45."""
-    seconds = int(seconds)
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def table(statuses: list[Status], width: int) -> str:

@@ -5,7 +5,7 @@
 reads local files (`corpus.files`, `corpus.builtin`), or with `--download` what the stage `download` left. It writes
 `train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`, and `prompt`
 where `corpus.prompt_column` is set) and `manifest.json`, whose figures say what was read, dropped and why. One pass
-over the text, in memory that does not depend on its size but for the digests of the documents (`digests.py`). The order
+over the text, in memory that does not depend on its size (`duplicates.py`). The order
 is that of the files (sorted) and of the documents in them, so that every run writes the same bytes.
 
 A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text
@@ -37,6 +37,7 @@ from babelmill.core.words import plural
 from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.digests import DigestSet, digests_of, sides_of
+from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.pieces import Reading
 from babelmill.corpus.record_batches import SCHEMA, WITH_PROMPTS
 from babelmill.corpus.sampling import Budget, Sampler, sample
@@ -62,7 +63,7 @@ def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
 
 def prepare(
     documents: Iterable[tuple[pa.RecordBatch, np.ndarray]],
-    corpus: schema.Corpus,
+    reading: Reading,
     tally: Tally,
     held_out: DigestSet,
     sampler: Sampler | None = None,
@@ -73,16 +74,20 @@ def prepare(
     prompt, it may not repeat the prompt). What `sampler` does not admit is not remembered: memory depends on the
     budget, not on what it is drawn from.
     """
-    seen = DigestSet()
+    found = allowed(documents, tally, held_out, sampler)
+    return without_duplicates(found, tally, reading.scratch) if reading.corpus.deduplicate else found
+
+
+def allowed(
+    documents: Iterable[tuple[pa.RecordBatch, np.ndarray]], tally: Tally, held_out: DigestSet, sampler: Sampler | None
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Drop documents that are held out, and those that `sampler` does not admit."""
     for batch, keys in documents:
         free = ~held_out.contains(sides_of(batch, keys))
         batch, keys = keep(batch, free, "in_validation", tally), keys[free]
         if sampler:
             admitted = sampler.admits(keys)
             batch, keys = keep(batch, admitted, "over_budget", tally), keys[admitted]
-        if corpus.deduplicate:
-            new = seen.add(keys)
-            batch, keys = keep(batch, new, "duplicate", tally), keys[new]
         yield batch, keys
 
 
@@ -143,7 +148,7 @@ def hold_out(sources: Inputs, reading: Reading, tally: Tally, validation: Writer
     """Write the user's own validation text, and return the digests of its documents."""
     held_out = DigestSet()
     documents = read_all(sources.validation, reading, tally, threads)
-    for batch, keys in prepare(documents, reading.corpus, tally, DigestSet()):
+    for batch, keys in prepare(documents, reading, tally, DigestSet()):
         held_out.add(sides_of(batch, keys))
         validation.write(batch)
     return held_out
@@ -157,7 +162,7 @@ def training_documents(
     documents = read_all(sources.train, reading, tally, threads)
     if corpus.builtin:
         documents = itertools.chain(documents, from_python(corpus, tally))
-    found = prepare(documents, corpus, tally, held_out, sampler)
+    found = prepare(documents, reading, tally, held_out, sampler)
     return sample(found, sampler, tally, reading.scratch, columns_of(corpus)) if sampler else found
 
 

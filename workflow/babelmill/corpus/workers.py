@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus.digests import without_digests
 from babelmill.corpus.pieces import Documents, Lines, Piece, Reading, pieces, text_size, work
@@ -44,14 +45,17 @@ def read_all(
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield the clean documents of all files and their digests [rows, 2], in order, counting in `tally`."""
     found = pieces(paths, reading)
-    alone = threads < 2 or sum(map(text_size, paths)) < WORTH_IT
+    total, size = sum(map(text_size, paths)), 0
+    alone = threads < 2 or total < WORTH_IT
     done = ((piece, work(piece, reading)) for piece in found) if alone else _in_processes(found, reading, threads)
-    with contextlib.closing(done):
+    with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
         for piece, documents in done:
             # Of a damaged file, what follows the damage is left out. (Other pieces are not made after it.)
             if str(getattr(piece, "path", "")) in tally.damaged_files:
                 continue
             tally.merge(documents.tally)
+            size += sum(batch.nbytes for batch in documents.batches)  # about: what is dropped is not among it
+            bar.show(min(size, total), f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
             yield from map(without_digests, documents.batches)
 
 

@@ -7,17 +7,21 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+from huggingface_hub.utils import tqdm
 
 from babelmill.core.files import UserError, sha256
 from babelmill.hub.client import explained, git_oid, patiently
 from babelmill.hub.sources import COMMIT, Use, explanation
 
 log = logging.getLogger("babelmill.hub.files")
+FEW = 100  # files that are looked for by patterns
+AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -60,23 +64,21 @@ def fetch(use: Use, repository: str, commit: str, names: list[str]) -> dict[str,
 
     The first call leaves the list of all files in the cache (`sizes`), where it serves the next and later runs offline.
     """
-    patterns = [glob.escape(name) for name in names]
+    # Each pattern is compared with each file there is, so these are few. They may name files that are not there.
+    few = [glob.escape(name) for name in names[:FEW]]
     folder = Path(
         patiently(
             lambda: huggingface_hub.snapshot_download(
-                repository, repo_type=use.repo_type, revision=commit, allow_patterns=patterns, max_workers=4
+                repository, repo_type=use.repo_type, revision=commit, allow_patterns=few, max_workers=AT_ONCE
             )
         )
     )
+    _each(lambda name: _download(use, repository, commit, name, tqdm_class=Silent), names[FEW:])
     paths = {name: folder / name for name in names}
     for name, path in paths.items():
         if not intact(path):
             log.warning("%s: what arrived is not what the Hub announced; next attempt", name)
-            patiently(
-                lambda name=name: huggingface_hub.hf_hub_download(
-                    repository, name, repo_type=use.repo_type, revision=commit, force_download=True
-                )
-            )
+            _download(use, repository, commit, name, force_download=True)
             if not intact(path):
                 path.resolve().unlink()  # or the cache would serve it to others
                 raise UserError(
@@ -84,6 +86,33 @@ def fetch(use: Use, repository: str, commit: str, names: list[str]) -> dict[str,
                     " says; try again later, or another network"
                 )
     return paths
+
+
+def _download(use: Use, repository: str, commit: str, name: str, **options: Any) -> None:
+    """Download a file to the cache, if it is not there."""
+    where = {"repo_type": use.repo_type, "revision": commit}
+    patiently(lambda: huggingface_hub.hf_hub_download(repository, name, **where, **options))
+
+
+def _each(act: Callable[[str], None], names: list[str]) -> None:
+    """Do something with each name, with some at once, under one bar. The first error ends it."""
+    if not names:
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool, tqdm(total=len(names), desc=f"Fetching {len(names)} files") as bar:
+        futures = [pool.submit(act, name) for name in names]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                bar.update()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Silent(tqdm):
+    """The bar of a file among thousands."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options | {"disable": True})
 
 
 def sizes(use: Use, repository: str, commit: str) -> dict[str, int]:

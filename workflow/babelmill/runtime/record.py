@@ -72,7 +72,8 @@ def energy_kwh(path: Path) -> float | None:
 
     As with the hours, work that was lost to a kill and done again counts once.
     """
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
     joules = [line.get("energy") for line in lines if line["kind"] == "train"]
     return sum(joules) / 3.6e6 if joules and None not in joules else None
 

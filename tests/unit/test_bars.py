@@ -1,0 +1,64 @@
+"""Bars of several jobs: on a terminal one draws, elsewhere there are plain lines."""
+
+import contextlib
+import logging
+import os
+import pty
+import sys
+import termios
+
+from babelmill.core import stage_entry
+from babelmill.core.bars import Bar
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch):
+    """Standard error is a terminal; gives a function that reads what is written there."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    with open(theirs, "w", closefd=False) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(stage_entry, "terminal_id", lambda: os.ttyname(theirs).replace("/", "-"))
+
+        def wait_for(text: str) -> str:
+            """Read until a text is there; return all that was read."""
+            said = ""
+            while text not in said:
+                stream.flush()
+                said += os.read(ours, 10_000).decode()
+            return said
+
+        yield wait_for
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_of_several_jobs_one_draws(monkeypatch):
+    """The other begins when it is done, also when it is left before its end."""
+    with terminal(monkeypatch) as wait_for:
+        monkeypatch.setattr(Bar, "DRAWN_EVERY", 0.0)
+        first, second = Bar(4), Bar(4)
+        first.show(1, "first 1/4")
+        wait_for(" 25% [######..................] first 1/4  0:00:0")
+        second.show(1, "second 1/4")
+        first.show(2, "first 2/4")
+        assert "second" not in wait_for("first 2/4")
+        first.close()
+        second.show(2, "second 2/4")
+        wait_for(" 50% [############............] second 2/4")
+        second.close()
+
+
+def test_a_short_job_has_no_plain_line(caplog):
+    caplog.set_level(logging.INFO)
+    Bar(2).show(2, "2/2 documents")
+    assert not caplog.records
+    bar = Bar(10)
+    bar._began -= 40.0
+    bar._said -= 40.0
+    for done in (4, 5, 10):
+        bar.show(done, f"{done}/10 documents")
+    assert [record.message for record in caplog.records] == [
+        "4/10 documents  0:01:00 left",
+        "10/10 documents  0:00:00 left",
+    ]

@@ -1,0 +1,52 @@
+"""Deduplication on disk keeps what it keeps in memory, wherever the duplicates are."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from test_corpus import build, write_jsonl
+
+from babelmill.corpus import duplicates
+from babelmill.corpus.digests import digests
+from babelmill.corpus.tally import Tally
+
+
+def batches():
+    """4,000 documents of 2,500 different ones: copies far apart, beside each other, and at the end of others' batches."""
+    numbers = np.random.default_rng(1).permutation(
+        np.concatenate([np.arange(2500), np.arange(1000), np.repeat(3, 500)])
+    )
+    for part in np.array_split(numbers, 37):
+        text = pa.array([f"text number {number}" for number in part])
+        yield pa.record_batch({"text": text}), digests(text)
+
+
+@pytest.mark.parametrize(("in_memory", "part"), [(0, 1 << 21), (100, 1 << 21), (100, 64), (2499, 64), (2500, 64)])
+def test_what_is_kept_is_the_same(tmp_path, monkeypatch, in_memory, part):
+    tally = Tally()
+    expected = list(duplicates.without_duplicates(batches(), tally, tmp_path))
+    monkeypatch.setattr(duplicates, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(duplicates, "PART", part)
+    monkeypatch.setattr(duplicates, "AT_ONCE", 333)
+    again = Tally()
+    found = list(duplicates.without_duplicates(batches(), again, tmp_path))
+    assert [batch for batch, _ in found] == [batch for batch, _ in expected]
+    assert all((a == b).all() for (_, a), (_, b) in zip(found, expected, strict=True))
+    assert again == tally
+    assert tally.dropped == {"duplicate": 1500}
+
+
+def test_the_files_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_jsonl("a.jsonl", [f"document {i % 3000} of many" for i in range(9000)])
+    write_jsonl("b.jsonl", [f"document {i} of many" for i in range(5000)])
+    values = {"files": ["*.jsonl"], "validation_share": 0.1}
+    figures = [build("memory", **values), build("memory_budget", budget="700 documents", **values)]
+    monkeypatch.setattr(duplicates, "IN_MEMORY", 500)
+    assert build("disk", **values) == figures[0]
+    assert build("disk_budget", budget="700 documents", **values)["documents"] == figures[1]["documents"]
+    for name in ("train.parquet", "validation.parquet"):
+        for out in ("", "_budget"):
+            assert (tmp_path / f"disk{out}" / name).read_bytes() == (tmp_path / f"memory{out}" / name).read_bytes()
+    assert {path.name for path in (tmp_path / "disk").iterdir()} == {
+        path.name for path in (tmp_path / "memory").iterdir()
+    }

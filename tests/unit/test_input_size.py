@@ -1,0 +1,43 @@
+"""What a language's text is taken to be, in bytes, before and after there is some."""
+
+from pathlib import Path
+
+import pytest
+
+from babelmill.config.input_size import input_bytes, text_bytes
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import write_json
+from babelmill.settings import settings_of
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def size(**corpus) -> float:
+    """The bytes of the text of Ukrainian, whose settings file is written."""
+    configuration = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})])
+    write_json("results/settings/ukr/corpus.json", settings_of(configuration, "ukr", "corpus"))
+    assert text_bytes(configuration, "ukr") == input_bytes(configuration, "ukr")
+    return input_bytes(configuration, "ukr")
+
+
+def test_bytes_follow_the_files_or_what_is_asked_for():
+    assert size() == pytest.approx(543e6 * 1.751)  # a tier-1 language
+    assert size(budget=7.0) == pytest.approx(7e6 * 1.751)
+    assert size(budget="5k words") == pytest.approx(5000 * 5.43 * 1.751)
+    assert size(budget="500M documents") > 1e12
+    Path("results/downloads/ukr/data").mkdir(parents=True)
+    Path("results/downloads/ukr/data/1.parquet").write_bytes(bytes(1000))
+    assert size() == 4000
+    for name in ("a.txt", "b.jsonl.gz"):
+        Path(name).write_bytes(bytes(100))
+    assert size(files=["a.txt", "b.*"]) == 100 + 100
+    assert size(files=["a.txt", "*.gz"]) == 100 + 400
+
+
+def test_shards_follow_the_corpus():
+    Path("results/corpora/ukr").mkdir(parents=True)
+    Path("results/corpora/ukr/train.parquet").write_bytes(bytes(1000))
+    assert text_bytes(Configuration([("test", {})]), "ukr") == 4000

@@ -1,0 +1,49 @@
+"""About how many bytes of text a language has, from what is there when a job begins: its resources follow from it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.inputs import SETTINGS
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+
+UNPACKED = 4  # bytes of text of a byte that is compressed, or in a Parquet file
+TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of the BabyBabelLM tiers, in English
+WORD, DOCUMENT = 5.43, 2000  # bytes of one in English
+
+
+def text_bytes(configuration: Configuration, code: str) -> float:
+    """Return the size of a language's corpus; as long as there is none, of the text that it is made of."""
+    corpus = Path("results/corpora", code, "train.parquet")
+    return UNPACKED * corpus.stat().st_size if corpus.is_file() else input_bytes(configuration, code)
+
+
+def input_bytes(configuration: Configuration, code: str) -> float:
+    """Return the size of the text of a corpus to come: local files, the download, or as a budget or tier says."""
+    try:
+        sources: dict[str, Any] = read_json(SETTINGS / code / "corpus.json")["sources"]
+    except (UserError, KeyError):
+        sources = {}
+    local = sum(_unpacked(pattern, entry["bytes"]) for pattern, entry in sources.items() if "bytes" in entry)
+    corpus, language = configuration.corpus(code).corpus, configuration.language(code)
+    if local or corpus.builtin:
+        return local
+    if found := _below(Path("results/downloads", code)):
+        return found
+    if corpus.budget is None:
+        return TIER_BYTES[language.tier] * language.byte_premium
+    if not isinstance(corpus.budget, str):
+        return corpus.budget * 1e6 * language.byte_premium
+    count, unit = corpus.budget.split()
+    return int(count) * (DOCUMENT if unit == "documents" else WORD) * language.byte_premium
+
+
+def _unpacked(name: str, size: int) -> float:
+    return size * (UNPACKED if name.endswith((".gz", ".zst", ".parquet")) else 1)
+
+
+def _below(folder: Path) -> float:
+    """Return the size of the text in a folder's files."""
+    files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
+    return sum(_unpacked(path.name, path.stat().st_size) for path in files)
