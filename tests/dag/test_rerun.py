@@ -58,6 +58,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revisi
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
+SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 
 
 def keys():
@@ -142,7 +143,7 @@ def test_a_changed_key_changes_the_settings_of_what_reads_it_alone(built, monkey
     assert {key for key in before if before[key] != after[key]} == {(stage, "eng") for stage in stages}
 
 
-@pytest.mark.parametrize("section", [section for section in SECTIONS if section != "labels"])
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section not in ("labels", "predict")])
 def test_a_changed_section_reruns_exactly_what_depends_on_it(workspace, section):
     name = next(
         name

@@ -78,6 +78,7 @@ FOLDERS = {
     "evaluation": {"evaluate"},
     "model": {"base_model", "train", "export"},
     "model/transformers": {"train", "export"},
+    "prediction": {"predict"},
     "training": {"train"},
 }
 SEVERAL = {
@@ -95,7 +96,7 @@ SEVERAL = {
     "release/architecture.py": {"export"},
     "release/gpt_bert_folder.py": {"export"},
     "release/labels_folder.py": {"export"},
-    "release/__init__.py": {"base_model", "export", "evaluate", "convert"},
+    "release/__init__.py": {"base_model", "export", "evaluate", "convert", "predict"},
     "release/adapter_folder.py": {"export"},
     "release/card.py": {"convert"},
     "release/card_beginning.py": {"convert"},
@@ -103,7 +104,7 @@ SEVERAL = {
     "release/card_usage.py": {"convert"},
     "release/hub_folder.py": {"export"},
     "release/merged_adapters.py": {"export"},
-    "release/loading.py": {"export", "evaluate"},
+    "release/loading.py": {"export", "evaluate", "predict"},
     "release/earlier_card.py": {"convert"},
     "release/manual_conversion.py": set(),
     "release/masked_target.py": set(),
