@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
-from training_data import TRADES, Data, LabelledData, export, wait_for_step
+from training_data import TRADES, LabelledData, export, wait_for_step
 
 
 @pytest.fixture(scope="module")
