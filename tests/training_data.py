@@ -331,6 +331,7 @@ def export(data: LabelledData, out: str = "export") -> Path:
     pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
     shards = [str(folder / "shards" / language) for language in data.languages]
     more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
+    more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
     done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
     assert done.returncode == 0, done.stderr + done.stdout
     return folder / out

@@ -32,6 +32,8 @@ OTHER = {
     "corpus.text_column": "content",
     "corpus.hub": "somebody/else",
     "corpus.revision": "v2",
+    "corpus.label_columns": ["code1", "code2"],
+    "corpus.delimiter": ";",
     "corpus.categories": ["child-books"],
     "corpus.budget": "100 words",
     "tokenizer.source": "results/tokenizers/deu/tokenizer.json",
@@ -54,8 +56,9 @@ OTHER = {
 # A model of one language has nothing to weigh; there are local files, and no tokenizer of the Hub; the steps are given.
 NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revision", "train.epochs", "model.revision"}
 # They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
-# test_prompts.py, test_transformers_sources.py, test_labels.py.
+# test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
+SEVERAL |= {"corpus.context_column", "corpus.context"}  # of labelled text
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py

@@ -1,12 +1,14 @@
 """Training on labels by the real command: any number of processes, kills, and what a frozen encoder leaves."""
 
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
-from training_data import TRADES, LabelledData, export, wait_for_step
+from training_data import TRADES, Data, LabelledData, export, wait_for_step
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +105,38 @@ def test_the_likeliest_codes_are_those_of_all_that_are_known(whole):
             best = sorted(chances, key=lambda code: -chances[code])
             assert [code for code, _ in each.likeliest] == best
             assert [p for _, p in each.likeliest] == pytest.approx([chances[code] for code in best], rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, whole) -> Path:
+    """A GPT-BERT that was trained on other text, with the tokenizer of the labelled one."""
+    data = Data(tmp_path_factory.mktemp("base"))
+    data.settings(max_steps=4)
+    data.train()
+    return data.folder / "model"
+
+
+@pytest.mark.parametrize("freeze", ["none", "encoder"])
+def test_it_goes_on_from_a_model_of_this_workflow(whole, base, tmp_path, freeze):
+    data = LabelledData.at(tmp_path / "occ", whole)
+    shutil.copytree(base, data.folder / "base")
+    data.settings({"source": "eng"}, freeze=freeze, max_steps=4, unknown_context=0.5)
+    assert "begins with the weights of eng" in data.train()
+    before, after = (load_file(folder / "model.safetensors") for folder in (base, data.folder / "model"))
+    name = "transformer.attention_layers.0.in_proj_qk.weight"
+    if freeze == "none":
+        moved = (after[f"encoder.model.{name}"] - before[name]).abs().max()
+        assert 0 < moved < 0.1
+        assert "encoder.score.weight" in after
+    else:
+        assert {key for key in after if key.startswith("encoder.")} == {"encoder.score.weight", "encoder.score.bias"}
+    folder = export(data)
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    if freeze == "encoder":
+        assert torch.equal(model.state_dict()[f"model.{name}"], before[name])
+    found = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    ids = torch.tensor([[1, 16, 60]])
+    assert len(found.predict(ids, torch.ones_like(ids))[0].likeliest) == 5

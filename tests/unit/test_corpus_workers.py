@@ -20,6 +20,7 @@ from babelmill.core.files import UserError
 from babelmill.corpus import pieces, readers, workers
 from babelmill.corpus.__main__ import expand
 from babelmill.corpus.cleaning import clean
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 from babelmill.settings import read_settings
@@ -84,7 +85,7 @@ def one_after_another(**values) -> list:
     """What is counted when each file is read from its beginning to its end."""
     corpus, tally = read_settings(settings_file(**values), CorpusSettings).corpus, Tally("skip")
     for path in expand([*corpus.validation_files, *corpus.files], "files"):
-        for batch in readers.read(path, tally, prompt_column=corpus.prompt_column, document=corpus.document):
+        for batch in readers.read(path, tally, Columns.of(corpus), document=corpus.document):
             clean(batch, corpus, tally)
     return [tally.read, tally.damaged_files, dict(tally.changed), dict(tally.dropped)]
 

@@ -62,7 +62,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0, 0), **environment):
+def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0, 0), program=PROGRAM, **environment):
     """Run the stage as a rule does; returns the finished process."""
     source = {"repository": repository, "revision": revision, "commit": commit}
     settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": CODE, "source": source}
@@ -70,7 +70,7 @@ def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
     arguments = ["--settings", "settings.json", "--out", "out/manifest.json"]
-    return run_python("-c", PROGRAM.format(waits=waits), *arguments, environment=variables)
+    return run_python("-c", program.format(waits=waits), *arguments, environment=variables)
 
 
 def succeed(*args, **kwargs) -> dict:
@@ -285,3 +285,16 @@ def test_the_corpus_reads_what_was_downloaded(hub):
     Path("out", TRAIN[1]).write_bytes(b"damaged")
     done = run_python(*command)
     assert "train-00001-of-00002.parquet: 7 bytes, but out/manifest.json says" in done.stderr
+
+
+def test_what_arrives_is_said(hub):
+    """Every so often, in a plain line with the bytes that have come; on a terminal, the bar says the same."""
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    size = sum(len(FILES[name]) for name in TRAIN + VALIDATION)
+    program = "from babelmill.core.bars import Bar; Bar.EVERY = 0; " + PROGRAM
+    done = run(hub, program=program)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "download of 3 files, " in line]
+    assert len(lines) > 2 and f"download of 3 files, {size / 1e6:.1f} MB  0:00:00 left" in lines[-1]
+    assert "\r" not in done.stderr
+    assert "download of 3 files, 0.0 MB  0:00:00" in run(hub, program=program).stderr, "all of it was in the cache"

@@ -208,3 +208,29 @@ def test_what_depends_on_the_section_labels():
     assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
     plain = Configuration([("test", {})])
     assert "labels" not in settings_of(plain, "eng", "train") | settings_of(plain, "eng", "shards")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]}, "descriptions are rows of one length at most"),
+        ({"lora_rank": 4}, "models of labels have no adapters; train.freeze: encoder trains"),
+        ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, which says none"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values, message):
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0], **values}
+    with pytest.raises(UserError, match=re.escape(message)):
+        Configuration([("test", {"train": train})]).model("eng")
+
+
+def test_a_model_of_labels_is_no_source():
+    occ = {
+        "model": {"source": "eng"},
+        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+    }
+    after = {"model": {"source": "occ"}, "languages": ["eng"]}
+    configuration = Configuration([("test", {"models": {"occ": occ | {"languages": ["eng"]}, "more": after}})])
+    assert configuration.model("occ").train.objective == "labels"
+    with pytest.raises(UserError, match=r"model\.source = occ: that is a model of labels; name a language model"):
+        configuration.model("more")

@@ -10,6 +10,7 @@ import pytest
 
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 
@@ -35,10 +36,10 @@ def encode(texts, kind: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def read(path: Path, on_error="stop", **options) -> tuple[list[dict], Tally]:
+def read(path: Path, on_error="stop", columns=None, **options) -> tuple[list[dict], Tally]:
     """All documents of a file, and the tally."""
     tally = Tally(on_error)
-    rows = [row for batch in readers.read(path, tally, **options) for row in batch.to_pylist()]
+    rows = [row for batch in readers.read(path, tally, columns or Columns(), **options) for row in batch.to_pylist()]
     assert tally.read == len(rows) + tally.dropped.total()
     return rows, tally
 
@@ -82,10 +83,10 @@ def test_batches_stay_small(tmp_path):
     """Memory is bounded by the batch, not by the file or its row groups."""
     path = tmp_path / "corpus.parquet"
     pq.write_table(pa.table({"text": ["z" * 100_000] * 200}), path, use_dictionary=False)
-    assert max(batch.nbytes for batch in readers.read(path, Tally())) < 3 * BLOCK
+    assert max(batch.nbytes for batch in readers.read(path, Tally(), Columns())) < 3 * BLOCK
     path = tmp_path / "corpus.csv"
     path.write_bytes(encode(["z" * 1000] * 20_000, ".csv"))
-    assert max(batch.nbytes for batch in readers.read(path, Tally())) < 3 * BLOCK
+    assert max(batch.nbytes for batch in readers.read(path, Tally(), Columns())) < 3 * BLOCK
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -250,8 +251,8 @@ def test_a_missing_column_names_the_file_and_the_columns_there_are(tmp_path, kin
     path = tmp_path / f"a{kind}"
     path.write_bytes(encode(TEXTS, kind))
     with pytest.raises(UserError, match=rf"a\{kind}: .*'body'.*'category', 'text'"):
-        read(path, "skip", text_column="body")
-    assert texts_of(path, text_column="category")[0] == "c0"
+        read(path, "skip", Columns("body"))
+    assert texts_of(path, columns=Columns("category"))[0] == "c0"
 
 
 def test_a_column_of_numbers_is_no_text(tmp_path):
@@ -264,10 +265,10 @@ def test_a_column_of_numbers_is_no_text(tmp_path):
     assert [(row["doc-id"], row["license"]) for row in rows] == [("3", '{"x": 1}'), ("4", None)]
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.jsonp", "a.txt.bz2", "a", "a.gz"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.jsonp", "a.txt.bz2", "a", "a.gz"])
 def test_other_formats_are_refused(tmp_path, name):
     (tmp_path / name).write_text("x")
-    with pytest.raises(UserError, match=r"not a format.*\.parquet, \.jsonl, \.json, \.csv, \.txt, each also"):
+    with pytest.raises(UserError, match=r"not a format.*\.parquet, \.jsonl, \.json, \.csv, \.tsv, \.txt, each also"):
         read(tmp_path / name)
 
 

@@ -121,7 +121,9 @@ def run(args: argparse.Namespace) -> None:
     path = args.tokenizer / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
-    corpora = {split: Documents(args.corpus / f"{split}.parquet") for split in ("train", "validation")}
+    corpora = {
+        split: Documents(args.corpus / f"{split}.parquet", settings.labelled) for split in ("train", "validation")
+    }
     if not corpora["validation"].count:
         raise UserError(
             f"the corpus of {args.language} has no validation documents, which training and evaluation need;"

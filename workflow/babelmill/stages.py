@@ -58,13 +58,13 @@ class DownloadSettings(Settings):
     Attributes:
         source: {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
         parts: in its place, the entries of `corpus.hub`, each with the same keys.
-        columns: `text_column` and `prompt_column` of the section `corpus`, where they are not the usual ones.
+        columns: keys of `corpus` that say which columns are read, and how, where they are not the usual ones.
         counted: with a budget (and the language's `byte_premium`), the keys of `corpus` that say what a file holds.
     """
 
     source: dict[str, Any] | None = None
     parts: list[dict[str, Any]] = []
-    columns: dict[str, str] = {}
+    columns: dict[str, Any] = {}
     counted: dict[str, Any] | None = None
     byte_premium: float | None = None
 
@@ -203,7 +203,8 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     asked: dict[str, Any] = {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
     if corpus.budget:
         return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
-    usual = {"text_column": "text", "prompt_column": None}
+    usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
+    usual |= {"delimiter": ",", "encoding": "utf-8"}
     if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
         asked["columns"] = columns
     return asked
@@ -438,7 +439,7 @@ TABLE = (
         settings=ExportSettings,
         folder="results/exports/{model}",
         reads=("train", "tokenizer", "shards"),
-        also=("release.prove", "model.transformers.modeling_gpt_bert", "model.transformers.modeling_codes"),
+        also=("release.prove", "model.transformers.modeling_gpt_bert", "model.transformers.modeling_gpt_bert_codes"),
     ),
     Stage(
         name="evaluate",

@@ -173,7 +173,8 @@ def source_weights(wildcards):
 @one_line
 def frozen_weights(wildcards):
     """What adapters were trained on: the weights of the model that this one goes on from, if it has adapters."""
-    return source_weights(wildcards) if CONFIG.model(wildcards.model).train.lora_rank else []
+    train = CONFIG.model(wildcards.model).train
+    return source_weights(wildcards) if train.lora_rank or train.freeze != "none" else []
 
 
 @one_line
@@ -271,7 +272,7 @@ def by_text(least, each, size):
 
 def processes_of_corpus(wildcards):
     """Threads of a corpus: small text is read before others have started."""
-    return min(8, 1 + int(gb_of_input(wildcards) / 0.05))
+    return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
 
 
 def gb_of_training(wildcards):

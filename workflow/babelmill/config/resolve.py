@@ -209,6 +209,15 @@ class Configuration:
                 f" folder where they are merged, ./results/exports/{source.name}"
             )
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
+        if source and source.kind == "model" and self.model(source.name).train.objective == "labels":
+            raise UserError(
+                f"{origins['model.source']}: model.source = {source.name}: that is a model of labels; name a language"
+                " model"
+            )
+        if resolved.train.freeze != "none" and not source:
+            raise UserError(
+                f"{origins['train.freeze']}: train.freeze: encoder keeps the weights of model.source, which says none"
+            )
         if message := refused(resolved.model, resolved.train):
             where = where_said(layers, "model.", f"model.source {message}" if source else message)
             raise UserError(f"{where}: {message}")

@@ -13,7 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
 from babelmill.config.values import (
     budget,
+    column_names,
     dataset_parts,
+    delimiter,
     each_once,
     exponent,
     number,
@@ -23,7 +25,7 @@ from babelmill.config.values import (
     repo_template,
     two_numbers,
 )
-from babelmill.core.formats import PROMPT_FORMATS, split_name
+from babelmill.core.formats import split_name
 
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
@@ -38,6 +40,12 @@ MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are predicted symbol by symbol, too
+
+# Keys of `corpus` that ask for columns, and what has them.
+TABLES = {
+    "prompt_column": "prompts come from .jsonl, .csv, .tsv or .parquet",
+    "label_columns": "labels come from .csv, .tsv, .jsonl or .parquet",
+}
 
 # Keys of model.config that are not its own, and where they come from.
 OF_THE_WORKFLOW = {
@@ -90,6 +98,11 @@ class Corpus(Section):
     validation_files: list[str]
     text_column: str
     prompt_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
+    label_columns: Annotated[Names, BeforeValidator(column_names), Neutral([])]
+    context_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
+    context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
+    delimiter: Annotated[str, AfterValidator(delimiter), Neutral(",")]
+    encoding: Annotated[Literal["utf-8", "latin-1", "cp1252"], Neutral("utf-8")]
     document: Literal["file", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
@@ -103,14 +116,37 @@ class Corpus(Section):
 
     @model_validator(mode="after")
     def _prompts_have_columns(self) -> Self:
-        if self.prompt_column is None:
-            return self
-        name = f"corpus.prompt_column = {self.prompt_column!r}"
-        if self.prompt_column == self.text_column:
+        if self.prompt_column is not None and self.prompt_column == self.text_column:
+            name = f"corpus.prompt_column = {self.prompt_column!r}"
             raise ValueError(f"{name} is corpus.text_column, too: name the column of the responses there")
         plain = [path for path in [*self.files, *self.validation_files] if split_name(path)[0] == ".txt"]
-        if found := plain[0] if plain else self.builtin:
-            raise ValueError(f"{name}: {found} has no columns; {PROMPT_FORMATS}")
+        found = plain[0] if plain else self.builtin
+        for key, words in TABLES.items():
+            if found and getattr(self, key):
+                raise ValueError(f"corpus.{key} = {getattr(self, key)!r}: {found} has no columns; {words}")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_of_labels(self) -> Self:
+        names = {"text_column": self.text_column, "context_column": self.context_column}
+        for key, name in names.items():
+            if name in self.label_columns:
+                raise ValueError(f"corpus.label_columns names {name!r}, which is corpus.{key}: a column is one of them")
+        if self.context_column is not None and self.context is not None:
+            raise ValueError(
+                f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"
+                " context; leave one of them out"
+            )
+        for key in ("context_column", "context"):
+            if getattr(self, key) is not None and not self.label_columns:
+                raise ValueError(
+                    f"corpus.{key} = {getattr(self, key)!r} is of labelled text: name corpus.label_columns"
+                )
+        if self.label_columns and self.prompt_column is not None:
+            raise ValueError(
+                f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
+                " has prompts or labels, not both; what is known of a labelled text is corpus.context_column"
+            )
         return self
 
 
@@ -219,8 +255,8 @@ class Train(Section):
     ema_decay: BelowOne
     lora_rank: Annotated[NonNegative, Field(le=4096), Neutral(0)]
     lora_alpha: Annotated[Positive | None, Neutral(None), Implied(default_alpha)]
-    freeze: Annotated[Literal["none", "encoder"], Neutral("none")]
-    unknown_context: Annotated[Share, Neutral(0.0)]
+    freeze: Annotated[Literal["none", "encoder"], OnlyIf("objective", ("labels",), "none"), Neutral("none")]
+    unknown_context: Annotated[Share, OnlyIf("objective", ("labels",), 0.0), Neutral(0.0)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
@@ -245,6 +281,22 @@ class Train(Section):
             tokens = getattr(self, name)
             if tokens is not None and tokens < longest:
                 raise ValueError(f"train.{name} = {tokens} must hold at least one row of {longest} tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_have_one_length(self) -> Self:
+        if self.objective != "labels":
+            return self
+        if len(self.sequence_lengths) > 1:
+            raise ValueError(
+                f"train.sequence_lengths = {self.sequence_lengths}: descriptions are rows of one length at most, with"
+                " train.objective: labels; give one, such as [128], and train.phase_starts: [0]"
+            )
+        if self.lora_rank:
+            raise ValueError(
+                f"train.lora_rank = {self.lora_rank}: models of labels have no adapters; train.freeze: encoder trains"
+                " the heads alone"
+            )
         return self
 
     @model_validator(mode="after")

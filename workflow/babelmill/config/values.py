@@ -27,6 +27,21 @@ def each_once(names: list[str]) -> list[str]:
     return names
 
 
+def column_names(value: Any) -> Any:
+    """Return a list of names; a lone name is the same in a list."""
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list) and "" in names:
+        raise ValueError("a column without a name is not read: give it one")
+    return names
+
+
+def delimiter(text: str) -> str:
+    """Refuse what cannot stand between the fields of a .csv."""
+    if len(text) != 1 or text in '"\r\n':
+        raise ValueError(f"{text!r} is not one character that can stand between fields, such as ';' or \"\\t\"")
+    return text
+
+
 def dataset_parts(value: Any) -> Any:
     """Return a name or entries with their keys; a lone name is the same in a list. `DatasetPart` has the keys."""
     if not isinstance(value, list):

@@ -4,8 +4,7 @@ from pathlib import PurePath
 
 from babelmill.core.files import UserError
 
-FORMATS = (".parquet", ".jsonl", ".json", ".csv", ".txt")  # .json holds lines, as .jsonl does
-PROMPT_FORMATS = "prompts come from .jsonl, .csv or .parquet"
+FORMATS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")  # .json holds lines, as .jsonl does
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 

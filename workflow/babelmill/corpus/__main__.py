@@ -3,15 +3,16 @@
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
 reads local files (`corpus.files`, `corpus.builtin`), or with `--download` what the stage `download` left. It writes
-`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`, and `prompt`
-where `corpus.prompt_column` is set) and `manifest.json`, whose figures say what was read, dropped and why. One pass
-over the text, in memory that does not depend on its size (`duplicates.py`). The order
-is that of the files (sorted) and of the documents in them, so that every run writes the same bytes.
+`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`; `prompt` where
+`corpus.prompt_column` is set; `context`, `labels` and `origin` where `corpus.label_columns` is) and `manifest.json`,
+whose figures say what was read, dropped and why. One pass over the text, in memory that does not depend on its size
+(`duplicates.py`). The order is that of the files (sorted) and of the documents in them, so that every run writes the
+same bytes.
 
 A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text
 never stands on both sides. Of a document with a prompt, the prompt's digest decides, so that all answers to a question
-are on one side: a model that has learnt one of them is not scored on another. Text of `corpus.validation_files` is read
-first and never taken for training.
+are on one side: a model that has learnt one of them is not scored on another. Of a labelled one, that of its text
+alone. Text of `corpus.validation_files` is read first and never taken for training.
 """
 
 import argparse
@@ -36,10 +37,10 @@ from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import DigestSet, digests_of, sides_of
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.pieces import Reading
-from babelmill.corpus.record_batches import SCHEMA, WITH_PROMPTS
 from babelmill.corpus.sampling import Budget, Sampler, sample
 from babelmill.corpus.tally import Tally
 from babelmill.corpus.workers import read_all
@@ -71,8 +72,8 @@ def prepare(
     """Drop documents seen before. Takes and yields (batch, digests [rows, 2]).
 
     `held_out` are the documents of the user's own validation text, which no other document may repeat (of those with a
-    prompt, it may not repeat the prompt). What `sampler` does not admit is not remembered: memory depends on the
-    budget, not on what it is drawn from.
+    prompt, it may not repeat the prompt; of labelled ones, the text). What `sampler` does not admit is not remembered:
+    memory depends on the budget, not on what it is drawn from.
     """
     found = allowed(documents, tally, held_out, sampler)
     return without_duplicates(found, tally, reading.scratch) if reading.corpus.deduplicate else found
@@ -163,7 +164,7 @@ def training_documents(
     if corpus.builtin:
         documents = itertools.chain(documents, from_python(corpus, tally))
     found = prepare(documents, reading, tally, held_out, sampler)
-    return sample(found, sampler, tally, reading.scratch, columns_of(corpus)) if sampler else found
+    return sample(found, sampler, tally, reading.scratch, Columns.of(corpus).of_documents) if sampler else found
 
 
 def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -172,11 +173,6 @@ def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[tuple[pa.Record
         tally.read += batch.num_rows
         batch = clean(batch, corpus, tally)
         yield batch, digests_of(batch)
-
-
-def columns_of(corpus: schema.Corpus) -> pa.Schema:
-    """Return the columns of documents."""
-    return SCHEMA if corpus.prompt_column is None else WITH_PROMPTS
 
 
 def run(args: argparse.Namespace) -> None:
@@ -190,7 +186,7 @@ def run(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
-        columns = columns_of(corpus)
+        columns = Columns.of(corpus).of_documents
         with (
             Writer(train_file, columns, args.threads) as train,
             Writer(validation_file, columns, args.threads) as validation,
@@ -210,6 +206,8 @@ def run(args: argparse.Namespace) -> None:
     }
     if corpus.prompt_column is not None:
         found["with_prompt"] = {"train": train.with_prompt, "validation": validation.with_prompt}
+    if corpus.label_columns:
+        found["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
     log.info(
         "%s: %s (%.1f MB) for training, %s (%.1f MB) for validation",
@@ -225,6 +223,7 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
     """Raise a UserError if there are no training documents, or none for validation though some were asked for."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
     sides = "" if corpus.prompt_column is None else "; documents with the same prompt are on one side"
+    sides = "; documents with the same text are on one side" if corpus.label_columns else sides
     if missing := set(corpus.categories) - tally.categories:
         found = ", ".join(sorted(tally.categories)) or "none"
         message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; there are {found}"
@@ -236,6 +235,12 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
         raise UserError(
             f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
             f" in validation: {validation.documents}{sides}"
+        )
+    if corpus.label_columns and train.without_labels == train.documents:
+        columns = ", ".join(map(repr, corpus.label_columns))
+        raise UserError(
+            f"no training text of {name} has a label: {plural(train.documents, 'document')}, and nothing in the"
+            f" columns {columns} (corpus.label_columns)"
         )
     if not validation.documents and (corpus.validation_files or corpus.validation_share):
         if corpus.validation_files:

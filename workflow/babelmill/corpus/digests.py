@@ -6,12 +6,14 @@ and half as much again for the moment in which the array doubles; a Python set o
 
 The same digest decides on which side of the validation split a document falls and whether a sample takes it: both
 depend on its text alone, so that adding documents moves no other. A document with a prompt is its prompt and its text;
-on which side it falls, its prompt alone decides, so that the answers to a question are never on both.
+on which side it falls, its prompt alone decides, so that the answers to a question are never on both. A labelled one is
+its text, context and labels; on which side it falls, its text decides, so that no description is on both.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
 
+import json
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -19,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelmill.corpus.record_batches import PROMPT, texts_of
+from babelmill.corpus.record_batches import CONTEXT, LABELS, PROMPT, texts_of
 
 DIGEST = pa.field("digest", pa.binary(16))
 LOAD = 0.6  # share of the slots that may be filled; linear probing slows down beyond
@@ -37,19 +39,28 @@ def digests(text: pa.StringArray) -> np.ndarray:
 
 
 def digests_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the digest of each document, uint64 of shape [documents, 2]: without a prompt, that of its text."""
+    """Return the digest of each document, uint64 of shape [documents, 2]: of a text alone, that of the text."""
     texts = texts_of(batch)
     found = digests(texts["text"])
+    if LABELS in batch.schema.names:
+        labels = pa.array(map(json.dumps, batch[LABELS].to_pylist()), pa.string())
+        return _joined(found, digests(texts[CONTEXT]), digests(labels))
     if PROMPT not in texts:
         return found
-    both = np.concatenate([digests(texts[PROMPT]), found], 1)
-    joined = b"".join([blake2b(pair.tobytes(), digest_size=16).digest() for pair in both])
-    pairs = np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
-    return np.where(has_prompt(batch)[:, None], pairs, found)
+    return np.where(has_prompt(batch)[:, None], _joined(digests(texts[PROMPT]), found), found)
+
+
+def _joined(*parts: np.ndarray) -> np.ndarray:
+    """Return the digests of documents whose parts have these digests, each [documents, 2]."""
+    whole = np.concatenate(parts, 1)
+    joined = b"".join([blake2b(row.tobytes(), digest_size=16).digest() for row in whole])
+    return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
 
 
 def sides_of(batch: pa.RecordBatch, keys: np.ndarray) -> np.ndarray:
     """Return the digests that decide on which side of the split documents fall; `keys`: those of `digests_of`."""
+    if LABELS in batch.schema.names:
+        return digests(batch["text"])
     if PROMPT not in batch.schema.names:
         return keys
     return np.where(has_prompt(batch)[:, None], digests(batch[PROMPT]), keys)

@@ -23,11 +23,12 @@ from babelmill.config import schema
 from babelmill.core.formats import split_name
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import digests_of, with_digests
 from babelmill.corpus.readers.jsonl import has_document, parse_jsonl
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
 from babelmill.corpus.readers.text import Block, blocks, blocks_of_lines, parse_lines
-from babelmill.corpus.record_batches import BLOCK, PROMPT, ROWS
+from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
 
 log = logging.getLogger("babelmill.corpus")
@@ -47,16 +48,13 @@ class Reading:
     text_columns: dict[Path, str]
     scratch: Path
 
-    def columns(self, path: Path) -> dict[str, str]:
-        """Return the names of a file's columns, {"text": name}, and perhaps that of the prompts."""
-        prompt = self.corpus.prompt_column
-        text = self.text_columns.get(path, self.corpus.text_column)
-        return {"text": text} | ({PROMPT: prompt} if prompt is not None else {})
+    def columns(self, path: Path) -> Columns:
+        """Return what is taken of a file."""
+        return Columns.of(self.corpus, self.text_columns.get(path))
 
     def read(self, path: Path, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents of a whole file."""
-        names = {f"{name}_column": column for name, column in self.columns(path).items()}
-        return readers.read(path, tally, **names, document=self.corpus.document, scratch=self.scratch)
+        return readers.read(path, tally, self.columns(path), document=self.corpus.document, scratch=self.scratch)
 
 
 @dataclasses.dataclass
@@ -125,7 +123,7 @@ class Lines:
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
         if split_name(self.path)[0] == ".txt":
-            batch = parse_lines(self.path, self.block, tally)
+            batch = parse_lines(self.path, self.block, tally, reading.corpus.encoding)
         else:
             batch = parse_jsonl(self.path, self.block, tally, reading.columns(self.path), self.found)
         tally.read += batch.num_rows
@@ -143,7 +141,7 @@ class RowGroups:
         """Yield the documents."""
         columns = reading.columns(self.path)
         with readers.reporting(self.path, tally):
-            file = _opened(self.path, tuple(columns.items()))
+            file = _opened(self.path, columns)
             for group, number in self.groups:
                 for batch in read_row_group(self.path, file, group, number, tally, columns):
                     tally.read += batch.num_rows
@@ -151,9 +149,9 @@ class RowGroups:
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(path: Path, columns: tuple[tuple[str, str], ...]) -> pq.ParquetFile:
+def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
     """Return an open Parquet file: what its footer says of thousands of row groups is read once, not for each piece."""
-    return open_parquet(path, pa.OSFile(str(path)), dict(columns))
+    return open_parquet(path, pa.OSFile(str(path)), columns)
 
 
 Piece = Documents | SmallFiles | Lines | RowGroups
@@ -206,8 +204,10 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     with readers.reporting(path, tally), contextlib.closing(readers.open_stream(path, compression)) as stream:
         if suffix in (".jsonl", ".json"):
             yield from _of_json_lines(path, stream, reading.columns(path))
-        elif suffix == ".txt" and PROMPT not in reading.columns(path):
-            yield from (Lines(path, block, True) for block in blocks_of_lines(path, stream, tally))
+        elif suffix == ".txt":
+            reading.columns(path).refuse_plain_text(path)
+            found = blocks_of_lines(path, stream, tally, reading.corpus.encoding)
+            yield from (Lines(path, block, True) for block in found)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)
         else:
@@ -216,7 +216,7 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     yield Documents([], tally)
 
 
-def _of_json_lines(path: Path, stream: pa.NativeFile, columns: dict[str, str]) -> Iterator[Piece]:
+def _of_json_lines(path: Path, stream: pa.NativeFile, columns: Columns) -> Iterator[Piece]:
     """Yield blocks of lines, each with whether one before it had a document (see `read_jsonl`)."""
     found = False
     for block in blocks(path, stream):

@@ -8,6 +8,7 @@ A batch holds about 1 MB of text, whatever the size of the file that it comes fr
 
 import json
 import re
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,41 +21,63 @@ METADATA = ("category", "license", "script", "data-source", "doc-id")
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("text", *METADATA)])
 PROMPT = "prompt"  # a column that batches have where `corpus.prompt_column` is set; the text is the response then
 WITH_PROMPTS = SCHEMA.append(pa.field(PROMPT, pa.string()))
+# Of labelled text: what is known of it ("" where nothing is), a label for each of `corpus.label_columns` (null where
+# there is none), and where it is from (`texts/a.csv: line 7`).
+CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"
+WITH_LABELS = pa.schema(
+    [*SCHEMA, pa.field(CONTEXT, pa.string()), pa.field(LABELS, pa.list_(pa.string())), pa.field(ORIGIN, pa.string())]
+)
 BLOCK = 1 << 20  # bytes read at a time
+TEXTS = ("text", PROMPT, CONTEXT)
 ROWS = 8192  # documents in a batch at most
 MAX_DOCUMENT = 1 << 30  # bytes; Arrow's strings end at 2 GiB per batch, and a document is held in memory
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.RecordBatch:
-    """Return a batch of `SCHEMA`, or `WITH_PROMPTS`, from lists; metadata that is not given is null.
+    """Return a batch of `SCHEMA`, `WITH_PROMPTS` or `WITH_LABELS` from lists; metadata that is not given is null.
 
     Lone surrogates (`"\\ud800"` in JSON), which UTF-8 cannot hold, become U+FFFD; `tally` counts such documents.
     """
-    count, schema = len(columns["text"]), WITH_PROMPTS if PROMPT in columns else SCHEMA
+    count, schema = len(columns["text"]), schema_of(columns)
     arrays = []
     for field in schema:
         values = columns.get(field.name)
         if values is None:
             arrays.append(pa.nulls(count, pa.string()))
             continue
+        if field.name == LABELS:
+            arrays.append(lists_of(values))
+            continue
         try:
             arrays.append(_strings(values))
         except (UnicodeEncodeError, AttributeError):
             texts = [as_text(value) for value in values]
-            if tally and field.name in ("text", PROMPT):
+            if tally and field.name in TEXTS:
                 tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(values, texts, strict=True))
             arrays.append(_strings(texts))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def schema_of(names: Container[str]) -> pa.Schema:
+    """Return the schema of documents with these columns."""
+    return WITH_LABELS if LABELS in names else WITH_PROMPTS if PROMPT in names else SCHEMA
+
+
+def lists_of(rows: Sequence[Sequence[str | None]]) -> pa.ListArray:
+    """Return lists of as many texts each; lone surrogates become U+FFFD."""
+    texts = pa.array([as_text(text) for row in rows for text in row], pa.string())
+    ends = np.arange(len(rows) + 1, dtype=np.int32) * (len(texts) // max(1, len(rows)))
+    return pa.ListArray.from_arrays(pa.array(ends), texts)
+
+
 def texts_of(batch: pa.RecordBatch) -> dict[str, pa.StringArray]:
-    """Return the columns of a batch that hold text: `text`, and `prompt` if it has prompts."""
-    return {name: batch[name] for name in ("text", PROMPT) if name in batch.schema.names}
+    """Return the columns of a batch that hold text: `text`, and its `prompt` or `context` if it has one."""
+    return {name: batch[name] for name in TEXTS if name in batch.schema.names}
 
 
 def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the UTF-8 bytes of each document, its prompt included: int64 [documents]. Nulls are not allowed."""
+    """Return the UTF-8 bytes of each document, its prompt or context included: int64 [documents]. No nulls."""
     sizes = [pc.binary_length(column).to_numpy(zero_copy_only=False) for column in texts_of(batch).values()]
     return np.stack(sizes).sum(0, dtype=np.int64)
 

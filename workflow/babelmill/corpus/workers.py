@@ -29,7 +29,7 @@ from babelmill.corpus.digests import without_digests
 from babelmill.corpus.pieces import Documents, Lines, Piece, Reading, pieces, text_size, work
 from babelmill.corpus.tally import Tally
 
-WORTH_IT = 32 << 20  # bytes of text; less is read before the workers have started
+WORTH_IT = 128 << 20  # bytes of text; less is read before the workers have started
 KILLED = (
     "a worker process was killed, perhaps because memory ran out: run it again with more (--set-resources"
     " corpus:mem_mb=...) or with fewer processes (--set-threads corpus=1)"

@@ -9,9 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.corpus.digests import has_prompt
-from babelmill.corpus.record_batches import METADATA, PROMPT, SCHEMA, sizes_of
+from babelmill.corpus.record_batches import LABELS, METADATA, PROMPT, SCHEMA, sizes_of
 
 ROW_GROUP = 16 << 20  # bytes of text
+
+
+def without_labels(labels: pa.ListArray) -> int:
+    """Count the documents all of whose labels are missing."""
+    missing = labels.flatten().is_null().to_numpy(zero_copy_only=False)
+    return int(missing.reshape(len(labels), -1).all(1).sum())
 
 
 class Writer:
@@ -32,7 +38,7 @@ class Writer:
         self._size = 0
         self._thread = ThreadPoolExecutor(1) if threads > 1 else None
         self._writing: Future[None] | None = None
-        self.documents = self.bytes = self.with_prompt = 0
+        self.documents = self.bytes = self.with_prompt = self.without_labels = 0
         self.by_category: Counter[str] = Counter()
         self.by_license: Counter[str] = Counter()
 
@@ -44,6 +50,8 @@ class Writer:
         self.documents += batch.num_rows
         if PROMPT in batch.schema.names:
             self.with_prompt += int(has_prompt(batch).sum())
+        if LABELS in batch.schema.names:
+            self.without_labels += without_labels(batch[LABELS])
         self.bytes += size
         for name, counter in (("category", self.by_category), ("license", self.by_license)):
             if batch[name].null_count < batch.num_rows:

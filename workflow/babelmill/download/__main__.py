@@ -20,14 +20,18 @@ This runs where there is a network, which compute nodes often lack; the stage `c
 import argparse
 import logging
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.core import manifest, stage_entry
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_folder
+from babelmill.core.words import plural
+from babelmill.corpus.columns import Columns
 from babelmill.download.counting import HELD_OUT, MARGIN, Counter, check_columns, how_many
 from babelmill.download.data_files import DataFiles
 from babelmill.download.parts import Part, open_part, wanted
@@ -39,26 +43,60 @@ from babelmill.stages import DownloadSettings
 log = logging.getLogger("babelmill.download")
 
 
+class Arriving:
+    """The bar of a download.
+
+    Args:
+        total: of what is counted.
+        text: says what has been taken.
+        of_bytes: bytes are what is counted; else `done` is set.
+
+    Attributes:
+        done: of the total.
+    """
+
+    def __init__(self, total: float, text: Callable[[], str], of_bytes: bool = False):
+        self.done, self._total, self._text, self._of_bytes = 0.0, total, text, of_bytes
+        self._bar, self._megabytes, self._lock = Bar(total), 0.0, threading.Lock()
+
+    def bytes(self, count: int) -> None:
+        """Count bytes that have arrived."""
+        with self._lock:  # several files arrive at once
+            self._megabytes += count / 1e6
+            if self._of_bytes:
+                self.done = min(self.done + count, 0.999 * self._total)  # the end is when all is checked
+            self._bar.show(self.done, f"{self._text()}, {self._megabytes:,.1f} MB")
+
+    def end(self) -> None:
+        """Say that all is there; what was in the cache before has not arrived."""
+        self._bar.show(self._total, f"{self._text()}, {self._megabytes:,.1f} MB")
+        self._bar.close()
+
+
 def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
     """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with what it holds.
 
     There is at least one of each part.
     """
-    waiting, counts = wanted(parts, split), []
+    waiting, counts, unit = wanted(parts, split), [], counter.budget.unit
     total, least = len(waiting), sum(bool(getattr(part.files, split)) for part in parts)
+    arriving = Arriving(
+        limit, lambda: f"{split}: {len(counts)} of {total} files, {sum(counts):,} of {limit:,.0f} {unit}"
+    )
     while waiting and (sum(counts) < limit or len(counts) < least):
         together = how_many(counts, limit)
         batch, waiting = waiting[:together], waiting[together:]
         for part in parts:
             if names := [name for owner, name in batch if owner is part]:
-                part.fetch(names)
+                part.fetch(names, arriving.bytes)
         for part, name in batch:
             if sum(counts) >= limit and len(counts) >= least:
                 break
             counts.append(counter.of(part.fetch([name])[name], part.asked.get("text_column")))
+            arriving.done = min(sum(counts), limit)
             yield part, name, counts[-1]
-        unit = counter.budget.unit
         log.info("%s: %d of %d files, %.4g of %.4g %s", split, len(counts), total, sum(counts), limit, unit)
+    arriving.end()
 
 
 def take(parts: list[Part], counter: Counter) -> list[Part]:
@@ -75,14 +113,26 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
     return [replace(part, files=DataFiles(of(part, "train"), of(part, "validation"))) for part in parts]
 
 
-def take_all(parts: list[Part], columns: dict[str, Any]) -> None:
+def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
     """Fetch all data files, of each part the smallest first, whose columns are looked at."""
+    size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
+    count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
+    arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
     for part in parts:
         smallest = min(part.files.train, key=lambda name: (not part.sizes[name], part.sizes[name], name))
-        mine = columns | ({"text_column": part.asked["text_column"]} if part.asked.get("text_column") else {})
-        check_columns(part.fetch([smallest])[smallest], mine)
+        columns = columns_of(asked, part.asked.get("text_column"))
+        check_columns(part.fetch([smallest], arriving.bytes)[smallest], columns)
     for part in parts:
-        part.fetch(part.files.train + part.files.validation)
+        part.fetch(part.files.train + part.files.validation, arriving.bytes)
+    arriving.end()
+
+
+def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
+    """Return what is taken of files, from the keys of `corpus` that say so; `text`: in place of the column of text."""
+    said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
+    said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
+    said |= {key: asked.get(key) for key in ("delimiter", "encoding")}
+    return Columns(**{key: value for key, value in said.items() if value is not None})
 
 
 def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
@@ -98,8 +148,7 @@ def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> None:
     """Download the text of a language."""
     settings = read_settings(args.settings, DownloadSettings)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
+    disable_progress_bars()  # those of the client for lists of files
     asked = [(part, revisions.dataset_key(part["repository"], part["revision"])) for part in settings.parts]
     if settings.source:
         asked = [(settings.source, settings.name)]

@@ -15,6 +15,7 @@ from babelmill.config.inputs import UNCOUNTED
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import DigestSet, digests_of
 from babelmill.corpus.record_batches import sizes_of
 from babelmill.corpus.sampling import Budget
@@ -45,8 +46,8 @@ class Counter:
             UserError: it cannot be read (see `readers.read`), or `corpus.categories` are asked for, and it has none.
         """
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
-        names = {"text_column": text_column or corpus.text_column, "prompt_column": corpus.prompt_column}
-        for batch in readers.read(path, tally, **names, document=corpus.document, scratch=self._scratch):
+        columns = Columns.of(corpus, text_column)
+        for batch in readers.read(path, tally, columns, document=corpus.document, scratch=self._scratch):
             kept = clean(batch, corpus, tally)
             if corpus.deduplicate:
                 kept = kept.filter(pa.array(self._seen.add(digests_of(kept))))
@@ -65,10 +66,9 @@ def how_many(counts: list[int], wanted: float) -> int:
     return max(1, min(AT_ONCE, int(lacking / largest))) if largest else 1
 
 
-def check_columns(path: Path, columns: dict[str, str]) -> None:
+def check_columns(path: Path, columns: Columns) -> None:
     """Read the beginning of a file. UserError: a column is not there (it says which are), or no document."""
     tally = Tally("skip")
-    names = {"text_column": columns.get("text_column", "text"), "prompt_column": columns.get("prompt_column")}
-    first = next(readers.read(path, tally, **names, document="line"), None)
+    first = next(readers.read(path, tally, columns, document="line"), None)
     if tally.dropped["malformed"] and not (first and first.num_rows):
         raise UserError(f"{path.name}: nothing at its beginning is a document of this format; see the lines above")

@@ -19,7 +19,7 @@ from babelmill.core.globs import matches
 
 # Where a dataset comes in several formats, the first that is there is taken: the others tend to be the same data again,
 # or no data at all (requirements.txt).
-PREFERRED = (".parquet", ".jsonl", ".csv", ".txt", ".json")
+PREFERRED = (".parquet", ".jsonl", ".csv", ".tsv", ".txt", ".json")
 NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json", "manifest.json"}
 BY_WORDS = ""  # in place of a split: words in the paths tell the splits of these files
 # How `datasets` recognises splits: words in the path, between anything but letters and digits.

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,14 @@ class Part:
         """Its name on the Hub, `owner/name`."""
         return self.asked["repository"]
 
-    def fetch(self, names: list[str]) -> dict[str, Path]:
-        """Download those files of the repository that are not here yet; return their paths in the cache, by name."""
+    def fetch(self, names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
+        """Download those files of the repository that are not here yet; return their paths in the cache, by name.
+
+        `arrived`: is told of bytes as they arrive.
+        """
         if lacking := [name for name in names if name not in self.paths]:
             with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
-                self.paths.update(fetch(DATASET, self.repository, self.commit, lacking))
+                self.paths.update(fetch(DATASET, self.repository, self.commit, lacking, arrived))
         return {name: self.paths[name] for name in names}
 
 

@@ -59,21 +59,29 @@ def of_repository(use: Use, repository: str, commit: str, revision: str) -> File
     return Files(names, get, f"the {use.noun} {repository} at {commit[:12]}", figures)
 
 
-def fetch(use: Use, repository: str, commit: str, names: list[str]) -> dict[str, Path]:
+def fetch(
+    use: Use, repository: str, commit: str, names: list[str], arrived: Callable[[int], None] | None = None
+) -> dict[str, Path]:
     """Download files to the cache and check their content. Returns their paths in the cache, by name.
 
     The first call leaves the list of all files in the cache (`sizes`), where it serves the next and later runs offline.
+
+    Args:
+        use, repository, commit: of the files.
+        names: theirs.
+        arrived: is told of bytes as they arrive, in place of the client's bars.
     """
+    bars: dict[str, Any] = {"tqdm_class": counting(arrived)} if arrived else {}
     # Each pattern is compared with each file there is, so these are few. They may name files that are not there.
     few = [glob.escape(name) for name in names[:FEW]]
     folder = Path(
         patiently(
             lambda: huggingface_hub.snapshot_download(
-                repository, repo_type=use.repo_type, revision=commit, allow_patterns=few, max_workers=AT_ONCE
+                repository, repo_type=use.repo_type, revision=commit, allow_patterns=few, max_workers=AT_ONCE, **bars
             )
         )
     )
-    _each(lambda name: _download(use, repository, commit, name, tqdm_class=Silent), names[FEW:])
+    _each(lambda name: _download(use, repository, commit, name, **bars), names[FEW:])
     paths = {name: folder / name for name in names}
     for name, path in paths.items():
         if not intact(path):
@@ -95,24 +103,33 @@ def _download(use: Use, repository: str, commit: str, name: str, **options: Any)
 
 
 def _each(act: Callable[[str], None], names: list[str]) -> None:
-    """Do something with each name, with some at once, under one bar. The first error ends it."""
-    if not names:
-        return
-    with ThreadPoolExecutor(AT_ONCE) as pool, tqdm(total=len(names), desc=f"Fetching {len(names)} files") as bar:
+    """Do something with each name, with some at once. The first error ends it."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = [pool.submit(act, name) for name in names]
         try:
             for future in as_completed(futures):
                 future.result()
-                bar.update()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-class Silent(tqdm):
-    """The bar of a file among thousands."""
+def counting(arrived: Callable[[int], None]) -> type[tqdm]:
+    """Return a class of bars that draw nothing, and tell `arrived` of bytes.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options | {"disable": True})
+    Of a snapshot, the client has one bar for what is written and another for what comes over the network (Xet).
+    """
+
+    class Counting(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            network = str(options.get("name")).endswith(".transfer")
+            self._counts = options.get("unit") == "B" and not network
+            super().__init__(*args, **options | {"disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            if self._counts and n:
+                arrived(int(n))
+
+    return Counting
 
 
 def sizes(use: Use, repository: str, commit: str) -> dict[str, int]:

@@ -25,6 +25,7 @@ ENCODER, DECODER = "encoder.", "decoder."
 SYMBOLS = [FIRST, END, FIRST]  # that the proof shows to the decoder
 CLASSIFIER = "AutoModelForSequenceClassification"
 CODE = [Path(model_package).parent / "code_decoder.py", Path(transformers_package).parent / "modeling_codes.py"]
+OF_GPT_BERT = Path(transformers_package).parent / "modeling_gpt_bert_codes.py"
 
 
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
     }
     auto = {"AutoModel": "modeling_codes.CodesModel"}
     if config["model_type"] == "babelmill_gpt_bert":
+        auto = {"AutoModel": "modeling_gpt_bert_codes.GPTBertCodesModel"}
         auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig"}
         auto |= {CLASSIFIER: f"modeling_gpt_bert.{CLASSES[CLASSIFIER]}"}
     return config | {"auto_map": auto}
@@ -55,9 +57,9 @@ class LabelsFolder(Architecture):
         config = hub_config(trained)
         files = write_code(folder, CODE)
         if config["model_type"] == "babelmill_gpt_bert":
-            files += write_code(folder)
+            files += [*write_code(folder), *write_code(folder, [OF_GPT_BERT])]
         for variant in export.variants:
-            weights = load_file(inputs.model / WEIGHTS[variant])
+            weights = whole_weights(inputs.model / WEIGHTS[variant], trained, inputs.frozen)
             name = weights_name(variant, export.default_variant)
             files += write_part(folder / name, weights, ENCODER)
             if trained["labels"]["decoder_layers"]:
@@ -76,7 +78,7 @@ class LabelsFolder(Architecture):
             longest = labels["blocks"] * labels["block_size"]
             decoder = CodeDecoder(labels["entries"], config.hidden_size, labels["decoder_layers"], longest)
         trained = Labeller(make_encoder(config), decoder).eval()
-        found = trained.load_state_dict(load_file(model / WEIGHTS[variant]), strict=False)
+        found = trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen), strict=False)
         if found.unexpected_keys or found.missing_keys:
             raise UserError(f"{model / WEIGHTS[variant]}: not the weights of {model / 'config.json'}: {found}")
         return trained
@@ -96,6 +98,28 @@ class LabelsFolder(Architecture):
         """Return the classes as the encoder's own class scores them, and the decoder's symbols."""
         spelt = read_json(model / "config.json")["labels"]["decoder_layers"]
         return [Case(CLASSIFIER, "classes"), *([Case("AutoModel", "blocks")] if spelt else [])]
+
+
+def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> dict[str, torch.Tensor]:
+    """Return the weights of a model, also those that were not trained.
+
+    Args:
+        path: what was trained.
+        trained: config.json beside it.
+        frozen: the weights that the encoder has from its source, if it was frozen.
+    """
+    weights = load_file(path)
+    if frozen is None:
+        return weights
+    from babelmill.training.encoder_weights import names_in_source  # takes seconds
+    from babelmill.training.labeller import encoder_from, heads_of, make_encoder
+
+    with torch.device("meta"):
+        encoder = make_encoder(encoder_from(trained["config"], len(trained["labels"]["codes"])))
+    theirs = load_file(frozen)
+    missing = [name for name, _ in encoder.named_parameters() if ENCODER + name not in weights]
+    names = names_in_source(missing, theirs.keys(), encoder.base_model_prefix, heads_of(encoder), str(frozen))
+    return weights | {ENCODER + name: theirs[source] for name, source in names.items()}
 
 
 def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str) -> list[str]:

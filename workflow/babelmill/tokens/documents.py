@@ -18,15 +18,19 @@ CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"  # columns of labelled t
 class Documents:
     """The documents of one Parquet file, in order.
 
+    Args:
+        path: the file.
+        contexts: whether labelled text comes with its contexts; a language model learns the text alone.
+
     Attributes:
         path: the file.
         count: number of documents, which the file states.
-        pieces: texts of a document: 1, or 2 where they have prompts, or labels: its prompt or context, which may be
+        pieces: texts of a document: 1, or 2 where they have prompts, or contexts: its prompt or context, which may be
             empty, and its text.
         labelled: whether they have labels.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, contexts: bool = False):
         self.path = Path(path)
         try:
             with pq.ParquetFile(path) as parquet:
@@ -38,7 +42,7 @@ class Documents:
             raise UserError(f"{path}: not a Parquet file ({error}); delete it and run the workflow again") from None
         if "text" not in names:
             raise UserError(f"{path}: no column `text`; delete it and run the workflow again")
-        first = [name for name in ("prompt", CONTEXT) if name in names]
+        first = [name for name in ("prompt", *([CONTEXT] if contexts else [])) if name in names]
         self._names, self.labelled = [*first, "text"], LABELS in names
         self.pieces = len(self._names)
 
@@ -63,7 +67,7 @@ class Documents:
     def batches(self) -> Iterator[tuple[list[str], np.ndarray]]:
         """Yield (texts, UTF-8 bytes of each, int64) in batches of about 1 MB, of whole documents, at least one.
 
-        A document with a prompt is two texts, one after the other.
+        A document with a prompt or a context is two texts, one after the other.
         """
         for batch, sizes in self._columns():
             marks = np.cumsum(sizes.sum(1)) // BATCH_BYTES

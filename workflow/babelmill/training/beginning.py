@@ -61,7 +61,7 @@ def load_weights(path: Path, network: Network) -> None:
     """Give a network the weights of a safetensors file, a tensor at a time; a UserError unless they are its own."""
     weights, sharding = network.begun_with(), network.sharding
     saved = SavedTensors(path, sharding.rows if sharding else None)
-    for name, in_file in network.names_in(saved, str(path)).items():
+    for name, in_file in network.names_in(set(saved), str(path)).items():
         value = weights[name]
         expected = list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
         theirs = saved.shape(in_file)

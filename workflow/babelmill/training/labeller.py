@@ -58,3 +58,9 @@ def make_encoder(config: PreTrainedConfig) -> PreTrainedModel:
     if isinstance(config, GPTBertConfig):
         return GPTBertForSequenceClassification(config)
     return make_model(config, CLASSIFIER)
+
+
+def heads_of(encoder: PreTrainedModel) -> set[str]:
+    """Return the names of the weights that do not belong to the encoder without its classifier."""
+    prefix = f"{encoder.base_model_prefix}."
+    return {name for name, _ in encoder.named_parameters() if not name.startswith(prefix)}

@@ -24,7 +24,7 @@ from babelmill.training.block_loss import block_losses
 from babelmill.training.encoder_weights import names_in_source
 from babelmill.training.fsdp import local_rows
 from babelmill.training.label_batches import LabelBatch
-from babelmill.training.labeller import Labeller, make_encoder
+from babelmill.training.labeller import Labeller, heads_of, make_encoder
 from babelmill.training.loss import STATISTICS
 from babelmill.training.randomness import INITIALIZATION
 from babelmill.training.transformers_config import config_to_train
@@ -149,7 +149,7 @@ class LabelsNetwork(TransformersNetwork):
         if train.activation_checkpointing:
             checkpoint_activations(encoder)
         if train.freeze == "encoder":
-            encoder.base_model.requires_grad_(False)
+            freeze(encoder)
             self.frozen = True
         self._spread(made, _WithLoss(made, blocks == 1, class_weights), train.precision, processes, loaded=False)
 
@@ -165,10 +165,10 @@ class LabelsNetwork(TransformersNetwork):
         return {f"{ENCODER}{name}": theirs for name, theirs in found.items()}
 
 
-def heads_of(encoder: PreTrainedModel) -> set[str]:
-    """Return the names of the weights that do not belong to the encoder without its classifier."""
-    prefix = f"{encoder.base_model_prefix}."
-    return {name for name, _ in encoder.named_parameters() if not name.startswith(prefix)}
+def freeze(encoder: PreTrainedModel) -> None:
+    """Train the classifier alone, with the pooler before it, which a language model may not have."""
+    for name, parameter in encoder.base_model.named_parameters():
+        parameter.requires_grad_("pooler." in name)
 
 
 def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:

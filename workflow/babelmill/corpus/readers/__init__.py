@@ -1,9 +1,9 @@
-"""Readers of .txt, .jsonl (or .json), .csv and .parquet files, plain or compressed, as streams of record batches.
+"""Readers of .txt, .jsonl (or .json), .csv, .tsv and .parquet files, plain or compressed, as streams of record batches.
 
-Every reader yields batches of about 1 MB with the columns of `batches.SCHEMA`, whatever the file's size. The standard
-library parses text formats: it is 4 to 9 times faster than the streaming loaders of `datasets`, takes an eighth of the
-memory, and never turns the text `NA` into a missing value or `007` into 7. Compressed files are read through Arrow,
-which notices a truncated .gz or .zst (the `zstandard` package returns a prefix without a word).
+Every reader yields batches of about 1 MB with the columns of `Columns.of_documents`, whatever the file's size. The
+standard library parses text formats: it is 4 to 9 times faster than the streaming loaders of `datasets`, takes an
+eighth of the memory, and never turns the text `NA` into a missing value or `007` into 7. Compressed files are read
+through Arrow, which notices a truncated .gz or .zst (the `zstandard` package returns a prefix without a word).
 """
 
 import contextlib
@@ -14,38 +14,35 @@ from typing import Literal
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.core.formats import PROMPT_FORMATS, format_of
+from babelmill.core.formats import format_of
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.csv_table import read_csv
 from babelmill.corpus.readers.jsonl import read_jsonl
 from babelmill.corpus.readers.parquet import read_parquet
 from babelmill.corpus.readers.text import read_lines, read_text
-from babelmill.corpus.record_batches import PROMPT
 from babelmill.corpus.tally import Tally
 
 
 def read(
     path: Path,
     tally: Tally,
+    columns: Columns,
     *,
-    text_column: str = "text",
-    prompt_column: str | None = None,
     document: Literal["file", "line"] = "file",
     scratch: Path | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a file, in order, as record batches of `SCHEMA`, or `WITH_PROMPTS`.
+    """Yield the documents of a file, in order, as record batches.
 
     Args:
         path: the file; its name tells format and compression.
         tally: counts the documents read, and says whether bad input is an error or a drop.
-        text_column: the column (CSV, Parquet) or key (JSONL) that holds the text.
-        prompt_column: that which holds its prompt, if there are prompts.
+        columns: the columns (of tables) or keys (of JSON lines) that are taken, and how the file is written.
         document: what is a document in .txt files.
         scratch: folder for the temporary copy of a compressed Parquet file.
 
     Raises:
         UserError: no such file; no such column; and, unless skipped, undecodable or truncated input.
     """
-    columns = {"text": text_column} | ({PROMPT: prompt_column} if prompt_column is not None else {})
     with reporting(path, tally):
         for batch in _batches(path, tally, columns, document, scratch):
             tally.read += batch.num_rows
@@ -69,7 +66,7 @@ def reporting(path: Path, tally: Tally) -> Iterator[None]:
 
 
 def _batches(
-    path: Path, tally: Tally, columns: dict[str, str], document: Literal["file", "line"], scratch: Path | None
+    path: Path, tally: Tally, columns: Columns, document: Literal["file", "line"], scratch: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of the reader for the file's format."""
     suffix, compression = format_of(path)
@@ -81,14 +78,11 @@ def _batches(
             yield from read_parquet(path, stream, compression, tally, columns, scratch)
         elif suffix in (".jsonl", ".json"):
             yield from read_jsonl(path, stream, tally, columns)
-        elif suffix == ".csv":
+        elif suffix in (".csv", ".tsv"):
             yield from read_csv(path, stream, tally, columns)
-        elif PROMPT in columns:
-            raise UserError(f"{path}: plain text has no columns, so no corpus.prompt_column; {PROMPT_FORMATS}")
-        elif document == "line":
-            yield from read_lines(path, stream, tally)
         else:
-            yield from read_text(path, stream, tally)
+            columns.refuse_plain_text(path)
+            yield from (read_lines if document == "line" else read_text)(path, stream, tally, columns.encoding)
 
 
 def open_stream(path: Path, compression: str | None) -> pa.NativeFile:

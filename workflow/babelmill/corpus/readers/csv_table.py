@@ -1,7 +1,7 @@
-"""Comma-separated values with a header line (RFC 4180). Every field is text as it stands.
+"""Comma-separated values with a header line (RFC 4180), or with another mark than the comma. Fields are text.
 
-Bytes that are not UTF-8 travel through the parser as lone surrogates (PEP 383), so that the record they belong to is
-known, however many lines it has.
+Bytes that are not in the file's encoding travel through the parser as lone surrogates (PEP 383), so that the record
+they belong to is known, however many lines it has.
 """
 
 import csv
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from babelmill.core.files import UserError
-from babelmill.corpus.readers.text import blocks
+from babelmill.core.formats import split_name
+from babelmill.corpus.columns import Columns
+from babelmill.corpus.readers.text import OTHER_ENCODING, Block, blocks, refuse_utf8
 from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, METADATA, ROWS, SURROGATE, batch_of
 from babelmill.corpus.tally import Tally
 
@@ -22,48 +24,70 @@ if TYPE_CHECKING:
     from _csv import Reader  # what `csv.reader` returns; `csv` has no name for it
 
 
-def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield one document per record: what its `columns` hold, {"text": name}, and metadata. Report bad records."""
+def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """Yield one document per record: what its `columns` hold, and metadata. Report bad records."""
     csv.field_size_limit(MAX_DOCUMENT)
-    reader = csv.reader(_lines(path, stream), strict=True)
+    delimiter = "\t" if split_name(path)[0] == ".tsv" else columns.delimiter
+    reader = csv.reader(_lines(path, stream, columns.encoding), strict=True, delimiter=delimiter)
     header = _header(path, reader, columns)
     if not header:
         return
-    texts = {name: header.index(column) for name, column in columns.items()}
-    places = {name: header.index(name) for name in METADATA if name in header} | texts
+    places = [header.index(name) for name in (*columns.texts.values(), *columns.values)]
     rows, size = [], 0
-    for row in _records(path, reader, len(header), list(texts.values()), tally):
-        rows.append(row)
-        size += sum(len(row[place]) for place in texts.values())
+    for number, row in _records(path, reader, len(header), places, tally, columns.encoding):
+        rows.append((number, row))
+        size += sum(len(row[place]) for place in places)
         if size > BLOCK or len(rows) == ROWS:
-            yield _batch(rows, places)
+            yield _batch(path, rows, header, columns)
             rows, size = [], 0
     if rows:
-        yield _batch(rows, places)
+        yield _batch(path, rows, header, columns)
 
 
-def _lines(path: Path, stream: pa.NativeFile) -> Iterator[str]:
+def _lines(path: Path, stream: pa.NativeFile, encoding: str) -> Iterator[str]:
     """Yield the file's lines, newlines included, as the parser wants them."""
-    decoded = (block.raw.decode("utf-8", "surrogateescape") for block in blocks(path, stream))
-    return itertools.chain.from_iterable(io.StringIO(block, newline="\n") for block in decoded)
+
+    def lines(block: Block) -> Iterator[str]:
+        refuse_utf8(path, block, encoding)
+        return io.StringIO(block.raw.decode(encoding, "surrogateescape"), newline="\n")
+
+    return itertools.chain.from_iterable(map(lines, blocks(path, stream)))
 
 
-def _header(path: Path, reader: "Reader", columns: dict[str, str]) -> list[str]:
+def _header(path: Path, reader: "Reader", columns: Columns) -> list[str]:
     """Return the names of the columns, none for an empty file. UserError: no CSV, or one of `columns` is missing."""
     try:
         header = next(reader, [])
     except csv.Error as error:
         raise UserError(f"{path}: line 1: not CSV: {error}") from None
-    for name, column in columns.items() if header else ():
-        if column not in header:
-            raise UserError(
-                f"{path}: no column {column!r}; there are {', '.join(map(repr, header))}; set corpus.{name}_column"
-            )
+    if header and (missing := columns.missing(header)):
+        column, setting = missing
+        problem = f"no column {column!r}; there are {', '.join(map(repr, header))}; set {setting}"
+        if bad := _bad_byte("".join(header)):
+            problem = f"{problem}, or corpus.encoding: the header is not {columns.encoding} (byte 0x{bad:02x})"
+        raise UserError(f"{path}: {_other_delimiter(path, header, columns.delimiter) or problem}")
     return header
 
 
-def _records(path: Path, reader: "Reader", width: int, texts: list[int], tally: Tally) -> Iterator[list[str]]:
-    """Yield the records of `width` fields whose `texts` are UTF-8; report the others by the line they begin in."""
+def _other_delimiter(path: Path, header: list[str], delimiter: str) -> str | None:
+    """Return what to do about a header that is one column, for something else stands between its names; else None."""
+    found = next((mark for mark in "\t;,|" if mark in header[0]), None) if len(header) == 1 else None
+    if found is None:
+        return None
+    advice = "set corpus.delimiter: " + ('"\\t"' if found == "\t" else repr(found))
+    if split_name(path)[0] == ".tsv":
+        more = "" if found == delimiter else f", and {advice}"
+        advice = f"of a .tsv, tabs stand between the columns; name it .csv{more}"
+    return f"the header is one column, {header[0]!r}: {advice}"
+
+
+def _records(
+    path: Path, reader: "Reader", width: int, places: list[int], tally: Tally, encoding: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the records of `width` fields, each with the line it begins in.
+
+    Others, and those that hold undecodable bytes at `places`, are reported.
+    """
     while True:
         start = reader.line_num + 1
         try:
@@ -78,18 +102,27 @@ def _records(path: Path, reader: "Reader", width: int, texts: list[int], tally: 
         if len(row) != width:
             problem = f"{len(row)} fields, but the header has {width}"
             tally.bad_document("malformed", path, f"line {start}", problem)
-        elif bad := next((byte for byte in (_bad_byte(row[place]) for place in texts) if byte), None):
-            tally.bad_document("undecodable", path, f"line {start}", f"not UTF-8: byte 0x{bad:02x}")
+        elif bad := next((byte for byte in (_bad_byte(row[place]) for place in places) if byte), None):
+            problem = f"not {encoding.replace('utf', 'UTF')}: byte 0x{bad:02x}"
+            tally.bad_document("undecodable", path, f"line {start}", problem + OTHER_ENCODING)
         else:
-            yield row
+            yield start, row
 
 
 def _bad_byte(text: str) -> int | None:
-    """Return the first byte of a text that was not UTF-8, None if all were; such a byte is never 0."""
+    """Return the first byte of a text that could not be decoded, None if all could; such a byte is never 0."""
     found = None if text.isascii() else SURROGATE.search(text)
     return found[0].encode("utf-8", "surrogateescape")[0] if found else None
 
 
-def _batch(rows: list[list[str]], places: dict[str, int]) -> pa.RecordBatch:
-    """Return records as a batch; `places`: where each column of it stands in a record."""
-    return batch_of({name: [row[place] for row in rows] for name, place in places.items()})
+def _batch(path: Path, rows: list[tuple[int, list[str]]], header: list[str], columns: Columns) -> pa.RecordBatch:
+    """Return records, each with its line, as a batch."""
+
+    def cells(name: str) -> list[str]:
+        place = header.index(name)
+        return [row[place] for _, row in rows]
+
+    found = {name: cells(name) for name in METADATA if name in header}
+    texts = {name: cells(column) for name, column in columns.texts.items()}
+    values = {name: cells(name) for name in columns.values}
+    return batch_of(found | texts | columns.labelled(path, values, "line", [number for number, _ in rows]))

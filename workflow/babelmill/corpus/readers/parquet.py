@@ -1,4 +1,4 @@
-"""Parquet files: the columns of text and of metadata. UTF-8 is checked: Parquet readers do not."""
+"""Parquet files: the columns of text, of labels and of metadata. UTF-8 is checked: Parquet readers do not."""
 
 import contextlib
 import tempfile
@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core.files import UserError
+from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.text import undecodable
-from babelmill.corpus.record_batches import BLOCK, METADATA, PROMPT, ROWS, SCHEMA, WITH_PROMPTS, as_text
+from babelmill.corpus.record_batches import BLOCK, CONTEXT, LABELS, METADATA, ORIGIN, ROWS, as_text, lists_of
 from babelmill.corpus.tally import Tally
 
 
@@ -20,10 +21,10 @@ def read_parquet(
     stream: pa.NativeFile,
     compression: str | None,
     tally: Tally,
-    columns: dict[str, str],
+    columns: Columns,
     scratch: Path | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the file's rows as documents; report those whose text is not UTF-8. `columns`: {"text": name}."""
+    """Yield the file's rows as documents; report those whose text is not UTF-8."""
     with contextlib.ExitStack() as stack:
         if compression:  # Parquet is read from its end, so it needs a copy to seek in
             source = stack.enter_context(tempfile.TemporaryFile(dir=scratch))
@@ -38,37 +39,40 @@ def read_parquet(
             number += file.metadata.row_group(group).num_rows
 
 
-def open_parquet(path: Path, source: IO[bytes] | pa.NativeFile, columns: dict[str, str]) -> pq.ParquetFile:
-    """Open a file whose `columns`, {"text": name}, hold text. UserError: one is not there, or holds something else."""
+def open_parquet(path: Path, source: IO[bytes] | pa.NativeFile, columns: Columns) -> pq.ParquetFile:
+    """Open a file that has all `columns`. UserError: one is not there, or holds neither text nor labels."""
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
-    for name, column in columns.items():
-        _check_text_column(path, file.schema_arrow, name, column)
+    for key, column in columns.named():
+        _check_column(path, file.schema_arrow, key, column, column in columns.values)
     return file
 
 
 def read_row_group(
-    path: Path, file: pq.ParquetFile, group: int, number: int, tally: Tally, columns: dict[str, str]
+    path: Path, file: pq.ParquetFile, group: int, number: int, tally: Tally, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a row group, whose first row is `number` in the file, counted from 1."""
     names = file.schema_arrow.names
-    wanted = [*columns.values(), *(n for n in METADATA if n in names and n not in columns.values())]
-    size = _rows_in_a_batch(file, group, list(columns.values()))
+    mine = list(dict.fromkeys(column for _, column in columns.named()))
+    wanted = [*mine, *(n for n in METADATA if n in names and n not in mine)]
+    size = _rows_in_a_batch(file, group, list(columns.texts.values()))
     for batch in file.iter_batches(size, [group], columns=wanted, use_threads=False):
         yield _documents(path, batch, number, tally, columns)
         number += batch.num_rows
 
 
-def _check_text_column(path: Path, schema: pa.Schema, name: str, column: str) -> None:
-    """Raise a UserError unless the file has a column that holds text; `name`: what it is to us."""
+def _check_column(path: Path, schema: pa.Schema, key: str, column: str, numbers: bool) -> None:
+    """Raise a UserError unless the file has a column that holds text, or `numbers`; `key`: what names it."""
     if column not in schema.names:
-        raise UserError(
-            f"{path}: no column {column!r}; there are {', '.join(map(repr, schema.names))}; set corpus.{name}_column"
-        )
+        raise UserError(f"{path}: no column {column!r}; there are {', '.join(map(repr, schema.names))}; set {key}")
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    types = pa.types
+    if numbers and (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+        return
     if not _is_text_or_bytes(kind):
-        raise UserError(f"{path}: column {column!r} is {kind}, not text; set corpus.{name}_column")
+        wanted = "neither text nor whole or floating-point numbers" if numbers else "not text"
+        raise UserError(f"{path}: column {column!r} is {kind}, {wanted}; set {key}")
 
 
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
@@ -86,18 +90,27 @@ def _rows_in_a_batch(file: pq.ParquetFile, group: int, columns: list[str]) -> in
     return max(1, min(ROWS, int(BLOCK / max(1, sum(sizes) / max(1, metadata.num_rows))))) if sizes else 1
 
 
-def _documents(path: Path, batch: pa.RecordBatch, number: int, tally: Tally, columns: dict[str, str]) -> pa.RecordBatch:
+def _documents(path: Path, batch: pa.RecordBatch, number: int, tally: Tally, columns: Columns) -> pa.RecordBatch:
     """Return a batch of the file, whose first row is `number`, as a batch of ours, without its bad rows."""
-    arrays: dict[str, pa.StringArray] = {}
     bad: set[int] = set()
-    for name, column in columns.items():
-        text = _plain(batch.column(column))
-        strings = _as_strings(text)
-        arrays[name] = _decode_each_text(path, text, number, tally, bad) if strings is None else strings
+
+    def texts(column: str) -> pa.Array:
+        values = _plain(batch.column(column))
+        if not _is_text_or_bytes(values.type):
+            return values
+        strings = _as_strings(values)
+        return _decode_each_text(path, values, number, tally, bad) if strings is None else strings
+
+    arrays: dict[str, pa.Array] = {name: texts(column) for name, column in columns.texts.items()}
+    cells = {column: texts(column).to_pylist() for column in columns.values}
+    numbers = range(number, number + batch.num_rows)
+    if labelled := columns.labelled(path, cells, "row", numbers):
+        arrays |= {name: pa.array(labelled[name], pa.string()) for name in (CONTEXT, ORIGIN)}
+        arrays[LABELS] = lists_of(labelled[LABELS])
     for name in METADATA:
         there = name in batch.schema.names
         arrays[name] = _metadata(_plain(batch.column(name))) if there else pa.nulls(batch.num_rows, pa.string())
-    schema = WITH_PROMPTS if PROMPT in columns else SCHEMA
+    schema = columns.of_documents
     documents = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
     return documents.filter(pa.array([i not in bad for i in range(batch.num_rows)])) if bad else documents
 

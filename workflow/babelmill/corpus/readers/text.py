@@ -14,9 +14,10 @@ from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, batch_of
 from babelmill.corpus.tally import Tally
 
 BOM = b"\xef\xbb\xbf"
+OTHER_ENCODING = " (corpus.encoding can name another)"
 
 
-def read_text(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.RecordBatch]:
+def read_text(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
     """Yield one document: the file. CRLF line ends become LF."""
     chunks, size = [], 0
     # A buffer is as large as what is asked for, and Arrow makes it anew at each call: small files are most of them.
@@ -28,33 +29,35 @@ def read_text(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.Re
             hint = "set corpus.document: line if each line is a document"
             raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
     raw = b"".join(chunks).removeprefix(BOM)
+    refuse_utf8(path, Block(1, 0, raw), encoding)
     try:
-        text = raw.decode("utf-8")
+        text = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        tally.bad_document("undecodable", path, f"byte {error.start}", undecodable(error))
+        problem = undecodable(error, encoding) + OTHER_ENCODING
+        tally.bad_document("undecodable", path, f"byte {error.start}", problem)
         return
     yield batch_of({"text": [text.replace("\r\n", "\n")]})
 
 
-def read_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator[pa.RecordBatch]:
+def read_lines(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
     """Yield one document per line. Blank lines separate; they are no documents."""
-    for block in blocks_of_lines(path, stream, tally):
-        yield parse_lines(path, block, tally)
+    for block in blocks_of_lines(path, stream, tally, encoding):
+        yield parse_lines(path, block, tally, encoding)
 
 
-def parse_lines(path: Path, block: "Block", tally: Tally) -> pa.RecordBatch:
+def parse_lines(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
     """Return the documents of a block, one per line."""
-    texts = (line.removesuffix("\r") for line in decoded(path, block, tally))
+    texts = (line.removesuffix("\r") for line in decoded(path, block, tally, encoding))
     return batch_of({"text": [text for text in texts if text]})
 
 
-def blocks_of_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator["Block"]:
+def blocks_of_lines(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator["Block"]:
     """Yield the blocks of a file whose lines are documents. Reports a file whose lines end with CR alone."""
     held_back = None  # a first line with a CR in it, until another line follows
     for block in blocks(path, stream):
         if held_back:
             block, held_back = Block(1, 0, held_back.raw + block.raw), None
-        elif _is_one_line_with_cr(block):
+        elif _is_one_line_with_cr(block, encoding):
             held_back = block
             continue
         yield block
@@ -62,12 +65,12 @@ def blocks_of_lines(path: Path, stream: pa.NativeFile, tally: Tally) -> Iterator
         tally.bad_file(path, "its lines end with CR alone, as on old Macs; `tr '\\r' '\\n'` turns them into LF")
 
 
-def _is_one_line_with_cr(block: "Block") -> bool:
-    """Return whether a block is the first line of a file, in UTF-8, with a CR amid it."""
+def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
+    """Return whether a block is the first line of a file, of text, with a CR amid it."""
     if block.number > 1 or block.raw.count(b"\n") > 1 or b"\n" in block.raw[:-1]:
         return False
     try:
-        return "\r" in block.raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        return "\r" in block.raw.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return False
 
@@ -110,38 +113,59 @@ def _raw_blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def decoded(path: Path, block: Block, tally: Tally) -> list[str]:
+def refuse_utf8(path: Path, block: Block, encoding: str) -> None:
+    """Raise a UserError if a block that should be in another encoding is UTF-8, which any other would garble."""
+    if encoding == "utf-8" or block.raw.isascii():
+        return
+    try:
+        text = block.raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    line, words = next((i, line) for i, line in enumerate(text.split("\n"), block.number) if not line.isascii())
+    first = next(i for i, character in enumerate(words) if not character.isascii())
+    raise UserError(
+        f"{path}: line {line}: this is UTF-8, such as {words[max(0, first - 10) : first + 10]!r}, and"
+        f" corpus.encoding = {encoding} would garble it; leave corpus.encoding out"
+    )
+
+
+def decoded(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
     """Return the decoded lines of a block without their newlines.
 
-    A line that is not UTF-8 is reported with its byte offset (in the uncompressed text) and becomes an empty string.
+    A line that is not in this encoding is reported with its byte offset (in the uncompressed text) and becomes an empty
+    string.
     """
+    refuse_utf8(path, block, encoding)
     try:
-        lines = block.raw.decode("utf-8").split("\n")
+        lines = block.raw.decode(encoding).split("\n")
     except UnicodeDecodeError:
-        lines = _decode_each_line(path, block, tally)
+        lines = _decode_each_line(path, block, tally, encoding)
     if not lines[-1]:
         lines.pop()  # what follows the last newline is no line
     return lines
 
 
-def _decode_each_line(path: Path, block: Block, tally: Tally) -> list[str]:
-    """Decode a block, and report the lines that are not UTF-8."""
+def _decode_each_line(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
+    """Decode a block, and report the lines that are not in this encoding."""
     lines: list[str] = []
     offset = block.offset
     for raw in block.raw.split(b"\n"):
         try:
-            lines.append(raw.decode("utf-8"))
+            lines.append(raw.decode(encoding))
         except UnicodeDecodeError as error:
             where = f"line {block.number + len(lines)} (byte {offset + error.start})"
-            tally.bad_document("undecodable", path, where, undecodable(error))
+            tally.bad_document("undecodable", path, where, undecodable(error, encoding) + OTHER_ENCODING)
             lines.append("")
         offset += len(raw) + 1
     return lines
 
 
-def undecodable(error: UnicodeDecodeError) -> str:
-    """Return what is wrong with bytes that are not UTF-8."""
+def undecodable(error: UnicodeDecodeError, encoding: str = "utf-8") -> str:
+    """Return what is wrong with bytes that are not in the encoding that they should be in."""
+    byte = f"0x{error.object[error.start]:02x}"
+    if encoding != "utf-8":
+        return f"not {encoding}: byte {byte}"
     hint = ""
     if error.start == 0 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
         hint = " (a UTF-16 mark)"
-    return f"not UTF-8: {error.reason} 0x{error.object[error.start]:02x}{hint}"
+    return f"not UTF-8: {error.reason} {byte}{hint}"

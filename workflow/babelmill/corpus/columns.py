@@ -1,0 +1,100 @@
+"""Which columns of a table, or keys of JSON objects, hold what, and how the text of a file is written."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from babelmill.config import schema
+from babelmill.core.files import UserError
+from babelmill.corpus.record_batches import CONTEXT, LABELS, ORIGIN, PROMPT, SCHEMA, WITH_LABELS, WITH_PROMPTS
+from babelmill.tokens.label_text import context_text, label_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """What is taken of a file.
+
+    Attributes:
+        text: the column of the text.
+        prompt: that of its prompt, if there are prompts.
+        labels: those of its labels; none where the text is not labelled.
+        context: that of the context of labelled text, if each row has its own; else all have `one_context`.
+        delimiter: what stands between the fields of a .csv.
+        encoding: of all but Parquet.
+    """
+
+    text: str = "text"
+    prompt: str | None = None
+    labels: tuple[str, ...] = ()
+    context: str | None = None
+    one_context: str = ""
+    delimiter: str = ","
+    encoding: str = "utf-8"
+
+    @classmethod
+    def of(cls, corpus: schema.Corpus, text: str | None = None) -> "Columns":
+        """Return what the section `corpus` says; `text`: in place of its column of text."""
+        return cls(
+            text or corpus.text_column,
+            corpus.prompt_column,
+            tuple(corpus.label_columns),
+            corpus.context_column,
+            context_text(corpus.context),
+            corpus.delimiter,
+            corpus.encoding,
+        )
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The columns that have to hold text, by what they are to us: `text`, and `prompt`."""
+        return {"text": self.text} | ({PROMPT: self.prompt} if self.prompt is not None else {})
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns that may hold numbers, too: those of labels and context."""
+        return self.labels if self.context is None else (*self.labels, self.context)
+
+    def named(self) -> Iterator[tuple[str, str]]:
+        """Yield each column with the key of the configuration that names it."""
+        yield from ((f"corpus.{name}_column", column) for name, column in self.texts.items())
+        yield from (("corpus.label_columns", column) for column in self.labels)
+        if self.context is not None:
+            yield "corpus.context_column", self.context
+
+    def missing(self, there: Sequence[str]) -> tuple[str, str] | None:
+        """Return the first column that is not `there`, and the key that names it; None if all are."""
+        return next(((column, key) for key, column in self.named() if column not in there), None)
+
+    def refuse_plain_text(self, path: Path) -> None:
+        """Raise a UserError if something is asked for that plain text does not have."""
+        for key, wanted in (("prompt_column", self.prompt is not None), ("label_columns", bool(self.labels))):
+            if wanted:
+                raise UserError(f"{path}: plain text has no columns, so no corpus.{key}; {schema.TABLES[key]}")
+
+    @property
+    def of_documents(self) -> pa.Schema:
+        """The columns that documents have then."""
+        return WITH_LABELS if self.labels else SCHEMA if self.prompt is None else WITH_PROMPTS
+
+    def labelled(
+        self, path: Path, cells: Mapping[str, Sequence[Any]], unit: str, numbers: Sequence[int]
+    ) -> dict[str, list[Any]]:
+        """Return the columns that labelled text has beside its text; none where it is not labelled.
+
+        Args:
+            path: the file.
+            cells: what stands in each of `values`.
+            unit: `line` or `row`.
+            numbers: of the rows.
+        """
+        if not self.labels:
+            return {}
+        labels = zip(*(map(label_text, cells[name]) for name in self.labels), strict=True)
+        context = [self.one_context] * len(numbers)
+        if self.context is not None:
+            context = list(map(context_text, cells[self.context]))
+        origin = [f"{path}: {unit} {number}" for number in numbers]
+        return {CONTEXT: context, LABELS: list(labels), ORIGIN: origin}
