@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=["blocks", "linear"], default="blocks", help="how (default: blocks)")
     parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help="write the N least certain rows, too")
     parser.add_argument("--delimiter", help="of .csv and .tsv (default: comma, tab)")
-    parser.add_argument("--encoding", default="utf-8", help="of .csv and .tsv (default: utf-8)")
+    encodings = ["utf-8", "latin-1", "cp1252"]
+    parser.add_argument("--encoding", choices=encodings, default="utf-8", help="of .csv and .tsv (default: utf-8)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
 
 

@@ -33,6 +33,8 @@ Positive = Annotated[Integer, Field(gt=0)]
 NonNegative = Annotated[Integer, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 BelowOne = Annotated[Number, Field(ge=0, lt=1)]
+Mark = Annotated[str, AfterValidator(delimiter)]
+Encoding = Literal["utf-8", "latin-1", "cp1252"]
 Names = Annotated[list[str], AfterValidator(each_once)]
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
@@ -101,8 +103,8 @@ class Corpus(Section):
     label_columns: Annotated[Names, BeforeValidator(column_names), Neutral([])]
     context_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    delimiter: Annotated[str, AfterValidator(delimiter), Neutral(",")]
-    encoding: Annotated[Literal["utf-8", "latin-1", "cp1252"], Neutral("utf-8")]
+    delimiter: Annotated[Mark, Neutral(",")]
+    encoding: Annotated[Encoding, Neutral("utf-8")]
     document: Literal["file", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
@@ -401,8 +403,8 @@ class PredictInput(Section):
     text_column: str | None = None
     context_column: str | None = None
     context: str | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
+    delimiter: Mark | None = None
+    encoding: Encoding | None = None
 
 
 class Predict(Section):
@@ -414,8 +416,8 @@ class Predict(Section):
     text_column: Annotated[str | None, Neutral(None)]
     context_column: Annotated[str | None, Neutral(None)]
     context: Annotated[str | None, Neutral(None)]
-    delimiter: Annotated[Annotated[str, Field(min_length=1, max_length=1)] | None, Neutral(None)]
-    encoding: Annotated[str, Neutral("utf-8")]
+    delimiter: Annotated[Mark | None, Neutral(None)]
+    encoding: Annotated[Encoding, Neutral("utf-8")]
 
     @model_validator(mode="after")
     def _one_context(self) -> Self:

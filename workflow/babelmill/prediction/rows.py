@@ -16,6 +16,7 @@ from babelmill.core.files import UserError
 from babelmill.prediction.predictor import CUT, NO_TEXT, Pair, Predictor
 from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, write_table
+from babelmill.tokens.label_text import context_text
 
 WINDOW = 4096  # rows that are sorted by length, predicted and kept together
 REMEMBERED = 100_000  # texts whose predictions are at hand: about 100 MB
@@ -73,7 +74,7 @@ class Prediction:
     """
 
     def __init__(self, table: Table, asked: Asked, predictor: Predictor, windows: Windows):
-        self._table, self._predictor, self._windows, self._said = table, predictor, windows, asked.said
+        self._table, self._predictor, self._windows, self._said = table, predictor, windows, context_text(asked.said)
         self._text = table.place(asked.text, "the text")
         self._context = None if asked.context is None else table.place(asked.context, "the context")
         refuse_taken(table.columns, [*predictor.columns, NUMBER])
@@ -106,7 +107,7 @@ class Prediction:
             if not text.strip():
                 keys.append(None)
                 continue
-            context = self._said if self._context is None else row[self._context].strip()
+            context = self._said if self._context is None else context_text(row[self._context])
             both = f"{len(context)} {context}{text}".encode("utf-8", "surrogatepass")
             key = hashlib.blake2b(both, digest_size=16).digest()
             keys.append(key)

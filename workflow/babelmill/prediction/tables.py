@@ -4,7 +4,6 @@ A corpus is read for its text. Here every column is kept, in its place, and what
 A table is read once before anything is predicted: a broken last line is an error now, not after hours.
 """
 
-import codecs
 import contextlib
 import csv
 import datetime
@@ -33,7 +32,7 @@ class Table:
     Args:
         path: of the file; its name tells format and compression.
         delimiter: between the columns of .csv and .tsv; None: a comma or a tab.
-        encoding: of .csv and .tsv, as Python names it.
+        encoding: of .csv and .tsv: utf-8, latin-1 or cp1252.
 
     Attributes:
         columns: their names. Of .jsonl: all keys, in the order in which they appear.
@@ -49,7 +48,7 @@ class Table:
         if self._format not in FORMATS:
             allowed = ", ".join(FORMATS)
             raise UserError(f"{path}: not a format that is read here; allowed are {allowed}, also with .gz or .zst")
-        self._delimiter, self._encoding = delimiter or DELIMITERS.get(self._format, ","), known_encoding(encoding)
+        self._delimiter, self._encoding = delimiter or DELIMITERS.get(self._format, ","), encoding
         self.columns: list[str] = []
         with self._errors():
             self.rows = self._scan()
@@ -131,6 +130,8 @@ class Table:
                 f"{self._path}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); say the file's"
                 " encoding, such as latin-1 (predict.encoding, --encoding)"
             ) from None
+        if encoding != "utf-8" and not line.isascii() and is_utf8(line):
+            raise UserError(f"{self._path}: line {number} is UTF-8, and {encoding} would garble it; leave encoding out")
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Iterator[list[str]]:
@@ -183,15 +184,13 @@ class Table:
                 yield from map(list, zip(*columns, strict=True))
 
 
-def known_encoding(name: str) -> str:
-    """Return an encoding's usual name; a UserError if there is none such, or it does not end lines as ASCII does."""
+def is_utf8(line: bytes) -> bool:
+    """Return whether bytes can be read as UTF-8."""
     try:
-        codec = codecs.lookup(name)
-        if "\n,é".encode(codec.name)[:2] == b"\n,":
-            return codec.name
-    except (LookupError, UnicodeError):
-        pass
-    raise UserError(f"encoding = {name!r}: not one that is read here; allowed are utf-8, latin-1, cp1252 and the like")
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def texts_of(column: pa.Array) -> list[str]:
