@@ -328,3 +328,8 @@ def test_a_folder_is_published_by_hand(hub, work):
         "config: has no manifest.json; publish a folder of the workflow"
         in work.python(*command[:3], "config", *command[4:]).stderr
     )
+    text = work.path / "results/corpora/eng"
+    text.mkdir(parents=True, exist_ok=True)
+    manifest.write(text, manifest.Asked("corpus", "eng", {}), [])
+    refused = work.python(*command[:3], "results/corpora/eng", *command[4:]).stderr
+    assert "is what the stage corpus left, and no converted model; publish converted/{model}" in refused

@@ -60,6 +60,8 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     """The corpus of every bad thing, and its manifest; how far it is is said."""
     monkeypatch.setattr(Bar, "EVERY", 0.0)
     caplog.set_level(logging.INFO)
+    Path("out").mkdir()
+    Path("out/.train.parquet.a05aa8di").write_text("left by a run that was killed")
     Path("bad.jsonl").write_bytes(
         b'{"text": "NA"}\n'
         b'{"text": "line\xe2\x80\xa8separator, <s> and \\u0000"}\n'
@@ -84,6 +86,7 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     assert figures["bytes"]["train"] == sum(len(text.encode()) for text in texts("train"))
     digest = hashlib.sha256(Path("bad.csv").read_bytes()).hexdigest()
     assert figures["sources"][0] == {"path": "bad.csv", "bytes": Path("bad.csv").stat().st_size, "sha256": digest}
+    assert not list(Path("out").glob(".*")), "what a killed run had left is gone"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 from babelmill.settings import read_settings
 from babelmill.stages import CorpusSettings
+from prepared import run_python
 
 RANDOM = random.Random(1)
 WORDS = [f"word{i}" for i in range(500)]
@@ -121,6 +122,18 @@ def test_the_bar_ends_with_the_text(folder, monkeypatch):
     build(files=["a.jsonl.gz"])
     *before, (last, text) = [(done, text) for done, text in shown if "reading" in text]
     assert len(before) > 4 and max(before)[0] < 1 == last and "27,000 documents" in text
+
+
+def test_workers_start_where_names_of_temporary_files_are_long(tmp_path):
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    code = (
+        f"import tempfile; tempfile.tempdir = {str(long)!r}\n"
+        "from babelmill.corpus import workers; workers._start_server()\n"
+        "print(tempfile.gettempdir())"
+    )
+    done = run_python("-c", code)
+    assert done.stdout == f"{long}\n", done.stderr
 
 
 FAULTS = {

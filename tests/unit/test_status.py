@@ -7,6 +7,7 @@ import re
 import signal
 import time
 
+from babelmill.runtime import run_lock
 from conftest import SMALL
 from prepared import Program
 
@@ -125,10 +126,13 @@ def test_it_is_readable_for_45_models(workspace):
         run.mkdir(parents=True)
         for name, values in {"metrics.jsonl": step, "attempt.json": attempt, "lock.json": lock}.items():
             (run / name).write_text(json.dumps(values) + "\n")
+    gone = {"machine": run_lock._machine(), "pid": 2**22 + 1, "started": "7"}  # no process has this number
+    (workspace.path / "results/checkpoints/xho/run/lock.json").write_text(json.dumps(lock | gone))
     lines, rest = status(workspace, "tier1", "tier2", "tier3")
+    assert "running" not in lines["xho"], "its process is no more"
     assert re.search(
         r"^zul +train +running +126,000/126,232 +3.142 +1,234,568 +26:33:00 +12 +12345678 on gpu-a100-017 +98% 71GB 2.3kW 61C$",
         lines["zul"],
     )
     assert max(map(len, lines.values())) <= 125, "with figures of GPUs"
-    assert rest == ["45 models: 2 converted, 43 running"]
+    assert rest == ["45 models: 2 converted, 42 running, 1 queued"]

@@ -111,6 +111,7 @@ def discard(stream: TextIO) -> None:
 
 def run(arguments: list[str]) -> int:
     """Parse the arguments, run the command, and return its exit code."""
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # PyTorch's threads would take the cores from others, waiting
     try:
         try:
             args = parser_for(arguments[:1]).parse_args(arguments)

@@ -29,9 +29,15 @@ def run(args: argparse.Namespace) -> None:
     if not (args.folder / manifest.NAME).is_file():
         raise UserError(
             f"{args.folder}: has no {manifest.NAME}; publish a folder of the workflow (converted/eng), or one that"
-            " `babelmill convert-training` or `convert-gpt-bert` made"
+            " `babelmill convert-training`, `convert-gpt-bert` or `rehost` made"
+        )
+    made = manifest.read(args.folder)
+    if made["stage"] != "convert":
+        raise UserError(
+            f"{args.folder}: is what the stage {made['stage']} left, and no converted model; publish"
+            " converted/{model}"
         )
     from babelmill.publish import publish_folder  # with the client of the Hub
 
-    published = publish_folder(args.folder, args.repo, manifest.read(args.folder)["name"], args.private)
+    published = publish_folder(args.folder, args.repo, made["name"], args.private)
     print(f"{published['url']} is {args.folder} at {published['commit']}")

@@ -23,7 +23,7 @@ from babelmill.core.bars import clock
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.attempt_log import newest_log
-from babelmill.runtime.run_lock import DEAD_AFTER
+from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 
 SNAKEMAKE = Path(".snakemake")
@@ -158,7 +158,7 @@ def add_training(status: Status, running: bool) -> None:
     if not running or not lock.is_file():
         return
     owner = json.loads(lock.read_text())
-    if time.time() - lock.stat().st_mtime < DEAD_AFTER:
+    if time.time() - lock.stat().st_mtime < DEAD_AFTER and not died_here(owner):
         status.state = "running"
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:

@@ -184,6 +184,8 @@ def run(args: argparse.Namespace) -> None:
     reading = Reading(corpus, sources.text_columns, args.out)
     share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
+    for left in args.out.glob(".*.parquet.*"):  # by a process that was killed
+        left.unlink()
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
         columns = Columns.of(corpus).of_documents

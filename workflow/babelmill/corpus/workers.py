@@ -12,6 +12,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -34,6 +35,7 @@ KILLED = (
     "a worker process was killed, perhaps because memory ran out: run it again with more (--set-resources"
     " corpus:mem_mb=...) or with fewer processes (--set-threads corpus=1)"
 )
+LONGEST = 70  # bytes of the name of the folder for temporary files; a socket in it has a name of 107 at most
 SLOT = 4 << 20  # bytes of shared memory of each piece under way: pipes take twice the time
 Memory = ctypes.Array[ctypes.c_char]
 _reading: Reading  # of a worker process
@@ -111,10 +113,13 @@ def _in_processes(found: Iterator[Piece], reading: Reading, threads: int) -> Gen
 def _start_server() -> None:
     """Start what forks the workers. It and they do not get SIGINT: Ctrl-C is for this process, with which they end."""
     resource_tracker.ensure_running()  # which unblocks the signal, too
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before, folder = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
+        tempfile.tempdir = "/tmp"
     try:
         forkserver.ensure_running()
     finally:
+        tempfile.tempdir = folder
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

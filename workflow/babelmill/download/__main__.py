@@ -95,7 +95,9 @@ def until_full(parts: list[Part], split: str, limit: float, counter: Counter) ->
             counts.append(counter.of(part.fetch([name])[name], part.asked.get("text_column")))
             arriving.done = min(sum(counts), limit)
             yield part, name, counts[-1]
-        log.info("%s: %d of %d files, %.4g of %.4g %s", split, len(counts), total, sum(counts), limit, unit)
+        log.info(
+            "%s: %d of %d files, %s of %s %s", split, len(counts), total, f"{sum(counts):,}", f"{limit:,.0f}", unit
+        )
     arriving.end()
 
 

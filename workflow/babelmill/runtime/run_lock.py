@@ -47,6 +47,11 @@ def _started(pid: int) -> str | None:
     return ""
 
 
+def died_here(owner: dict[str, Any]) -> bool:
+    """Return whether the owner of a lock was a process of this machine that is no more."""
+    return owner.get("machine") == _machine() and _started(owner["pid"]) != owner["started"]
+
+
 class Lock:
     """Holds a folder; a context manager. A UserError says who holds it already."""
 
@@ -103,7 +108,7 @@ class Lock:
 
     def _alive(self, owner: dict[str, Any]) -> bool:
         if owner["machine"] == self._owner["machine"]:
-            return _started(owner["pid"]) == owner["started"]
+            return not died_here(owner)
         if self._same_cluster(owner):
             if owner["job"] == self._owner["job"]:
                 return False  # SLURM has put this job back into its queue, and killed what it had started

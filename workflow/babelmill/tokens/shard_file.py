@@ -132,7 +132,8 @@ class ShardFile:
         """
         size = self.tokens.itemsize
         parts = list(zip((self.position + begin * size).tolist(), ((end - begin) * size).tolist(), strict=True))
-        with open(self.path, "rb", buffering=0) as file:
+        # A file that was deleted meanwhile is still there for its memory map.
+        with contextlib.suppress(FileNotFoundError), open(self.path, "rb", buffering=0) as file:
             if hasattr(os, "posix_fadvise"):
                 for start, count in parts:
                     os.posix_fadvise(file.fileno(), start, count, os.POSIX_FADV_WILLNEED)
