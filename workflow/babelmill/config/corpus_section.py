@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral, OnlyIf
-from babelmill.config.section import BelowOne, Names, NonNegative, Number, Section
-from babelmill.config.values import budget, column_names, dataset_parts, delimiter
+from babelmill.config.section import BelowOne, Encoding, Mark, Names, NonNegative, Number, Section
+from babelmill.config.values import budget, column_names, dataset_parts
 from babelmill.core.formats import split_name
 
 # Keys of `corpus` that ask for columns, and what has them.
@@ -45,8 +45,8 @@ class Corpus(Section):
     label_columns: Annotated[Names, BeforeValidator(column_names), Neutral([])]
     context_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    delimiter: Annotated[str, AfterValidator(delimiter), Neutral(",")]
-    encoding: Annotated[Literal["utf-8", "latin-1", "cp1252"], Neutral("utf-8")]
+    delimiter: Annotated[Mark, Neutral(",")]
+    encoding: Annotated[Encoding, Neutral("utf-8")]
     document: Literal["file", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]

@@ -12,8 +12,19 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.corpus_section import Corpus
 from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
-from babelmill.config.section import BelowOne, Integer, Names, NonNegative, Number, Positive, Section, Share
-from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers
+from babelmill.config.section import (
+    BelowOne,
+    Encoding,
+    Integer,
+    Mark,
+    Names,
+    NonNegative,
+    Number,
+    Positive,
+    Section,
+    Share,
+)
+from babelmill.config.values import each_once, exponent, precision, prediction_inputs, ratio, repo_template, two_numbers
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
 MAX_STEPS = 10_000_000
@@ -270,6 +281,44 @@ class Card(Section):
     carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
+class PredictInput(Section):
+    """An entry of `predict.inputs`. What is null is as the section `predict` says.
+
+    Attributes:
+        file: the table.
+    """
+
+    file: Annotated[str, Field(min_length=1)]
+    text_column: str | None = None
+    context_column: str | None = None
+    context: str | None = None
+    delimiter: Mark | None = None
+    encoding: Encoding | None = None
+
+
+class Predict(Section):
+    """Tables whose rows a model of labels predicts."""
+
+    inputs: Annotated[dict[str, PredictInput], BeforeValidator(prediction_inputs), Neutral({})]
+    top: Annotated[Annotated[Positive, Field(le=1000)], Neutral(5)]
+    method: Annotated[Literal["blocks", "linear"], Neutral("blocks")]
+    text_column: Annotated[str | None, Neutral(None)]
+    context_column: Annotated[str | None, Neutral(None)]
+    context: Annotated[str | None, Neutral(None)]
+    delimiter: Annotated[Mark | None, Neutral(None)]
+    encoding: Annotated[Encoding, Neutral("utf-8")]
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        for name, said in {"": self, **self.inputs}.items():
+            if said.context_column is not None and said.context is not None:
+                where = f"predict.inputs.{name}" if name else "predict"
+                raise ValueError(
+                    f"{where}: context_column names a column, and context says it for all rows: choose one"
+                )
+        return self
+
+
 class Publish(Section):
     """The repository on the Hugging Face Hub."""
 
@@ -307,6 +356,7 @@ SECTIONS: dict[str, type[Section]] = {
     "export": Export,
     "evaluation": Evaluation,
     "card": Card,
+    "predict": Predict,
     "publish": Publish,
     "run": Run,
     "resources": Resources,
@@ -337,6 +387,7 @@ class ModelEntry(Section):
     export: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     card: dict[str, Any] = {}
+    predict: dict[str, Any] = {}
     publish: dict[str, Any] = {}
     run: dict[str, Any] = {}
     resources: dict[str, Any] = {}

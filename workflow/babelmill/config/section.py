@@ -1,10 +1,10 @@
 """What sections of the configuration are made of: the class, and types of values."""
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from babelmill.config.values import each_once, number
+from babelmill.config.values import delimiter, each_once, number
 
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
@@ -12,6 +12,8 @@ Positive = Annotated[Integer, Field(gt=0)]
 NonNegative = Annotated[Integer, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 BelowOne = Annotated[Number, Field(ge=0, lt=1)]
+Mark = Annotated[str, AfterValidator(delimiter)]  # between the fields of a .csv
+Encoding = Literal["utf-8", "latin-1", "cp1252"]
 Names = Annotated[list[str], AfterValidator(each_once)]
 
 
