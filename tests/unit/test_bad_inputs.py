@@ -81,7 +81,7 @@ def refused(*words: str, **arguments) -> str:
         ('{"preset": "tiny",\n"preset": "small"}', ["the key preset stands twice", "line 1 and line 2"]),
         ("train: {seed: 1, seed: 2}\n", ["the key train.seed stands twice, in line 1, and"]),
         ("train:\n\tseed: 1\n", ["not valid YAML", "line 2", "this is a tab: indent by spaces"]),
-        ("preset: TINY\n", ["preset = 'TINY'", "did you mean tiny?"]),
+        ("preset: TINY\n", ["preset = 'TINY'", "did you mean tiny"]),
         (
             "languages: {no: {name: Norwegian}}\n",
             ["False is a key of languages: ", 'quote the word if it is one: "no"'],

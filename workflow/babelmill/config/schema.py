@@ -6,48 +6,31 @@ in one place. `resolve.py` says how layers are merged, `stages.py` which stage r
 """
 
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from babelmill.config.corpus_section import Corpus
 from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
-from babelmill.config.values import (
-    budget,
-    column_names,
-    dataset_parts,
-    delimiter,
-    each_once,
-    exponent,
-    number,
-    precision,
-    prediction_inputs,
-    ratio,
-    repo_template,
-    two_numbers,
+from babelmill.config.section import (
+    BelowOne,
+    Encoding,
+    Integer,
+    Mark,
+    Names,
+    NonNegative,
+    Number,
+    Positive,
+    Section,
+    Share,
 )
-from babelmill.core.formats import split_name
-
-Integer = Annotated[int, BeforeValidator(number)]
-Number = Annotated[float, BeforeValidator(number)]
-Positive = Annotated[Integer, Field(gt=0)]
-NonNegative = Annotated[Integer, Field(ge=0)]
-Share = Annotated[Number, Field(ge=0, le=1)]
-BelowOne = Annotated[Number, Field(ge=0, lt=1)]
-Mark = Annotated[str, AfterValidator(delimiter)]
-Encoding = Literal["utf-8", "latin-1", "cp1252"]
-Names = Annotated[list[str], AfterValidator(each_once)]
+from babelmill.config.values import each_once, exponent, precision, prediction_inputs, ratio, repo_template, two_numbers
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
 SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are predicted symbol by symbol, too
-
-# Keys of `corpus` that ask for columns, and what has them.
-TABLES = {
-    "prompt_column": "prompts come from .jsonl, .csv, .tsv or .parquet",
-    "label_columns": "labels come from .csv, .tsv, .jsonl or .parquet",
-}
 
 # Keys of model.config that are not its own, and where they come from.
 OF_THE_WORKFLOW = {
@@ -56,100 +39,6 @@ OF_THE_WORKFLOW = {
     "n_positions": "say model.max_position_embeddings",
     "token_id": "the ids of special tokens are its tokenizer's",
 }
-
-
-class Section(BaseModel):
-    """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_text(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        optional = {name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)}
-        return {
-            key: None if key in optional and value in ("null", "None", "~") else value for key, value in values.items()
-        }
-
-
-class DatasetPart(Section):
-    """An entry of `corpus.hub`: files of a dataset on the Hub. What is null or empty is not asked for.
-
-    Attributes:
-        repository: its name; {language} stands for the code.
-        config: a configuration that the dataset's card declares, with its data files.
-        files: globs inside the repository.
-        text_column: in place of `corpus.text_column`.
-    """
-
-    repository: Annotated[str, Field(min_length=1)]
-    config: Annotated[str, Field(min_length=1)] | None = None
-    files: Names = []
-    text_column: Annotated[str, Field(min_length=1)] | None = None
-
-
-class Corpus(Section):
-    """Where a language's text comes from and how it becomes documents."""
-
-    files: list[str]
-    builtin: Literal["python-docs"] | None
-    hub: Annotated[Annotated[list[DatasetPart], Field(min_length=1)] | str | None, BeforeValidator(dataset_parts)]
-    revision: str
-    validation_files: list[str]
-    text_column: str
-    prompt_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    label_columns: Annotated[Names, BeforeValidator(column_names), Neutral([])]
-    context_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    delimiter: Annotated[Mark, Neutral(",")]
-    encoding: Annotated[Encoding, Neutral("utf-8")]
-    document: Literal["file", "line"]
-    validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
-    on_error: Literal["stop", "skip"]
-    normalization: Literal["none", "NFC"]
-    control_characters: Literal["keep", "remove"]
-    min_characters: NonNegative
-    min_words: Annotated[NonNegative, Neutral(0)]
-    deduplicate: bool
-    categories: list[str]
-    budget: Annotated[Annotated[Number, Field(gt=0)] | str | None, AfterValidator(budget)]
-
-    @model_validator(mode="after")
-    def _prompts_have_columns(self) -> Self:
-        if self.prompt_column is not None and self.prompt_column == self.text_column:
-            name = f"corpus.prompt_column = {self.prompt_column!r}"
-            raise ValueError(f"{name} is corpus.text_column, too: name the column of the responses there")
-        plain = [path for path in [*self.files, *self.validation_files] if split_name(path)[0] == ".txt"]
-        found = plain[0] if plain else self.builtin
-        for key, words in TABLES.items():
-            if found and getattr(self, key):
-                raise ValueError(f"corpus.{key} = {getattr(self, key)!r}: {found} has no columns; {words}")
-        return self
-
-    @model_validator(mode="after")
-    def _columns_of_labels(self) -> Self:
-        names = {"text_column": self.text_column, "context_column": self.context_column}
-        for key, name in names.items():
-            if name in self.label_columns:
-                raise ValueError(f"corpus.label_columns names {name!r}, which is corpus.{key}: a column is one of them")
-        if self.context_column is not None and self.context is not None:
-            raise ValueError(
-                f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"
-                " context; leave one of them out"
-            )
-        for key in ("context_column", "context"):
-            if getattr(self, key) is not None and not self.label_columns:
-                raise ValueError(
-                    f"corpus.{key} = {getattr(self, key)!r} is of labelled text: name corpus.label_columns"
-                )
-        if self.label_columns and self.prompt_column is not None:
-            raise ValueError(
-                f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
-                " has prompts or labels, not both; what is known of a labelled text is corpus.context_column"
-            )
-        return self
 
 
 class Tokenizer(Section):

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from babelmill.config import schema
+from babelmill.config.corpus_section import TABLES
 from babelmill.core.files import UserError
 from babelmill.corpus.record_batches import CONTEXT, LABELS, ORIGIN, PROMPT, SCHEMA, WITH_LABELS, WITH_PROMPTS
 from babelmill.tokens.label_text import context_text, label_text
@@ -72,7 +73,7 @@ class Columns:
         """Raise a UserError if something is asked for that plain text does not have."""
         for key, wanted in (("prompt_column", self.prompt is not None), ("label_columns", bool(self.labels))):
             if wanted:
-                raise UserError(f"{path}: plain text has no columns, so no corpus.{key}; {schema.TABLES[key]}")
+                raise UserError(f"{path}: plain text has no columns, so no corpus.{key}; {TABLES[key]}")
 
     @property
     def of_documents(self) -> pa.Schema:

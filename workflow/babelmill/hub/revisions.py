@@ -23,7 +23,7 @@ HEADER = "# Written by `babelmill lock`: the commits that texts, tokenizers and 
 
 
 def dataset_key(repository: str, revision: str) -> str:
-    """The key of a dataset that is a part of a language's text (see `schema.DatasetPart`)."""
+    """The key of a dataset that is a part of a language's text (see `corpus_section.DatasetPart`)."""
     return f"datasets/{repository}@{revision}"
 
 
