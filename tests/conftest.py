@@ -231,6 +231,21 @@ def finished(tmp_path_factory):
     return Data.at(made_once(tmp_path_factory, "finished", train_undisturbed))
 
 
+@pytest.fixture(scope="session")
+def labeller(tmp_path_factory) -> Path:
+    """The exported folder of a small model of labels, hardly trained (`training_data.py`)."""
+
+    def make(folder: Path) -> None:
+        from training_data import LabelledData, export
+
+        data = LabelledData(folder)
+        data.settings(max_steps=4)
+        data.train()
+        export(data)
+
+    return made_once(tmp_path_factory, "labeller", make) / "export"
+
+
 @pytest.fixture
 def driver(tmp_path_factory):
     """A function that sets what NVIDIA's library says (`nvml.py`)."""

@@ -319,6 +319,24 @@ class LabelledData(Data):
         write_json(self.folder / "train.json", about | begin | sections)
 
 
+def export(data: LabelledData, out: str = "export") -> Path:
+    """The stage `export`; the folder."""
+    from babelmill.config.resolve import Configuration
+    from babelmill.settings import settings_of
+
+    settings = settings_of(Configuration([("test", {})]), "eng", "export")
+    write_json(data.folder / "export.json", settings | {"name": "test", "languages": data.languages})
+    folder = data.folder
+    arguments = {"settings": folder / "export.json", "model": folder / "model", "tokenizer": folder / "tokenizer"}
+    pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
+    shards = [str(folder / "shards" / language) for language in data.languages]
+    more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
+    more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
+    done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder / out
+
+
 def write_tokenizer(folder: Path) -> None:
     """A tokenizer of `VOCABULARY`, whose other entries are words such as `word16`."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from babelmill.config.resolve import Configuration
-from babelmill.core.files import read_json, write_json
-from babelmill.settings import settings_of
-from prepared import run_module
-from training_data import TRADES, Data, LabelledData, wait_for_step
+from babelmill.core.files import read_json
+from training_data import TRADES, Data, LabelledData, export, wait_for_step
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +62,6 @@ def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):
     process.wait()
     assert "going on after step" in data.train()
     assert data.weights() == whole.weights()
-
-
-def export(data: LabelledData, out: str = "export") -> Path:
-    """The stage `export`; the folder."""
-    settings = settings_of(Configuration([("test", {})]), "eng", "export")
-    write_json(data.folder / "export.json", settings | {"name": "test", "languages": data.languages})
-    folder = data.folder
-    arguments = {"settings": folder / "export.json", "model": folder / "model", "tokenizer": folder / "tokenizer"}
-    pairs = [str(word) for name, value in arguments.items() for word in (f"--{name}", value)]
-    shards = [str(folder / "shards" / language) for language in data.languages]
-    more = ["--checkpoints", str(folder / "checkpoints"), "--out", str(folder / out)]
-    more += ["--source", str(folder / "base")] if (folder / "base").is_dir() else []
-    done = run_module("babelmill.export", *pairs, "--shards", *shards, *more)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return folder / out
 
 
 def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(whole):

@@ -23,6 +23,7 @@ COMMANDS = {
     "plan": "what training will cost: steps, memory, GPU-hours",
     "presets": "presets with their size and cost, and how to run one",
     "config": "every setting of a model, and where it comes from",
+    "predict": "codes of the rows of a table, by a model of labels",
     "show": "summary and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",
@@ -41,12 +42,21 @@ def command_module(command: str) -> ModuleType:
     return importlib.import_module(f"babelmill.commands.{command.replace('-', '_')}")
 
 
+class CommandList(argparse.HelpFormatter):
+    """Puts a command and its help on one line: argparse forgets that commands are indented once more."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28, width=80)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Find room for an argument, and two places more."""
+        super().add_argument(action)
+        self._action_max_length = max(self._action_max_length, 2 + 2 + max(map(len, COMMANDS)))
+
+
 def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     """Return the parser; it knows the arguments of `commands`, and of the others the name and a line of help."""
-    parser = argparse.ArgumentParser(
-        prog="babelmill",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=80),
-    )
+    parser = argparse.ArgumentParser(prog="babelmill", formatter_class=CommandList)
     parser.add_argument("--version", action="version", version=f"babelmill {__version__}")
     title = "look at the workflow and look after it, in the folder where Snakemake runs it"
     subparsers = parser.add_subparsers(title=title, dest="command", metavar="COMMAND", required=True)

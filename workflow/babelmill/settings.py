@@ -7,6 +7,7 @@ same file. What stands in it is declared in `stages.py` and `config/canonical.py
 """
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import LEFT_OUT, STAGES, RunSettings, Settings, Stage
+from babelmill.stages import LEFT_OUT, STAGES, RunSettings, Settings, Stage, whole
 
 T = TypeVar("T", bound=Settings)
 
@@ -26,8 +27,10 @@ T = TypeVar("T", bound=Settings)
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
     """Return the content of `results/settings/{name}/{stage}.json`.
 
-    `stage` may also be "run": the run settings, which belong to no stage.
+    `stage` may also be "run": the run settings, which belong to no stage. Of a stage with parts, it is the stage and
+    the part: "predict.census1880".
     """
+    stage, _, part = stage.partition(".")
     if stage == "run":
         model = configuration.model(name)
         return _sections(RunSettings, model) | {"stage": "run", "name": name, "preset": model.preset}
@@ -41,11 +44,13 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
             values.pop(key, None)
         else:
             values[key] = {k: v for k, v in (values[key] | added).items() if v is not LEFT_OUT}
+    if part:
+        values |= entry.adds_to_part(configuration, name, part)
     return values | {
         "stage": stage,
         "name": name,
         "languages": list(resolved.languages),
-        "code": _code(entry, resolved),
+        "code": _code(entry, resolved, [part] if part else resolved.languages),
     }
 
 
@@ -57,7 +62,7 @@ def _sections(settings: type[Settings], resolved: Resolved) -> dict[str, Any]:
     return dict(canonical.to_file(sections))
 
 
-def _code(stage: Stage, resolved: Resolved) -> str:
+def _code(stage: Stage, resolved: Resolved, parts: Iterable[str]) -> str:
     """Return what the settings file says of the stage's code: its version, or its digest where no version has it.
 
     Results that an edit made before it was accepted stay: their file goes on naming the edit's digest.
@@ -65,7 +70,7 @@ def _code(stage: Stage, resolved: Resolved) -> str:
     found = code_versions.fitting(stage.name, stage.digest, _lookup_of(resolved))
     if not found:
         return stage.digest
-    made_by = _made_by(stage, resolved)
+    made_by = _made_by(stage, resolved.name, parts)
     return made_by if made_by in found[0].digests else found[0].label
 
 
@@ -81,10 +86,10 @@ def _lookup_of(resolved: Resolved) -> code_versions.Lookup:
     return _lookup(canonical.to_file(resolved.sections), types)
 
 
-def _made_by(stage: Stage, resolved: Resolved) -> str | None:
+def _made_by(stage: Stage, name: str, parts: Iterable[str]) -> str | None:
     """Return the code that made the results which are there, as their settings say; None where there are none."""
-    for language in resolved.languages:
-        folder = stage.path(resolved.name, language)
+    for part in parts:
+        folder = stage.path(name, part)
         with contextlib.suppress(UserError, KeyError, TypeError):
             return read_json(folder if folder.suffix == ".json" else folder / manifest.NAME)["settings"]["code"]
     return None
@@ -106,9 +111,10 @@ def write_settings(configuration: Configuration, name: str) -> None:
     configuration.languages_of(name)  # raises an error for an unknown name; every language is also a model
     is_language = name in configuration.table
     stages = [
-        stage.name
+        f"{stage.name}.{part}" if part else stage.name
         for stage in STAGES.values()
         if (stage.of == "model" or is_language) and stage.applies(configuration, name)
+        for part in ([""] if stage.parts is whole else stage.parts(configuration, name))
     ]
     for stage in [*stages, "run"]:
         path, text = SETTINGS / name / f"{stage}.json", canonical_json(settings_of(configuration, name, stage))

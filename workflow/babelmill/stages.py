@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from babelmill.config import inputs, schema
 from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest, code_versions
 from babelmill.core.files import UserError, sha256
@@ -169,6 +170,19 @@ class ConvertSettings(Settings):
     language_table: dict[str, dict[str, str]]
 
 
+class PredictSettings(Settings):
+    """How the rows of a table are predicted, but for `inputs`: there is a settings file for each of them.
+
+    Attributes:
+        input: its name.
+        table: the file, its sha256 (None where there is no such file), and how it is read.
+    """
+
+    predict: schema.Predict
+    input: str = ""
+    table: dict[str, Any] = {}
+
+
 class PublishSettings(Settings):
     """`repository`: where the model goes, `owner/name`."""
 
@@ -271,11 +285,42 @@ def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
     return {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
 
 
+def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
+    """Leave out what is said of tables: `add_table` says what holds of one."""
+    said = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding")
+    return {"predict": dict.fromkeys(said, LEFT_OUT)}
+
+
+def add_table(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    """Say which table it is, and how it is read."""
+    return {"input": part, "table": prediction_table(configuration, name, part)}
+
+
+def tables_of(configuration: Configuration, name: str) -> list[str]:
+    """Return the names of the tables that a model predicts."""
+    return list(configuration.model(name).predict.inputs)
+
+
+def has_labels(configuration: Configuration, name: str) -> bool:
+    """Whether a model learns labels."""
+    return configuration.model(name).train.objective == "labels"
+
+
 def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
     """The repository on the Hub. Its template stands with the architecture's name, as before that was a field of it."""
     template = configuration.model(name).publish.repo_template
     said = template.replace("{architecture}", inputs.architecture_name(configuration, name))
     return {"repository": inputs.repository(configuration, name), "publish": {"repo_template": said}}
+
+
+def add_no_part(_configuration: Configuration, _name: str, _part: str) -> dict[str, Any]:
+    """Add nothing to the settings of a part."""
+    return {}
+
+
+def whole(_configuration: Configuration, _name: str) -> list[str]:
+    """For stages with one settings file: there are no parts."""
+    return []
 
 
 def from_the_hub(configuration: Configuration, language: str) -> bool:
@@ -296,10 +341,13 @@ class Stage:
         name: of the stage, its rule, its rules file and its module.
         of: whether its settings are a language's or a model's.
         settings: the type of its settings; it says which sections of the configuration the stage reads.
-        folder: where its results are, with {language}, {model} or both; a stage with {language} has a job for each.
+        folder: where its results are, with {language}, {model} or both; a stage with {language} has a job for each, and
+            one with {input} for each of its parts.
         reads: the stages whose results it reads.
         adds: what its settings say beyond its sections.
         applies: whether a language or model has this stage at all.
+        parts: what it has a job and a settings file of its own for, by name; none: there is one settings file.
+        adds_to_part: what the settings of a part say beyond.
         also: modules that it runs in another process, or ships, without importing them.
     """
 
@@ -310,6 +358,8 @@ class Stage:
     reads: tuple[str, ...]
     adds: Callable[[Configuration, str], dict[str, Any]] = add_nothing
     applies: Callable[[Configuration, str], bool] = always
+    parts: Callable[[Configuration, str], list[str]] = whole
+    adds_to_part: Callable[[Configuration, str, str], dict[str, Any]] = add_no_part
     also: tuple[str, ...] = ()
 
     @property
@@ -317,9 +367,9 @@ class Stage:
         """Whether the stage has a job for each language."""
         return "{language}" in self.folder
 
-    def path(self, model: str, language: str) -> Path:
-        """The folder of its results."""
-        return Path(self.folder.format(model=model, language=language))
+    def path(self, model: str, part: str) -> Path:
+        """The folder of its results; `part`: the language or the input, where it has a job for each."""
+        return Path(self.folder.format(model=model, language=part, input=part))
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -411,6 +461,17 @@ TABLE = (
         folder="converted/{model}",
         reads=("export", "evaluate", "corpus", "tokenizer", "train"),
         adds=add_convert,
+    ),
+    Stage(
+        name="predict",
+        of="model",
+        settings=PredictSettings,
+        folder="predictions/{model}/{input}.json",
+        reads=("convert",),
+        adds=add_predict,
+        applies=has_labels,
+        parts=tables_of,
+        adds_to_part=add_table,
     ),
     Stage(
         name="publish",

@@ -30,6 +30,7 @@ from babelmill.config import loading
 from babelmill.config.input_size import input_bytes, text_bytes
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
 from babelmill.config.parameter_count import parameters_of
+from babelmill.config.prediction_tables import prediction_table
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -89,12 +90,15 @@ def settings(stage):
                 )
         else:
             name = wildcards.model
+            if stage == "predict" and not STAGES[stage].applies(CONFIG, name):
+                raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
             if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
                 raise UserError(f"model {name} goes on from no model of elsewhere (model.source): nothing to fetch")
         if name not in WRITTEN and workflow.is_main_process:
             write_settings(CONFIG, name)
             WRITTEN.add(name)
-        return str(SETTINGS / name / f"{stage}.json")
+        part = f".{wildcards.input}" if stage == "predict" else ""
+        return str(SETTINGS / name / f"{stage}{part}.json")
 
     return of
 
@@ -181,6 +185,15 @@ def source_tokenizer(wildcards):
         return []
     files = ("manifest.json", "tokenizer.json")
     return [f"{source.tokenizer}/{name}" for name in files] if source.kind == "model" else [str(source.tokenizer)]
+
+
+@one_line
+def table_to_predict(wildcards):
+    """The table of an input, whose content is in its settings: a copy with another time repeats nothing."""
+    path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
+    if not Path(path).is_file():
+        raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: no such file")
+    return ancient(path)
 
 
 @one_line
@@ -286,5 +299,6 @@ def published(models):
 
 
 wildcard_constraints:
+    input="[^/]+",
     language="[^/]+",
     model="[^/]+",

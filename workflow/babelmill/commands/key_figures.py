@@ -106,6 +106,12 @@ def of_convert(folder: Path) -> str:
     return folder.as_posix()
 
 
+def of_predict(about: Path) -> str:
+    """Count rows, and say where they are."""
+    figures, table = read_json(about)["figures"], about.with_suffix(".csv")
+    return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
+
+
 def of_publish(receipt: Path) -> str:
     """Say where on the Hub the model is."""
     return read_json(receipt)["url"]
@@ -121,6 +127,7 @@ FIGURES: dict[str, Callable[[Path], str]] = {
     "export": of_export,
     "evaluate": of_evaluate,
     "convert": of_convert,
+    "predict": of_predict,
     "publish": of_publish,
 }
 

@@ -90,7 +90,7 @@ class Job:
             rule=record.rule_name,
             name="/".join(dict.fromkeys(map(str, wildcards.values()))),
             makes=bool(record.output),
-            folder=stage.path(model, language) if stage else None,
+            folder=stage.path(model, language or wildcards.get("input", "")) if stage else None,
             benchmark=record.benchmark,
             reason=record.reason,
             begun=time.monotonic(),

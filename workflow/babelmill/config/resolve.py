@@ -67,6 +67,7 @@ class ResolvedModel(Resolved):
     export: schema.Export
     evaluation: schema.Evaluation
     card: schema.Card
+    predict: schema.Predict
     publish: schema.Publish
     run: schema.Run
     resources: schema.Resources

@@ -20,6 +20,7 @@ from babelmill.config.values import (
     exponent,
     number,
     precision,
+    prediction_inputs,
     ratio,
     repo_template,
     two_numbers,
@@ -32,6 +33,8 @@ Positive = Annotated[Integer, Field(gt=0)]
 NonNegative = Annotated[Integer, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 BelowOne = Annotated[Number, Field(ge=0, lt=1)]
+Mark = Annotated[str, AfterValidator(delimiter)]
+Encoding = Literal["utf-8", "latin-1", "cp1252"]
 Names = Annotated[list[str], AfterValidator(each_once)]
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
@@ -100,8 +103,8 @@ class Corpus(Section):
     label_columns: Annotated[Names, BeforeValidator(column_names), Neutral([])]
     context_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    delimiter: Annotated[str, AfterValidator(delimiter), Neutral(",")]
-    encoding: Annotated[Literal["utf-8", "latin-1", "cp1252"], Neutral("utf-8")]
+    delimiter: Annotated[Mark, Neutral(",")]
+    encoding: Annotated[Encoding, Neutral("utf-8")]
     document: Literal["file", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
@@ -389,6 +392,44 @@ class Card(Section):
     carbon_grams: Annotated[Number, Field(ge=0)] | None
 
 
+class PredictInput(Section):
+    """An entry of `predict.inputs`. What is null is as the section `predict` says.
+
+    Attributes:
+        file: the table.
+    """
+
+    file: Annotated[str, Field(min_length=1)]
+    text_column: str | None = None
+    context_column: str | None = None
+    context: str | None = None
+    delimiter: Mark | None = None
+    encoding: Encoding | None = None
+
+
+class Predict(Section):
+    """Tables whose rows a model of labels predicts."""
+
+    inputs: Annotated[dict[str, PredictInput], BeforeValidator(prediction_inputs), Neutral({})]
+    top: Annotated[Annotated[Positive, Field(le=1000)], Neutral(5)]
+    method: Annotated[Literal["blocks", "linear"], Neutral("blocks")]
+    text_column: Annotated[str | None, Neutral(None)]
+    context_column: Annotated[str | None, Neutral(None)]
+    context: Annotated[str | None, Neutral(None)]
+    delimiter: Annotated[Mark | None, Neutral(None)]
+    encoding: Annotated[Encoding, Neutral("utf-8")]
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        for name, said in {"": self, **self.inputs}.items():
+            if said.context_column is not None and said.context is not None:
+                where = f"predict.inputs.{name}" if name else "predict"
+                raise ValueError(
+                    f"{where}: context_column names a column, and context says it for all rows: choose one"
+                )
+        return self
+
+
 class Publish(Section):
     """The repository on the Hugging Face Hub."""
 
@@ -426,6 +467,7 @@ SECTIONS: dict[str, type[Section]] = {
     "export": Export,
     "evaluation": Evaluation,
     "card": Card,
+    "predict": Predict,
     "publish": Publish,
     "run": Run,
     "resources": Resources,
@@ -456,6 +498,7 @@ class ModelEntry(Section):
     export: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     card: dict[str, Any] = {}
+    predict: dict[str, Any] = {}
     publish: dict[str, Any] = {}
     run: dict[str, Any] = {}
     resources: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 PART_KEYS = ("repository", "config", "files", "text_column")
+INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding")
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
 
 
@@ -54,6 +55,22 @@ def dataset_parts(value: Any) -> Any:
         if unknown := part.keys() - PART_KEYS:
             raise ValueError(f"an entry has no key {min(unknown)}; its keys are {', '.join(PART_KEYS)}")
     return parts[0]["repository"] if len(parts) == 1 and parts[0].keys() == {"repository"} else parts
+
+
+def prediction_inputs(value: Any) -> Any:
+    """Return tables with their keys; a lone path is its file. `PredictInput` has the keys."""
+    if not isinstance(value, dict):
+        raise ValueError("tables by name are expected, such as {census1880: data/census.parquet}")
+    for name in value:
+        if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
+            raise ValueError(f"{name!r} is no name for a table: letters and digits in groups joined by underscores")
+    tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
+    for name, said in tables.items():
+        if not isinstance(said, dict) or not said.get("file"):
+            raise ValueError(f"{name} needs a file, such as {{{name}: data/{name}.csv}}")
+        if unknown := said.keys() - INPUT_KEYS:
+            raise ValueError(f"{name} has no key {min(unknown)}; its keys are {', '.join(INPUT_KEYS)}")
+    return tables
 
 
 def precision(value: Any) -> Any:

@@ -1,0 +1,204 @@
+"""Predictions of whole tables: by hand, interrupted, and as a stage of the workflow."""
+
+import csv
+import os
+import random
+import signal
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from babelmill.core.files import read_json
+from conftest import Workspace
+from prepared import Program, run_module
+
+TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
+COLUMNS = ["id", "occ1", "lang"]
+
+
+def table(path: Path, count: int, different: int = 10**9, seed: int = 1) -> list[list[str]]:
+    """A table of so many rows with a few words each, the first of them none; returns the rows."""
+    values = random.Random(seed)
+    texts = ["", *(f"word{i % 60 + 16} word{i // 60 % 60 + 16}" for i in range(min(count, different)))]
+    rows = [[f"{i:05}", values.choice(texts), values.choice(["word90", "word91", ""])] for i in range(count)]
+    rows[0][1] = " "
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    return rows
+
+
+def command(model: Path, source: Path, out: Path, *more: object) -> list[str]:
+    """`babelmill predict`."""
+    columns = ["--text", "occ1", "--context", "lang", "--threads", "1"]
+    return ["babelmill", "predict", *map(str, (model, source, "--out", out)), *columns, *map(str, more)]
+
+
+def predict(*arguments) -> str:
+    """Run it to its end; what it said."""
+    done = run_module(*command(*arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a table."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def predicted(labeller, tmp_path_factory) -> tuple[list[list[str]], Path, str]:
+    """The rows of a table, the folder with its predictions, and what was said."""
+    folder = tmp_path_factory.mktemp("predict")
+    rows = table(folder / "in.csv", 300, 40)
+    rows.append(["long", "word20 " * 600, ""])
+    with open(folder / "in.csv", "a", newline="") as file:
+        csv.writer(file).writerow(rows[-1])
+    said = predict(labeller, folder / "in.csv", folder / "out.csv", "--review", 5, folder / "review.csv", "--top", 3)
+    return rows, folder, said
+
+
+def test_all_columns_and_rows_stay_in_their_order(predicted):
+    rows, folder, said = predicted
+    found = read(folder / "out.csv")
+    assert [[row[name] for name in COLUMNS] for row in found] == rows
+    pairs = {(row["lang"], row["occ1"]) for row in found if row["occ1"].strip()}
+    without = sum(not row["occ1"].strip() for row in found)
+    assert f"301 rows, {len(pairs)} different texts, {without} without text, 1 cut at 512 tokens, " in said
+    assert len({tuple(row.values())[1:] for row in found}) <= len(pairs) + 6, "equal texts have equal predictions"
+    assert not list(folder.glob(".*")), "nothing is left of what was kept for an interruption"
+    for row in found:
+        assert row["predicted"] == ("no text" if not row["occ1"].strip() else "cut" if row["id"] == "long" else "yes")
+        codes = [row[name] for name in ("code_1", "code_2", "likeliest_1", "likeliest_2", "likeliest_3")]
+        assert set(codes) - {""} <= TRADES and (row["predicted"] == "no text") == (not any(codes))
+
+
+def test_the_values_are_what_the_model_predicts(predicted, labeller):
+    import transformers
+
+    rows = [row for row in read(predicted[1] / "out.csv") if row["predicted"] == "yes"][:20]
+    assert {bool(row["lang"]) for row in rows} == {True, False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(labeller)
+    model = transformers.AutoModel.from_pretrained(labeller, trust_remote_code=True)
+    for row in rows:
+        given = tokenizer(*filter(None, (row["lang"], row["occ1"])), return_tensors="pt")
+        (found,) = model.predict(given["input_ids"], given["attention_mask"], top=3)
+        assert [row[f"likeliest_{i}"] for i in (1, 2, 3)] == [code for code, _ in found.likeliest]
+        chances = [float(row[f"likeliest_probability_{i}"]) for i in (1, 2, 3)]
+        assert chances == pytest.approx([chance for _, chance in found.likeliest], rel=2e-3)
+        assert [row[f"code_{i}"] for i in (1, 2) if row[f"code_{i}"]] == [code for code, _ in found.codes]
+
+
+def test_rows_to_look_at_are_the_least_certain_ones(predicted):
+    rows, folder, _ = predicted
+    found, review = read(folder / "out.csv"), read(folder / "review.csv")
+    numbers = [number for number, row in enumerate(found, 1) if row["predicted"] != "no text"]
+    numbers.sort(key=lambda number: float(found[number - 1]["likeliest_probability_1"]))
+    assert [int(row["row"]) for row in review] == numbers[:5]
+    assert [row["id"] for row in review] == [rows[number - 1][0] for number in numbers[:5]]
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
+    """Equal texts stand in all windows, so what is remembered has to be what it would have been."""
+    table(tmp_path / "in.csv", 9000, 3000)
+    predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
+    process = Program("-m", *command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear"))
+    first = tmp_path / ".out.csv.partial/000000.csv"
+    while not first.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "out.csv").exists()
+    first.write_bytes(first.read_bytes().replace(b"00001,", b"was kept,", 1))
+    said = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
+    whole = (tmp_path / "whole.csv").read_bytes()
+    assert (tmp_path / "out.csv").read_bytes() == whole.replace(b"00001,", b"was kept,", 1) and "going on after" in said
+
+
+def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):
+    table(tmp_path / "in.csv", 10)
+    kept = tmp_path / ".out.csv.partial"
+    kept.mkdir()
+    (kept / "identity.json").write_text('{"table": "another"}')
+    (kept / "000000.csv").write_text("nonsense\n")
+    assert "going on" not in predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
+    assert len(read(tmp_path / "out.csv")) == 10
+
+
+def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
+    table(tmp_path / "in.csv", 2)
+    (tmp_path / "there.csv").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    out = tmp_path / "out.csv"
+
+    def refused(said: str, *arguments) -> None:
+        done = run_module(*command(*arguments))
+        assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: "), done.stderr
+        assert said in done.stderr and "Traceback" not in done.stderr
+
+    refused("not a model of labels", tmp_path / "model", tmp_path / "in.csv", out)
+    refused("no model: there is no config.json", tmp_path, tmp_path / "in.csv", out)
+    refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
+    refused("is there already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
+    refused("written as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
+    refused("a number of rows is expected", labeller, tmp_path / "in.csv", out, "--review", "all", tmp_path / "r.csv")
+
+
+def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
+    """But for the digests and texts of what is remembered."""
+    import torch
+
+    from babelmill.prediction import rows, tables
+    from babelmill.prediction.predictor import Predictor
+    from babelmill.prediction.windows import Windows, write_table
+
+    monkeypatch.setattr(rows, "WINDOW", 512)
+    monkeypatch.setattr(tables, "BLOCK", 1 << 14)
+    predictor = Predictor(labeller, 5, "linear", torch.device("cpu"))
+    peaks = []
+    for count in (2_000, 20_000):
+        table(tmp_path / f"{count}.csv", count, 50)
+        tracemalloc.start()
+        windows = Windows(tmp_path / f"{count}", {})
+        prediction = rows.Prediction(tables.Table(tmp_path / f"{count}.csv"), rows.Asked("occ1"), predictor, windows)
+        assert prediction.run()["rows"] == count
+        write_table(tmp_path / f"{count}.out.csv", prediction.columns, windows)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0] < 10e6
+
+
+def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
+    workspace = Workspace(tmp_path)
+    table(tmp_path / "one.csv", 30)
+    table(tmp_path / "two.csv", 30, seed=2)
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted/occ").symlink_to(labeller)
+
+    def configure(**predict) -> None:
+        inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
+        occ = {"languages": ["eng"], "train": {"objective": "labels"}, "predict": inputs | predict}
+        workspace.configure({"preset": "tiny", "models": {"occ": occ}, "predict": {"text_column": "occ1"}})
+
+    def would_run() -> list[str]:
+        said = workspace.snakemake("--dry-run", *targets).stdout
+        return [line.split("input=")[1] for line in said.splitlines() if "wildcards: model=occ, input=" in line]
+
+    configure()
+    targets = ["predictions/occ/one.csv", "predictions/occ/two.csv", "--allowed-rules", "predict"]
+    workspace.snakemake(*targets)
+    about = read_json(tmp_path / "predictions/occ/two.json")
+    assert about["figures"]["rows"] == len(read(tmp_path / "predictions/occ/two.csv")) == 30
+    assert not list((tmp_path / "results/predictions/occ").glob("*/"))
+    os.utime(tmp_path / "one.csv")
+    assert would_run() == []
+    table(tmp_path / "two.csv", 31, seed=2)
+    assert would_run() == ["two"]
+    configure(top=3)
+    assert sorted(would_run()) == ["one", "two"]
+    done = workspace.snakemake("predictions/occ/on.csv", "--dry-run", check=False)
+    assert "error: model occ has no table 'on' to predict; did you mean one?" in done.stderr

@@ -1,0 +1,171 @@
+"""Tables whose rows are predicted: every column as it stands, whatever the format; errors with file and line."""
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError
+from babelmill.prediction import rows
+from babelmill.prediction.predictor import columns_of
+from babelmill.prediction.tables import Table
+from babelmill.settings import settings_of, write_settings
+
+COLUMNS = ["id", "occ1", "note; more"]
+ROWS = [["007", "fisher, and farmer", 'he said "yes"'], ["1.0", "", "NA"], ["x", "bøcker\nand smith", " "]]
+
+
+def written(delimiter: str, encoding: str) -> bytes:
+    """The table as text."""
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows([COLUMNS, *ROWS])
+    return text.getvalue().encode(encoding)
+
+
+def made(path: Path) -> Path:
+    """The table as a file of the format that the name says."""
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        pq.write_table(pa.table(dict(zip(COLUMNS, map(list, zip(*ROWS, strict=True)), strict=True))), path)
+    elif name.endswith(".jsonl"):
+        lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in ROWS]
+        path.write_text("\n".join([*lines, ""]))
+    else:
+        path.write_bytes(written("\t" if name.endswith(".tsv") else ",", "utf-8-sig"))
+    if path.name.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.parquet.gz", "a.jsonl", "a.jsonl.gz"])
+def test_every_format_gives_all_columns_as_they_stand(tmp_path, name):
+    table = Table(made(tmp_path / name))
+    assert (table.columns, table.rows, list(table)) == (COLUMNS, 3, ROWS)
+    assert list(table) == ROWS, "as often as one likes"
+
+
+def test_delimiter_and_encoding_are_said(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(written(";", "latin-1"))
+    assert list(Table(path, ";", "latin-1")) == ROWS
+    with pytest.raises(UserError, match=r"a\.csv: line 4 is not utf-8 \(byte 0xf8\); say the file's encoding"):
+        Table(path, ";")
+    path.write_bytes(written(";", "utf-8"))
+    with pytest.raises(UserError, match=r"a\.csv: line 4 is UTF-8, and cp1252 would garble it"):
+        Table(path, ";", "cp1252")
+    (tmp_path / "b.csv").write_text("id;occ1\n1;x\n")
+    with pytest.raises(
+        UserError, match=r"no column 'occ1' \(the text\); there are 'id;occ1'; is the delimiter another"
+    ):
+        Table(tmp_path / "b.csv").place("occ1", "the text")
+
+
+def test_values_that_are_no_text(tmp_path):
+    values = {"n": [1, None], "x": [1.5, 2.0], "many": [["a"], []], "yes": [True, False]}
+    pq.write_table(pa.table(values), tmp_path / "a.parquet")
+    assert list(Table(tmp_path / "a.parquet")) == [["1", "1.5", '["a"]', "true"], ["", "2", "[]", "false"]]
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "many": ["a"]}\n\n{"x": 2.0, "n": null}\n')
+    table = Table(tmp_path / "a.jsonl")
+    assert table.columns == ["n", "many", "x"] and list(table) == [["1", '["a"]', ""], ["", "", "2.0"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"a,b\n1,2\n3\n", "line 3 has 1 fields, and the heading 2"),
+        ("a.csv", b'a,b\n1,"2\n', "line 2: not CSV"),
+        ("a.csv", b"", "empty; a line with the names of the columns is expected"),
+        ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2: not an object"),
+        ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
+        ("a.csv.gz", gzip.compress(b"a\n" * 1000)[:-9], "damaged: "),
+        ("a.parquet", b"PAR1", "damaged: "),
+        ("a.xlsx", b"", r"not a format that is read here; allowed are \.csv, \.tsv, \.parquet"),
+        ("a.csv", b"a,b,a\n", r"2 columns are named 'a' \(the text\)"),
+    ],
+)
+def test_what_is_no_table_is_one_line(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said) as raised:
+        Table(tmp_path / name).place("a", "the text")
+    assert str(raised.value).startswith(str(tmp_path / name)) and "\n" not in str(raised.value)
+    with pytest.raises(UserError, match="no such file"):
+        Table(tmp_path / "gone.csv")
+
+
+def test_names_that_the_predictions_need(tmp_path):
+    ours = columns_of(2, 1)
+    assert ours == [
+        "predicted",
+        "code_1",
+        "probability_1",
+        "code_2",
+        "probability_2",
+        "likeliest_1",
+        "likeliest_probability_1",
+    ]
+    with pytest.raises(UserError, match="the table has a column 'code_1', as its predictions will: rename it"):
+        rows.refuse_taken(["id", "code_1"], ours)
+
+
+def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():
+    memory = rows.Memory(2)
+    memory.add({b"a": ("1",), b"b": ("2",)})
+    memory.add({b"a": ("1",), b"c": ("3",)})
+    assert [memory.get(key) for key in (b"a", b"b", b"c")] == [("1",), None, ("3",)]
+
+
+PREDICT = {"census": "census.csv", "letters": {"file": "letters.csv", "text_column": "first line", "context": "da"}}
+OCC = {"languages": ["eng", "deu"], "train": {"objective": "labels"}, "predict": {"inputs": PREDICT}}
+
+
+def settings(part: str, **predict) -> dict:
+    """The settings of a table, where the section says something else."""
+    occ = OCC | {"predict": OCC["predict"] | predict}
+    return settings_of(Configuration([("test", {"models": {"occ": occ}})]), "occ", part)
+
+
+def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("census.csv").write_text("text\nfisher\n")
+    one = settings("predict.census")
+    assert (
+        one["table"].keys() == {"file", "sha256", "encoding", "text_column"} and one["table"]["text_column"] == "text"
+    )
+    other = settings("predict.letters")["table"]
+    assert (other["text_column"], other["context"], other["sha256"]) == ("first line", "da", None)
+    assert settings("predict.census", top=3) != one
+    assert settings("predict.census", method="linear") != one
+    more = {"inputs": PREDICT | {"letters": "else.csv", "third": "third.csv"}}
+    assert settings("predict.census", **more) == one, "another table is no reason to predict this one again"
+    assert settings("train", top=3, inputs={}) == settings("train") and settings("convert", top=3) == settings(
+        "convert"
+    )
+    Path("census.csv").write_text("text\nfarmer\n")
+    assert settings("predict.census") != one
+    with pytest.raises(UserError, match="model occ has no table 'censu' to predict; did you mean census"):
+        settings("predict.censu")
+
+
+def test_settings_files_of_tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_settings(Configuration([("test", {"models": {"occ": OCC}})]), "occ")
+    names = {path.name for path in Path("results/settings/occ").glob("predict*")}
+    assert names == {"predict.census.json", "predict.letters.json"}
+
+
+def test_tables_in_the_configuration():
+    def refused(said: str, **predict) -> None:
+        with pytest.raises(UserError, match=said):
+            settings("predict.census", **predict)
+
+    refused(r"predict: context_column names a column, and context says it", context="da", context_column="lang")
+    refused(r"'a/b' is no name for a table", inputs={"a/b": "x.csv"})
+    refused(r"tables by name are expected", inputs="x.csv")
+    refused(r"a needs a file, such as {a: data/a\.csv}", inputs={"a": {"top": 3}})
+    refused(r"a has no key top; its keys are file, text_column", inputs={"a": {"file": "x.csv", "top": 3}})

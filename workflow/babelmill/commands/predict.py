@@ -1,0 +1,68 @@
+"""Predict the codes of every row of a table, by a converted model of labels.
+
+    babelmill predict converted/occ in.csv --text occ1 --context lang --out out.csv
+
+The table is .csv, .tsv, .parquet or .jsonl, plain or with .gz or .zst. All its columns stay, in its order; after them
+stand the codes that the model finds with their probabilities, and the likeliest ones. After an interruption, the same
+command goes on.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.files import UserError, sha256
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("model", type=Path, help="the folder: converted/occ")
+    parser.add_argument("table", type=Path, help="the rows to predict")
+    parser.add_argument("--text", required=True, metavar="COLUMN", help="column of the text")
+    parser.add_argument("--context", metavar="COLUMN", help="column of the context, if the model was trained with one")
+    parser.add_argument("--context-is", metavar="TEXT", default="", help="the context of all rows")
+    parser.add_argument("--out", required=True, type=Path, help="the .csv or .tsv to make; it must not exist")
+    parser.add_argument("--top", type=int, default=5, help="how many of the likeliest codes (default: 5)")
+    parser.add_argument("--method", choices=["blocks", "linear"], default="blocks", help="how (default: blocks)")
+    parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help="write the N least certain rows, too")
+    parser.add_argument("--delimiter", help="of .csv and .tsv (default: comma, tab)")
+    encodings = ["utf-8", "latin-1", "cp1252"]
+    parser.add_argument("--encoding", choices=encodings, default="utf-8", help="of .csv and .tsv (default: utf-8)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
+
+
+def review_of(words: list[str] | None) -> tuple[int, Path] | None:
+    """Return what --review says."""
+    if words is None:
+        return None
+    count, path = words
+    if not count.isdecimal() or count == "0":
+        raise UserError(f"--review {count}: a number of rows is expected, such as --review 500 review.csv")
+    return int(count), Path(path)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Predict."""
+    review = review_of(args.review)
+    for path in [args.out, *([review[1]] if review else [])]:
+        if path.exists():
+            raise UserError(f"{path} is there already; delete it, or name another file")
+    if args.top < 1:
+        raise UserError(f"--top {args.top}: at least 1 is expected")
+    if args.context and args.context_is:
+        raise UserError("--context names the column of the context, and --context-is says it for all rows: choose one")
+    import torch  # takes seconds
+
+    from babelmill.predict import predict
+    from babelmill.prediction.rows import Asked
+    from babelmill.prediction.tables import Table
+    from babelmill.prediction.windows import Windows
+
+    torch.set_num_threads(args.threads)
+    table = Table(args.table, args.delimiter, args.encoding)
+    asked = Asked(args.text, args.context, args.context_is)
+    identity: dict[str, Any] = {"table": sha256(args.table), "read": [args.delimiter, args.encoding]}
+    partial = args.out.with_name(f".{args.out.name}.partial")
+    predict(args.model, table, asked, args.out, partial, identity, args.top, args.method, review)
+    Windows(partial, {}).remove()

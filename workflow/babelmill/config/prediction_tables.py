@@ -1,0 +1,50 @@
+"""Which table a model is to predict, and how it is read: what the section `predict` says, or else its corpora."""
+
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.layers import nearest
+from babelmill.config.resolve import Configuration
+from babelmill.core import known_hashes
+from babelmill.core.files import UserError
+
+PARTIAL = Path(
+    "results/predictions"
+)  # {model}/{input}: the rows of predictions that are not finished; hashes of tables
+
+
+def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
+    """Return the file of a table, the sha256 of its content (None without the file), and how it is read.
+
+    Raises:
+        UserError: the model predicts no such table, or its corpora do not agree on a column.
+    """
+    section = configuration.model(model).predict
+    if name not in section.inputs:
+        example = f"; name its file: predict: {{inputs: {{{name}: data/{name}.csv}}}}"
+        known = nearest(name, section.inputs) if section.inputs else example
+        raise UserError(f"model {model} has no table {name!r} to predict{known}")
+    own = section.inputs[name]
+    said = {"delimiter": own.delimiter or section.delimiter, "encoding": own.encoding or section.encoding}
+    said["text_column"] = own.text_column or section.text_column or _of_corpora(configuration, model, "text_column")
+    contexts = [(layer.context_column, layer.context) for layer in (own, section)]
+    column, context = next((pair for pair in contexts if pair != (None, None)), (None, None))
+    if column is None and context is None:
+        column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
+    said |= {"context_column": column, "context": context}
+    return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
+
+
+def _digest(path: str, model: str, name: str) -> str | None:
+    if not Path(path).is_file():
+        return None
+    return known_hashes.hashes([path], PARTIAL / model / f"{name}.hash.json")[path]
+
+
+def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:
+    """Return what the corpora of a model say of a key; a UserError if they differ."""
+    said = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
+    if len(set(said.values())) > 1:
+        found = ", ".join(f"{code}: {value!r}" for code, value in said.items())
+        raise UserError(f"model {model}: its corpora differ in corpus.{key} ({found}); set predict.{key}")
+    return next(iter(said.values()))

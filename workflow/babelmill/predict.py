@@ -1,0 +1,102 @@
+"""Stage `predict`: the codes of every row of a table, by a converted model of labels.
+
+    python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
+        --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv
+
+All columns of the table stay, in its order; after them stand the predicted codes with their probabilities, and the
+likeliest ones. `babelmill predict` does the same by hand. Beside the table of predictions lies a manifest of its name.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from babelmill import __version__
+from babelmill.core import stage_entry
+from babelmill.core.files import UserError, sha256, write_json
+from babelmill.prediction.predictor import Predictor, identity_of
+from babelmill.prediction.rows import Asked, Prediction, in_words, write_review
+from babelmill.prediction.tables import Table
+from babelmill.prediction.windows import Windows, check_name, write_table
+from babelmill.runtime import gpu_claims
+from babelmill.settings import read_settings
+from babelmill.stages import STAGES, PredictSettings
+
+log = logging.getLogger("babelmill.predict")
+
+
+def predict(
+    folder: Path,
+    table: Table,
+    asked: Asked,
+    out: Path,
+    partial: Path,
+    identity: dict[str, Any],
+    top: int = 5,
+    method: str = "blocks",
+    review: tuple[int, Path] | None = None,
+) -> dict[str, Any]:
+    """Write the predictions of a table; return the figures.
+
+    Args:
+        folder: the model.
+        table: its rows.
+        asked: which of its columns to read.
+        out: the file to make, .csv or .tsv; it appears when all is done.
+        partial: the folder of what is done so far; the same identity goes on there.
+        identity: of the table's content and of how it is read; that of model and code is added.
+        top: how many of the likeliest codes to give.
+        method: "blocks" or "linear".
+        review: how many rows to look at first, and the file for them.
+    """
+    for path in [out, *([review[1]] if review else [])]:
+        check_name(path)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    identity = identity | {"top": top, "method": method, "columns": [asked.text, asked.context, asked.said]}
+    identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}
+    predictor = Predictor(folder, top, method, device)
+    windows = Windows(partial, identity)
+    prediction = Prediction(table, asked, predictor, windows)
+    figures = prediction.run()
+    write_table(out, prediction.columns, windows)
+    if review:
+        write_review(review[1], review[0], prediction.columns, windows)
+    log.info("%s", in_words(out, figures))
+    return figures
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the stage."""
+    settings = read_settings(args.settings, PredictSettings)
+    gpu_claims.claim(args.gpus)
+    torch.set_num_threads(args.threads)
+    said = settings.table
+    table = Table(args.table, said.get("delimiter"), said.get("encoding", "utf-8"))
+    asked = Asked(said["text_column"], said.get("context_column"), said.get("context") or "")
+    digest = sha256(args.table)
+    if digest != said.get("sha256"):
+        raise UserError(f"{args.table}: has changed since {args.settings} was written; run the workflow again")
+    identity = {"table": digest, "read": {key: said[key] for key in ("delimiter", "encoding") if key in said}}
+    asked_of = settings.predict
+    figures = predict(args.converted, table, asked, args.out, args.partial, identity, asked_of.top, asked_of.method)
+    content = {"sha256": sha256(args.out), "bytes": args.out.stat().st_size}
+    about = {"stage": settings.stage, "name": settings.name, "version": __version__, "settings": settings.raw}
+    upstream = {args.converted.as_posix(): sha256(args.converted / "manifest.json")}
+    about |= {"code": settings.modules, "files": {args.out.name: content}, "upstream": upstream, "figures": figures}
+    write_json(args.out.with_suffix(".json"), about)
+    Windows(args.partial, {}).remove()
+
+
+if __name__ == "__main__":
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
+    parser.add_argument("--table", required=True, type=Path, help="the rows to predict")
+    parser.add_argument("--partial", required=True, type=Path, help="the folder of what is done so far")
+    parser.add_argument("--out", required=True, type=Path, help="predictions/{model}/{input}.csv")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
+    sys.exit(stage_entry.run(run, parser.parse_args()))

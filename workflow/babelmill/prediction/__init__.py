@@ -1,0 +1,1 @@
+"""Predicting the codes of every row of a table."""

@@ -1,0 +1,177 @@
+"""Predictions of all rows of a table: in its order, equal texts once, in bounded memory, window by window."""
+
+import hashlib
+import heapq
+import itertools
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from babelmill.core.bars import Bar
+from babelmill.core.files import UserError
+from babelmill.prediction.predictor import CUT, NO_TEXT, Pair, Predictor
+from babelmill.prediction.tables import Table
+from babelmill.prediction.windows import Windows, write_table
+from babelmill.tokens.label_text import context_text
+
+WINDOW = 4096  # rows that are sorted by length, predicted and kept together
+REMEMBERED = 100_000  # texts whose predictions are at hand: about 100 MB
+BY = "likeliest_probability_1"  # of the rows that a person should look at: the smallest
+NUMBER = "row"  # the column of their numbers
+
+log = logging.getLogger("babelmill")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which columns of a table to predict from.
+
+    Attributes:
+        text: the column of the text.
+        context: that of its context (a language, a source); None without one.
+        said: the context of all rows, where no column holds it.
+    """
+
+    text: str
+    context: str | None = None
+    said: str = ""
+
+
+class Memory:
+    """The predictions of the texts that came last.
+
+    What is at hand depends on the rows before alone, so that a run that goes on asks the model the same.
+    """
+
+    def __init__(self, size: int = REMEMBERED):
+        self._size, self._known = size, dict[bytes, tuple[str, ...]]()
+
+    def get(self, key: bytes) -> tuple[str, ...] | None:
+        """Return the values of a text; None if they are not at hand."""
+        return self._known.get(key)
+
+    def add(self, window: dict[bytes, tuple[str, ...]]) -> None:
+        """Remember the texts of a window, and forget those that have not come for longest."""
+        for key, values in window.items():
+            self._known.pop(key, None)
+            self._known[key] = tuple(map(sys.intern, values))  # many are equal
+        for key in list(itertools.islice(self._known, max(0, len(self._known) - self._size))):
+            del self._known[key]
+
+
+class Prediction:
+    """Predicts a table.
+
+    Args:
+        table: its rows.
+        asked: its columns.
+        predictor: the model.
+        windows: what is done.
+    """
+
+    def __init__(self, table: Table, asked: Asked, predictor: Predictor, windows: Windows):
+        self._table, self._predictor, self._windows, self._said = table, predictor, windows, context_text(asked.said)
+        self._text = table.place(asked.text, "the text")
+        self._context = None if asked.context is None else table.place(asked.context, "the context")
+        refuse_taken(table.columns, [*predictor.columns, NUMBER])
+        self.columns = [*table.columns, *predictor.columns]
+        self._memory = Memory()
+        self._counts = {"rows": 0, "without_text": 0, "cut": 0, "texts": 0}
+
+    def run(self) -> dict[str, Any]:
+        """Predict the windows that are not done; return the figures."""
+        bar, begun, before = Bar(self._table.rows, min(self._table.rows, self._windows.done * WINDOW)), 0.0, 0
+        for number, rows in enumerate(in_windows(self._table)):
+            if number < self._windows.done:
+                self._take_up(rows, self._windows.read(number))
+                continue
+            if not begun:
+                begun, before = time.monotonic(), self._counts["rows"]
+                if before:
+                    log.info("going on after %s of %s rows", f"{before:,}", f"{self._table.rows:,}")
+            self._windows.write(self._predicted(rows, bar))
+        seconds = time.monotonic() - begun if begun else 0.0
+        speed = {"rows_per_second": (self._counts["rows"] - before) / seconds} if seconds else {}
+        return {**self._counts, "longest": self._predictor.longest, **speed}
+
+    def _keys(self, rows: list[list[str]]) -> tuple[list[bytes | None], dict[bytes, Pair]]:
+        """Return the key of each row's text, None without one, and the texts by key."""
+        keys: list[bytes | None] = []
+        pairs: dict[bytes, Pair] = {}
+        for row in rows:
+            text = row[self._text]
+            if not text.strip():
+                keys.append(None)
+                continue
+            context = self._said if self._context is None else context_text(row[self._context])
+            both = f"{len(context)} {context}{text}".encode("utf-8", "surrogatepass")
+            key = hashlib.blake2b(both, digest_size=16).digest()
+            keys.append(key)
+            pairs[key] = (context, text)
+        return keys, pairs
+
+    def _predicted(self, rows: list[list[str]], bar: Bar) -> list[list[str]]:
+        """Return the rows of a window with what is predicted."""
+        keys, pairs = self._keys(rows)
+        new = [key for key in pairs if self._memory.get(key) is None]
+        before, total = self._counts["rows"], self._table.rows
+
+        def tick(done: int) -> None:
+            at = before + len(rows) * done // len(new) - (done == len(new))  # the last one when the window is on disk
+            bar.show(at, f"{at:,} of {total:,} rows")
+
+        found = dict(zip(new, self._predictor.predict([pairs[key] for key in new], tick), strict=True))
+        values = {key: found.get(key) or self._memory.get(key) or () for key in pairs}
+        nothing = (NO_TEXT, *[""] * (len(self._predictor.columns) - 1))
+        done = [[*row, *(nothing if key is None else values[key])] for row, key in zip(rows, keys, strict=True)]
+        self._note(done, values, len(new))
+        bar.show(self._counts["rows"], f"{self._counts['rows']:,} of {total:,} rows")
+        return done
+
+    def _take_up(self, rows: list[list[str]], done: list[list[str]]) -> None:
+        """Go on after a window that an earlier run has predicted."""
+        keys, pairs = self._keys(rows)
+        width = len(self._predictor.columns)
+        by_key = {key: tuple(row[-width:]) for key, row in zip(keys, done, strict=True) if key is not None}
+        self._note(done, by_key, sum(self._memory.get(key) is None for key in pairs))
+
+    def _note(self, done: list[list[str]], values: dict[bytes, tuple[str, ...]], new: int) -> None:
+        self._memory.add(values)
+        said = [row[len(self._table.columns)] for row in done]
+        more = {"rows": len(done), "without_text": said.count(NO_TEXT), "cut": said.count(CUT), "texts": new}
+        for name, count in more.items():
+            self._counts[name] += count
+
+
+def in_windows(table: Table) -> Iterator[list[list[str]]]:
+    """Yield the rows of a table, `WINDOW` of them at a time."""
+    rows = iter(table)
+    while window := list(itertools.islice(rows, WINDOW)):
+        yield window
+
+
+def refuse_taken(columns: list[str], ours: list[str]) -> None:
+    """Raise a UserError if a table has a column that the predictions are to have."""
+    if taken := [name for name in columns if name in ours]:
+        raise UserError(f"the table has a column {taken[0]!r}, as its predictions will: rename it in the table")
+
+
+def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
+    """Write the rows whose likeliest code is least probable, that one first, with their numbers, from 1."""
+    place = columns.index(BY)
+    with_number = ((row[place], number, row) for number, row in enumerate(windows, 1) if row[place])
+    doubtful = heapq.nsmallest(count, with_number, key=lambda each: (float(each[0]), each[1]))
+    write_table(path, [NUMBER, *columns], ([str(number), *row] for _, number, row in doubtful))
+
+
+def in_words(out: Path, figures: dict[str, Any]) -> str:
+    """Return the figures of a prediction as a line."""
+    parts = [f"{figures['rows']:,} rows", f"{figures['texts']:,} different texts"]
+    parts += [f"{figures['without_text']:,} without text"] if figures["without_text"] else []
+    parts += [f"{figures['cut']:,} cut at {figures['longest']:,} tokens"] if figures["cut"] else []
+    parts += [f"{figures['rows_per_second']:,.0f} rows/s"] if "rows_per_second" in figures else []
+    return f"{out}: {', '.join(parts)}"

@@ -1,0 +1,215 @@
+"""Tables whose rows are predicted: .csv, .tsv, .parquet, .jsonl, plain or compressed, as streams of rows of text.
+
+A corpus is read for its text. Here every column is kept, in its place, and what a .csv file says is kept as it stands.
+A table is read once before anything is predicted: a broken last line is an error now, not after hours.
+"""
+
+import contextlib
+import csv
+import datetime
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.core.files import UserError
+from babelmill.core.formats import split_name
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
+MAX_FIELD = 1 << 30  # characters
+BLOCK = 1 << 20  # bytes
+ROWS = 1024  # of a Parquet file that are in memory at once
+
+
+class Table:
+    """The rows of a file, as often as they are asked for, each a list of texts; what is missing is "".
+
+    Args:
+        path: of the file; its name tells format and compression.
+        delimiter: between the columns of .csv and .tsv; None: a comma or a tab.
+        encoding: of .csv and .tsv: utf-8, latin-1 or cp1252.
+
+    Attributes:
+        columns: their names. Of .jsonl: all keys, in the order in which they appear.
+        rows: how many there are.
+
+    Raises:
+        UserError: no such file, no table, damaged, or of another encoding.
+    """
+
+    def __init__(self, path: Path, delimiter: str | None = None, encoding: str = "utf-8"):
+        self._path = path
+        self._format, self._compression = split_name(path)
+        if self._format not in FORMATS:
+            allowed = ", ".join(FORMATS)
+            raise UserError(f"{path}: not a format that is read here; allowed are {allowed}, also with .gz or .zst")
+        self._delimiter, self._encoding = delimiter or DELIMITERS.get(self._format, ","), encoding
+        self.columns: list[str] = []
+        with self._errors():
+            self.rows = self._scan()
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yield the rows, in order."""
+        with self._errors():
+            if self._format == ".parquet":
+                yield from self._parquet()
+            elif self._format in DELIMITERS:
+                records = self._records()
+                next(records)
+                yield from records
+            else:
+                for value in self._objects():
+                    yield [as_text(value.get(name)) for name in self.columns]
+
+    def place(self, column: str, meant: str) -> int:
+        """Return where a column stands; a UserError that begins with what it is `meant` for if it is not there once."""
+        if self.columns.count(column) == 1:
+            return self.columns.index(column)
+        if column in self.columns:
+            raise UserError(f"{self._path}: {self.columns.count(column)} columns are named {column!r} ({meant})")
+        hint = "; is the delimiter another one?" if len(self.columns) == 1 and self._format in DELIMITERS else ""
+        there = ", ".join(map(repr, self.columns))
+        raise UserError(f"{self._path}: no column {column!r} ({meant}); there are {there}{hint}")
+
+    def _scan(self) -> int:
+        """Find the columns, and count the rows."""
+        if self._format == ".parquet":
+            with self._open_parquet() as file:
+                self.columns = file.schema_arrow.names
+                return file.metadata.num_rows
+        if self._format in DELIMITERS:
+            records = self._records()
+            self.columns = next(records, [])
+            if not self.columns:
+                raise UserError(f"{self._path}: empty; a line with the names of the columns is expected")
+            return sum(1 for _ in records)
+        names: dict[str, None] = {}
+        count = 0
+        for value in self._objects():
+            names |= dict.fromkeys(value)
+            count += 1
+        self.columns = list(names)
+        return count
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise UserError(f"{self._path}: no such file") from None
+        except (PermissionError, IsADirectoryError) as error:
+            raise UserError(f"{self._path}: cannot be read: {error.strerror}") from None
+        except (pa.ArrowInvalid, OSError) as error:  # Arrow reports damage as OSError without an errno
+            if getattr(error, "errno", None):
+                raise
+            raise UserError(f"{self._path}: damaged: {str(error).splitlines()[0]}") from None
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines of a text file, newlines included."""
+        rest, number = b"", 0
+        with pa.OSFile(str(self._path)) as file:
+            stream = pa.CompressedInputStream(file, self._compression) if self._compression else file
+            while block := stream.read(BLOCK):
+                *lines, rest = (rest + block).split(b"\n")
+                for number, line in enumerate(lines, number + 1):  # noqa: B020  goes on counting
+                    yield self._decoded(line, number) + "\n"
+        if rest:
+            yield self._decoded(rest, number + 1)
+
+    def _decoded(self, line: bytes, number: int) -> str:
+        encoding = "utf-8" if self._format not in DELIMITERS else self._encoding
+        try:
+            text = line.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{self._path}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); say the file's"
+                " encoding, such as latin-1 (predict.encoding, --encoding)"
+            ) from None
+        if encoding != "utf-8" and not line.isascii() and is_utf8(line):
+            raise UserError(f"{self._path}: line {number} is UTF-8, and {encoding} would garble it; leave encoding out")
+        return text.removeprefix("\ufeff") if number == 1 else text
+
+    def _records(self) -> Iterator[list[str]]:
+        """Yield heading and rows of a .csv or .tsv file; blank lines are none."""
+        csv.field_size_limit(MAX_FIELD)
+        reader, width = csv.reader(self._lines(), delimiter=self._delimiter, strict=True), 0
+        while True:
+            begin = reader.line_num + 1
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise UserError(f"{self._path}: line {begin}: not CSV: {error}") from None
+            if row is None:
+                return
+            if not row:
+                continue
+            width = width or len(row)
+            if len(row) != width:
+                raise UserError(f"{self._path}: line {begin} has {len(row)} fields, and the heading {width}")
+            yield row
+
+    def _objects(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects of a .jsonl file; blank lines are none."""
+        for number, line in enumerate(self._lines(), 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{self._path}: line {number}: not JSON: {error}") from None
+            if not isinstance(value, dict):
+                raise UserError(f"{self._path}: line {number}: not an object with keys")
+            yield value
+
+    @contextlib.contextmanager
+    def _open_parquet(self) -> Iterator[pq.ParquetFile]:
+        with contextlib.ExitStack() as stack:
+            source: Any = stack.enter_context(pa.OSFile(str(self._path)))
+            if self._compression:  # it is read from its end, so it needs a copy to seek in
+                packed, source = source, stack.enter_context(tempfile.TemporaryFile())
+                stream = pa.CompressedInputStream(packed, self._compression)
+                while block := stream.read(BLOCK):
+                    source.write(block)
+            yield pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
+
+    def _parquet(self) -> Iterator[list[str]]:
+        with self._open_parquet() as file:
+            for batch in file.iter_batches(ROWS, use_threads=False):
+                columns = [texts_of(column) for column in batch.columns]
+                yield from map(list, zip(*columns, strict=True))
+
+
+def is_utf8(line: bytes) -> bool:
+    """Return whether bytes can be read as UTF-8."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def texts_of(column: pa.Array) -> list[str]:
+    """Return the values of a column of a Parquet file as text."""
+    try:
+        return [value or "" for value in column.cast(pa.string()).to_pylist()]
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists and the like; bytes that are no text
+        return [as_text(value) for value in column.to_pylist()]
+
+
+def as_text(value: Any) -> str:
+    """Return a value of JSON or Parquet as text."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+    return json.dumps(value, ensure_ascii=False, default=str)

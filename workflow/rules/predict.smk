@@ -1,0 +1,27 @@
+"""Stage `predict`. Takes: converted/{model} of a model of labels, a table. Gives: predictions/{model}/{input}.csv."""
+
+
+rule predict:
+    """Predict the codes of each row of a table; what an earlier attempt has done is not done again."""
+    input:
+        settings=settings("predict"),
+        table=table_to_predict,
+        folder="converted/{model}",
+    output:
+        predictions="predictions/{model}/{input}.csv",
+        manifest="predictions/{model}/{input}.json",
+    log:
+        "logs/predict/{model}/{input}.log",
+    benchmark:
+        "results/benchmarks/predict/{model}/{input}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 8
+    resources:
+        gpu=one_gpu,
+        mem_mb=memory(8, 6),
+        runtime=minutes(240, 240),
+    shell:
+        "python -m babelmill.predict --settings {input.settings:q} --converted {input.folder:q}"
+        " --table {input.table:q} --partial results/predictions/{wildcards.model:q}/{wildcards.input:q}"
+        " --out {output.predictions:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"
