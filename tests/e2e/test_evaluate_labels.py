@@ -15,6 +15,7 @@ import yaml
 
 from babelmill.commands import show
 from babelmill.commands.key_figures import scores
+from babelmill.commands.run_summary import table
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
@@ -244,11 +245,14 @@ def test_the_code_of_the_card_does_what_it_says(made, evaluation, capsys):
     assert "'label': " in printed
 
 
-def test_what_show_and_a_run_say(made, evaluation):
+def test_what_show_and_a_run_say(made, evaluation, monkeypatch):
     exact = evaluation["variants"]["ema"]["exact"]
     said = show.figures(made.folder / "converted")
     assert f"exact {exact['value']:.3f} ± {exact['standard_error']:.3f}" in said
     assert "all 120 validation texts with a code" in said and "always the most frequent code exact 0." in said
     assert scores(evaluation, made.folder / "export").startswith(f"{exact['value']:.3f} ± ")
+    monkeypatch.chdir(made.folder)
+    (made.folder / "converted/test").symlink_to(".")
+    assert re.search(r"parameters +share +where\ntest ", "\n".join(table(["test"])))
     with pytest.raises(UserError, match="a model of labels fills no masks"):
         show.run(argparse.Namespace(folder=made.folder / "converted", masked="a <mask>", prompt=None, steps=None))

@@ -78,6 +78,9 @@ def test_a_code_that_is_not_known_is_always_missed():
     ours = labels.figures(truth, predicted)
     assert ours["exact_texts"] == 1 and ours["micro"] == {"precision": 2 / 3, "recall": 0.5, "f1": pytest.approx(4 / 7)}
     assert ours["macro"]["codes"] == 3 and ours["macro"]["recall"] == pytest.approx(2 / 3)
+    more = labels.figures(truth, predicted._replace(codes=Sets.of([[0], [1], [5]])))
+    assert more["macro"]["codes"] == 4, "a code that is predicted and never true counts, too"
+    assert more["macro"]["recall"] == pytest.approx(1 / 2)
 
 
 def test_scores_and_their_standard_errors(drawn):
@@ -97,6 +100,7 @@ def test_scores_and_their_standard_errors(drawn):
         )
         for name, score in again.items():
             values[name].append(score["value"])
+    assert labels.headline(sets, predicted._replace(codes=sets))["f1"]["standard_error"] == pytest.approx(0, abs=1e-12)
     for name, score in ours.items():
         assert score["standard_error"] == pytest.approx(np.std(values[name]), rel=0.15)
 
@@ -105,6 +109,9 @@ def test_the_best_threshold_is_the_best_of_all(drawn):
     truth, chances = drawn
     sets = Sets.of(truth)
     best = labels.threshold(sets, found(chances), MOST)
+    rounded = chances.round(1)  # equal ones are predicted together or not at all
+    tied = labels.threshold(sets, found(rounded), MOST)
+    assert tied["f1"] == labels.figures(sets, found(rounded, tied["value"]))["micro"]["f1"]
 
     def f1(least: float) -> float:
         return labels.figures(sets, found(chances, least))["micro"]["f1"]

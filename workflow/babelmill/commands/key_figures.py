@@ -149,3 +149,14 @@ def of_converted(model: str) -> tuple[str, str, str]:
     except UNREADABLE:
         parameters = figures = ""
     return parameters, figures, folder.as_posix()
+
+
+def units_of(models: list[str]) -> str:
+    """Return the unit of the scores of converted models, or all units."""
+    found: list[str] = []
+    for model in models:
+        try:
+            found.append(units(manifest.read(STAGES["convert"].path(model, ""))["figures"]["evaluation"]))
+        except UNREADABLE:
+            continue
+    return ", ".join(dict.fromkeys(found)) or "scores"

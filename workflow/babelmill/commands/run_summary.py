@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from babelmill.commands.key_figures import of_converted
+from babelmill.commands.key_figures import of_converted, units_of
 from babelmill.commands.status import last_words, tail
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
@@ -135,11 +135,11 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
 
 
 def table(models: list[str]) -> list[str]:
-    """Make a table of converted models: parameters, bits per byte, and where they are; no lines without models."""
+    """Make a table of converted models: parameters, scores, and where they are; no lines without models."""
     rows = [(model, *of_converted(model)) for model in models]
     if not rows:
         return []
-    rows.insert(0, ("model", "parameters", "bits per byte", "where"))
+    rows.insert(0, ("model", "parameters", units_of(models), "where"))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return ["", *("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows), ""]
 
