@@ -64,6 +64,7 @@ class CodesModel(PreTrainedModel):
     def from_pretrained(cls, path: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Load the encoder as its class does, and the decoder from its own file."""
         kwargs.pop("config", None)
+        kwargs["trust_remote_code"] = True  # as for this class, of the same folder
         variant = kwargs.get("variant")
         shared = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
         loaded = AutoModelForSequenceClassification.from_pretrained(path, *args, **kwargs)
