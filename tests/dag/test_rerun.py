@@ -32,7 +32,6 @@ OTHER = {
     "corpus.text_column": "content",
     "corpus.hub": "somebody/else",
     "corpus.revision": "v2",
-    "corpus.label_columns": ["code1", "code2"],
     "corpus.delimiter": ";",
     "corpus.categories": ["child-books"],
     "corpus.budget": "100 words",
@@ -58,7 +57,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revisi
 # They go together, lead to other models, or need other files: test_transformers_network.py, test_continue.py,
 # test_prompts.py, test_transformers_sources.py, test_labels.py, test_labelled_corpora.py.
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
-SEVERAL |= {"corpus.context_column", "corpus.context"}  # of labelled text
+SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py

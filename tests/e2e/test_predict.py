@@ -3,6 +3,7 @@
 import csv
 import os
 import random
+import re
 import signal
 import time
 import tracemalloc
@@ -103,7 +104,7 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     """Equal texts stand in all windows, so what is remembered has to be what it would have been."""
     table(tmp_path / "in.csv", 9000, 3000)
-    predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
+    undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
     process = Program("-m", *command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear"))
     first = tmp_path / ".out.csv.partial/000000.csv"
     while not first.exists():
@@ -116,6 +117,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     said = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole = (tmp_path / "whole.csv").read_bytes()
     assert (tmp_path / "out.csv").read_bytes() == whole.replace(b"00001,", b"was kept,", 1) and "going on after" in said
+    asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, said)]
+    assert asked[0] and asked[1] and asked[0][0] == asked[1][0], "no text is asked for again"
 
 
 def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):

@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import sys
+import tempfile
 import termios
 
 from babelmill.core import stage_entry
@@ -47,6 +48,12 @@ def test_of_several_jobs_one_draws(monkeypatch):
         second.show(2, "second 2/4")
         wait_for(" 50% [############............] second 2/4")
         second.close()
+
+
+def test_without_a_place_for_the_lock_a_job_goes_on(monkeypatch, tmp_path):
+    with terminal(monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        Bar(4).show(1, "1/4")
 
 
 def test_a_short_job_has_no_plain_line(caplog):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_corpus import build, settings_file
 
+from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus import pieces, readers, workers
 from babelmill.corpus.__main__ import expand
@@ -109,6 +110,17 @@ def test_bytes_do_not_depend_on_the_number_of_processes(every_format, monkeypatc
     expected = one_after_another(**CASES[case])
     assert [figures["read"], figures["damaged_files"], figures["changed"]] == expected[:3]
     assert figures["dropped"].items() >= expected[3].items()
+
+
+def test_the_bar_ends_with_the_text(folder, monkeypatch):
+    """How much text a compressed file holds is a guess: it is not said to be done before it is."""
+    shown = []
+    monkeypatch.setattr(Bar, "show", lambda bar, done, text: shown.append((done / bar._total, text)))
+    Path("a.jsonl.gz").write_bytes(gzip.compress(lines([f"{i}" + 50 * " word" for i in range(27_000)])))
+    assert 8 * Path("a.jsonl.gz").stat().st_size < 27_000 * 250
+    build(files=["a.jsonl.gz"])
+    *before, (last, text) = [(done, text) for done, text in shown if "reading" in text]
+    assert len(before) > 4 and max(before)[0] < 1 == last and "27,000 documents" in text
 
 
 FAULTS = {

@@ -35,6 +35,7 @@ def test_bytes_follow_the_files_or_what_is_asked_for():
         Path(name).write_bytes(bytes(100))
     assert size(files=["a.txt", "b.*"]) == 100 + 100
     assert size(files=["a.txt", "*.gz"]) == 100 + 400
+    assert size(validation_files=["a.txt"]) == 100 + 4000, "beside a download"
 
 
 def test_shards_follow_the_corpus():

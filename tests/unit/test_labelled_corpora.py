@@ -60,9 +60,12 @@ def table(rows: list[dict], kind: str, delimiter: str = ",", encoding: str = "ut
     return text.getvalue().encode(encoding)
 
 
+def configuration_of(train: dict | None = None, **corpus) -> Configuration:
+    return Configuration([("test", {"train": train or {}, "languages": {"eng": {"corpus": {**COLUMNS, **corpus}}}})])
+
+
 def settings(stage: str, train: dict | None = None, **corpus) -> Path:
-    values = {"train": train or {}, "languages": {"eng": {"corpus": {**COLUMNS, **corpus}}}}
-    write_json(f"{stage}.json", settings_of(Configuration([("test", values)]), "eng", stage))
+    write_json(f"{stage}.json", settings_of(configuration_of(train, **corpus), "eng", stage))
     return Path(f"{stage}.json")
 
 
@@ -230,7 +233,7 @@ def test_a_text_of_ones_own_validation_is_not_learnt_whatever_its_labels():
 def large(monkeypatch) -> dict[str, list[str]]:
     """Files of each format that are cut into pieces; of each, the texts by line or row."""
     monkeypatch.setattr(workers, "WORTH_IT", 0)
-    monkeypatch.setattr(pieces, "LARGE", 100_000)
+    monkeypatch.setattr(pieces, "LARGE", 20_000)
     monkeypatch.setattr(pieces, "BLOCK", 20_000)
     monkeypatch.setattr("babelmill.corpus.readers.text.BLOCK", 20_000)
     texts: dict[str, list[str]] = {}
@@ -373,8 +376,7 @@ def test_a_language_model_of_a_labelled_corpus_learns_the_texts_alone():
 
 def test_a_download_looks_at_the_columns_of_labels_early():
     asked = {**COLUMNS, "files": [], "hub": "lab/occupations", "delimiter": ";"}
-    configuration = Configuration([("test", {"languages": {"eng": {"corpus": asked}}})])
-    said = settings_of(configuration, "eng", "download")["columns"]
+    said = settings_of(configuration_of(**asked), "eng", "download")["columns"]
     assert said == {**COLUMNS, "delimiter": ";"}
     Path("a.csv").write_bytes(table(TABLE, ".csv", ";"))
     check_columns(Path("a.csv"), columns_of(said, None))
@@ -382,5 +384,9 @@ def test_a_download_looks_at_the_columns_of_labels_early():
         check_columns(Path("a.csv"), columns_of(said | {"label_columns": ["code9"]}, None))
     plain = Configuration([("test", {"languages": {"eng": {"corpus": {"hub": "lab/occupations"}}}})])
     assert "columns" not in settings_of(plain, "eng", "download")
+    before, after = (
+        settings_of(configuration_of(**more), "eng", "corpus") for more in ({}, {"context_column": "land"})
+    )
+    assert before != after and before["corpus"]["label_columns"] == ["code1", "code2"]
     keys = {"label_columns", "context_column", "context", "delimiter", "encoding"}
     assert not keys & settings_of(plain, "eng", "corpus")["corpus"].keys()

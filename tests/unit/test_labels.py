@@ -201,13 +201,13 @@ def test_what_depends_on_the_section_labels():
 
     def changed(**values) -> set[str]:
         before, after = configuration(), configuration(**values)
-        stages = ("corpus", "tokenizer", "shards", "train", "export")
+        stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
         return {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
 
-    assert changed(separator=";") == {"shards", "train"} == changed(code="occ1950")
+    assert changed(separator=";") == {"shards", "train", "evaluate"} == changed(code="occ1950")
     assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
     plain = Configuration([("test", {})])
-    assert "labels" not in settings_of(plain, "eng", "train") | settings_of(plain, "eng", "shards")
+    assert not any("labels" in settings_of(plain, "eng", stage) for stage in ("shards", "train", "evaluate"))
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,25 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
     assert "learnt too little" in lines["./old (eng)"] and "learnt too little" in lines["./old (deu)"]
 
 
+def test_checkpoints_of_several_languages_in_a_repository(hub, capsys):
+    """They do not go to one repository, one over the other."""
+    names = ("mono_eng_small.bin", "mono_deu_small.bin")
+    hub.commit("models/lab/all", files() | {name: pickled(weights("module.")) for name in names})
+    lines = said(capsys, "lab/all", "--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN)
+    assert "learnt too little" in lines["lab/all (deu)"]
+    assert lines["lab/all (eng)"].startswith("failed: lab/all is where lab/all (deu) goes; tell them apart")
+
+
+def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
+    """Such as a clone of the repository, where --out is a folder of clones."""
+    clone = folder / "rehosted/lab/old-eng/notes.txt"
+    clone.parent.mkdir(parents=True)
+    clone.write_text("mine")
+    lines = said(capsys, "lab/old-eng", "--masked-target", "next")
+    assert lines["lab/old-eng"] == "failed: --out rehosted/lab/old-eng: exists; remove it or name another folder"
+    assert clone.read_text() == "mine"
+
+
 def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
     lines = rehosting.Lines()
     for error in (OSError(errno.ENOSPC, "full", "rehosted/a"), KeyError("x")):
@@ -318,8 +337,10 @@ def test_a_bug_or_a_full_disk_is_one_models_line(capsys):
     ]
 
 
-def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys):
-    hub.faults.append(Fault("/api/models/lab/old-eng", drop="before", times=99))
+@pytest.mark.parametrize("address", ["/api/models/lab/old-eng", "/lab/old-eng/resolve/.*safetensors"])
+def test_a_hub_that_does_not_answer_any_more_is_not_asked_for_the_rest(hub, capsys, address):
+    """Neither for what there is, nor for the files of one that is being made."""
+    hub.faults.append(Fault(address, drop="before", times=99))
     assert main(["rehost", "lab/old-", "--masked-target", "same"]) == 1
     out, err = capsys.readouterr()
     assert [line.split(":")[0] for line in out.splitlines()][-1] == "lab/old-eng" and "old-fra" not in out

@@ -19,11 +19,14 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import ShardsSettings, TrainSettings
+from babelmill.tokens.codes import Codes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.train import make_network
 from babelmill.training.batches import TokenStream
 from babelmill.training.beginning import load_weights
+from babelmill.training.labeller import Labeller, make_encoder
+from babelmill.training.labels_network import LabelsNetwork, encoder_config
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
 from babelmill.training.plan import Plan
@@ -289,3 +292,31 @@ def test_a_model_without_a_fast_tokenizer_is_one_line():
     Path("theirs/tokenizer.model").write_bytes(b"sentencepiece")
     with pytest.raises(UserError, match=r"has no tokenizer\.json, which is needed here \(a fast tokenizer"):
         tokenizer.adopt_from_model(fetch("llama"), "./theirs")
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_model_of_labels_takes_the_encoder_of_any_model(kind):
+    """A published language model's, under the names of the classifier's class: its own head is left out."""
+    publish(kind, Path("theirs"), rows=400)
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0]}
+    base = fetch(kind, train=train)
+    asked = read_settings(settings(kind, "train", train=train), TrainSettings)
+    vocabulary = Vocabulary(400, 1, 2, 3, 4, tuple(range(16)))
+    codes, processes = Codes(["a", "b", "c"], "classes", 1), ALONE
+    config = encoder_config(asked, base, vocabulary)
+    network = LabelsNetwork(config, asked.train, asked.labels, codes, 1, torch.ones(3), processes)
+    before = {name: value.clone() for name, value in network.weights().items()}
+    load_weights(base / "model.safetensors", network)
+    kept = [name for name, value in network.weights().items() if torch.equal(value, before[name])]
+    assert [name for name in kept if ".pooler." not in name and before[name].unique().numel() > 2] == [
+        f"encoder.{'classifier' if kind == 'bert' else 'score'}.weight"
+    ]
+    cls, _ = KINDS[kind]
+    reference = getattr(transformers, cls).from_pretrained("theirs").base_model.eval()
+    ids = torch.arange(20, 40)[None]
+    network.model.eval()
+    seen = torch.ones_like(ids, dtype=torch.bool)
+    made = Labeller(make_encoder(config), None).eval()
+    made.load_state_dict(network.weights())
+    made(ids, seen, torch.zeros(1, 0, 0, dtype=torch.long))
+    assert torch.allclose(made._hidden, reference(input_ids=ids).last_hidden_state, atol=1e-5)

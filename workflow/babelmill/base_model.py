@@ -72,8 +72,8 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
     Raises:
         UserError: it lacks some of its weights, or has another shape than the configuration has `said`.
     """
-    from babelmill.release.transformers_names import names_of  # imports transformers, for seconds
-    from babelmill.training.transformers_models import on_meta, read_config, shape_of
+    from babelmill.release.transformers_names import encoder_names_of, names_of  # imports transformers, for seconds
+    from babelmill.training.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
 
     config = read_config(model.config, auto_class, where)
     theirs = Weights(
@@ -81,7 +81,7 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
     )
     made = on_meta(config, auto_class)
     check_shape(said, shape_of(made), where)
-    names = names_of(made, theirs, where)
+    names = (encoder_names_of if auto_class == CLASSIFIER else names_of)(made, theirs, where)
     return replace(model, names={ours: model.names[name] for ours, name in names.items()})
 
 

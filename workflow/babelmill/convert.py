@@ -12,6 +12,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from babelmill.config.model_source import SHAPE
 from babelmill.core import manifest, stage_entry
@@ -49,7 +50,8 @@ def convert(args: argparse.Namespace) -> None:
         code={name: entry["sha256"] for name, entry in export["files"].items() if name.endswith(".py")},
         languages={code: settings.language_table[code] for code in settings.languages},
         settings=shown,
-        model_type=None if "auto_map" in config else config["model_type"],
+        model_type=config["model_type"] if transformers_own(config) else None,
+        labels=config.get("labels"),
         mask=mask_of(args.export),
         adapter=exported.adapter,
         published_tokenizer="roles" in export["figures"],
@@ -68,6 +70,11 @@ def convert(args: argparse.Namespace) -> None:
         upstream = [args.export, args.evaluation, args.model, args.tokenizer, *args.corpora]
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
         manifest.write(folder, settings, files, upstream, {"evaluation": evaluation, "made_with": made_with})
+
+
+def transformers_own(config: dict[str, Any]) -> bool:
+    """Return whether the class of the weights is transformers' own; around an encoder of labels is code of ours."""
+    return "auto_map" not in config or ("labels" in config and "AutoConfig" not in config["auto_map"])
 
 
 def mask_of(folder: Path) -> str | None:

@@ -18,6 +18,9 @@ The objective decides which scores there are (`config/objectives.py`), and `eval
   text: an *upper bound* of the bits per byte that the model needs.
 * `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
 
+A model of labels is measured on all validation texts, as `predict` of its folder codes them: `evaluation/labels.py`
+has its metrics, `evaluation/label_report.py` says what `evaluation.json` holds then. What follows is of other models.
+
 The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. Of a
 document with a prompt (`corpus.prompt_column`), the response is scored, given the prompt: they are in the same row, but
 for what is longer than a row.
@@ -37,20 +40,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config import schema
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.evaluation.label_report import Predicted, Report
+from babelmill.evaluation.labelled_text import LabelledText, Tokens, predict
 from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Score, Text, pooled
-from babelmill.release.loading import aligned, load
+from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import EvaluateSettings, ExportSettings
+from babelmill.tokens.codes import written
+from babelmill.tokens.labels import code_list
 from babelmill.tokens.quality import measure
+from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.transformers_models import longest_row
@@ -67,8 +75,8 @@ Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metr
 class ScoringProgress:
     """Logs how far one score is, every so often."""
 
-    def __init__(self, name: str, tokens: int):
-        self.name, self.tokens, self.done = name, tokens, 0
+    def __init__(self, name: str, tokens: int, unit: str = "targets"):
+        self.name, self.tokens, self.done, self.unit = name, tokens, 0, unit
         self.began = self.reported = time.monotonic()
 
     def __call__(self, tokens: float) -> None:
@@ -77,7 +85,7 @@ class ScoringProgress:
         if now - self.reported > PROGRESS_SECONDS:
             self.reported = now
             rate = self.done / (now - self.began)
-            log.info("%s: %.0f %%, %.0f targets/s", self.name, 100 * self.done / self.tokens, rate)
+            log.info("%s: %.0f %%, %.0f %s/s", self.name, 100 * self.done / self.tokens, rate, self.unit)
 
 
 class Asked(NamedTuple):
@@ -185,6 +193,42 @@ def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[
     }
 
 
+def training_codes(shards: list[Path], corpora: list[Path], known: list[str]) -> np.ndarray:
+    """Return how many training texts have each code that the model knows, [codes]."""
+    counts, index = np.zeros(len(known), np.int64), {code: i for i, code in enumerate(known)}
+    for folder, corpus in zip(shards, corpora, strict=True):
+        manifest.verify(folder, "train.safetensors", remember=True)
+        manifest.verify(corpus, "validation.parquet")
+        manifest.verify_upstream(folder, corpus)
+        if labels := ShardFile.open(folder / "train.safetensors").labels:
+            np.add.at(counts, np.array([index[name] for name in labels.names])[labels.codes], 1)
+    return counts
+
+
+def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dict[str, Any]:
+    """Return the evaluation of a model of labels."""
+    folder, config = args.export, read_json(args.export / "config.json")
+    about = config["labels"]
+    training = training_codes(args.shards, args.corpora, about["codes"])
+    text = LabelledText(dict(zip(settings.languages, args.corpora, strict=True)), settings.labels, about["codes"])
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+    longest = min(tokenizer.model_max_length, config.get("max_position_embeddings") or tokenizer.model_max_length)
+    methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
+    exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
+    predicted: Predicted = {}
+    cut = 0
+    for variant in exported.variants:
+        named = None if variant == exported.default_variant else variant
+        model: Any = load(AutoModel, folder, named).to("cuda" if torch.cuda.is_available() else "cpu")
+        tokens = Tokens(tokenizer, longest)
+        progress = ScoringProgress(variant, len(text.languages), "texts")
+        predicted[variant] = predict(model, tokens, text, methods, progress)
+        cut = tokens.cut
+    names = code_list(settings.labels.codes) if settings.labels.codes else {}
+    names = {written(code, about["code"], settings.labels.block_size): name for code, name in names.items()}
+    return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
+
+
 def run(args: argparse.Namespace) -> None:
     """Evaluate an exported model."""
     settings = read_settings(args.settings, EvaluateSettings)
@@ -193,6 +237,13 @@ def run(args: argparse.Namespace) -> None:
     disable_progress_bar()
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
+    evaluation = evaluate_labels(args, settings) if settings.labelled else evaluate_text(args, settings)
+    write_json(args.out / "evaluation.json", evaluation)
+    manifest.write(args.out, settings, ["evaluation.json"], upstream=[args.export, *args.corpora, *args.shards])
+
+
+def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> dict[str, Any]:
+    """Return the evaluation of a model that predicts tokens."""
     path = args.export / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
@@ -208,7 +259,7 @@ def run(args: argparse.Namespace) -> None:
                 *(language, text.changed, text.size["scored"]),
             )
     scores = evaluate_model(args.export, texts, vocabulary, settings)
-    evaluation = overall(scores, texts, settings.scores) | {
+    return overall(scores, texts, settings.scores) | {
         "vocab_size": vocabulary.entries,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": {
@@ -219,8 +270,6 @@ def run(args: argparse.Namespace) -> None:
             language: tokenizer_figures(tokenizer, language, text, settings.lossy) for language, text in texts.items()
         },
     }
-    write_json(args.out / "evaluation.json", evaluation)
-    manifest.write(args.out, settings, ["evaluation.json"], upstream=[args.export, *args.corpora, *args.shards])
 
 
 def main() -> None:

@@ -152,11 +152,15 @@ class EvaluateSettings(Settings):
     Attributes:
         scores: the metrics that a model of its objective has.
         lossy: its tokenizer may lose text, for it is that of `model.source`.
+        labelled, code_list: as those of `ShardsSettings`.
     """
 
     evaluation: schema.Evaluation
+    labels: schema.Labels
     scores: list[str]
     lossy: bool = False
+    labelled: bool = False
+    code_list: str | None = None
 
 
 class ConvertSettings(Settings):
@@ -244,7 +248,7 @@ def without_labels(configuration: Configuration, name: str) -> dict[str, Any]:
     return {} if configuration.model(name).train.objective == "labels" else {"labels": None}
 
 
-def add_shards(configuration: Configuration, name: str) -> dict[str, Any]:
+def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say how codes are read, and leave out how they are learnt."""
     if without := without_labels(configuration, name):
         return without
@@ -269,9 +273,10 @@ def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say which metrics there are, and whose tokenizer may lose text."""
+    """Say which metrics there are, whose tokenizer may lose text, and how codes are read."""
     lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
-    return {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)} | lossy
+    scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
+    return scores | lossy | how_codes_are_read(configuration, name)
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
@@ -423,7 +428,7 @@ TABLE = (
         settings=ShardsSettings,
         folder="results/shards/{model}/{language}",
         reads=("tokenizer", "corpus"),
-        adds=add_shards,
+        adds=how_codes_are_read,
     ),
     Stage(
         name="train",

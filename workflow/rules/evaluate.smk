@@ -2,7 +2,7 @@
 
 
 rule evaluate:
-    """Measure bits per byte of the validation text, by the scores that the objective has, and the tokenizer."""
+    """Measure the scores that the objective has on the validation text: bits per byte, or how right codes are."""
     input:
         settings=settings("evaluate"),
         export="results/exports/{model}",

@@ -66,6 +66,10 @@ class Old:
     private: bool
 
 
+class OutOfReach(UserError):
+    """The Hub does not answer, so that all that follows would fail in the same way."""
+
+
 class Lines:
     """What is printed: a line for each model."""
 
@@ -81,16 +85,18 @@ class Lines:
         """Print an error of the block as the line, without `where` before it, which the label says.
 
         Raises:
-            UserError: the Hub does not answer, so that all that follows would fail in the same way.
+            OutOfReach: from this block, or from one inside it, which has printed the line.
         """
         try:
             yield
+        except OutOfReach:
+            raise
         except UserError as error:
             self.failed += 1
             self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
             if error.__cause__ and out_of_reach(cause(error.__cause__)):
                 text = f"{constants.ENDPOINT} does not answer, and what follows {label} is yet to be done"
-                raise UserError(f"{text}: run the same command again later, nothing is done twice") from None
+                raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # whatever files of others hold, the rest is done
             self.failed += 1
             problem = trouble(error) if isinstance(error, OSError) else None
@@ -167,7 +173,8 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
             raise UserError(f"no config.json beside {', '.join(next(iter(found.values())).names)}; name it: --config")
         return "skipped: no GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
-    return [one_of(source, files, config, language, weights, private, args) for language, weights in found.items()]
+    several = len(found) > 1
+    return [one_of(source, files, config, lang, weights, private, args, several) for lang, weights in found.items()]
 
 
 def one_of(
@@ -178,11 +185,12 @@ def one_of(
     weights: Weights,
     private: bool,
     args: argparse.Namespace,
+    several: bool = False,
 ) -> Old:
-    """Return one of the models of a repository or a folder."""
+    """Return one of the models of a repository or a folder; `several`: it holds others, of other languages."""
     local = is_folder(source)
     owner, name = ("", "") if local else source.split("/")
-    label = f"{source} ({language})" if local and language else source
+    label = f"{source} ({language})" if language and (local or several) else source
     language = language or old_repository.language_of(name, read_table(TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # multi-all, where it is of several languages
     values = {"owner": owner, "name": name, "language": language or rest}
@@ -261,10 +269,11 @@ def is_made(out: Path, asked: dict[str, Any]) -> bool:
 
 
 def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
-    """Read, build and prove the folder of a model, and put it into its place."""
+    """Read, build and prove the folder of a model, and put it into its place; a folder that is none of ours stays."""
     for left in out.parent.glob(f".{out.name}.*"):  # by a run that was killed
         shutil.rmtree(left)
-    shutil.rmtree(out, ignore_errors=True)
+    if (out / manifest.NAME).is_file() and "rehost" in manifest.read(out)["settings"]:
+        shutil.rmtree(out)
     log.info("reading %s", old.files.where)
     with manual_conversion.scratch_beside(out) as scratch:
         tokenizer = tokenizer_of(old, args.tokenizer)

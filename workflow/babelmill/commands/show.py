@@ -21,8 +21,16 @@ def figures(folder: Path) -> str:
     from babelmill.release.card import scored_text
 
     evaluation = manifest.read(folder)["figures"]["evaluation"]
-    metrics, unigram = metrics_of(evaluation), evaluation["unigram"]
-    lines = [f"  {units(evaluation)} of {scored_text(evaluation)} (a unigram model needs {shown(unigram)})"]
+    metrics, measured = metrics_of(evaluation), f"  {units(evaluation)} of {scored_text(evaluation)}"
+    if "labels" in evaluation:
+        frequent = {"always the most frequent code": evaluation["most_frequent"]}
+        lines = [
+            f"    {name:<6} {', '.join(f'{metric} {shown(score)}' for metric, score in scores.items())}"
+            for name, scores in (evaluation["variants"] | frequent).items()
+        ]
+        return "\n".join([measured, *lines])
+    unigram = evaluation["unigram"]
+    lines = [f"{measured} (a unigram model needs {shown(unigram)})"]
     for variant, scores in evaluation["variants"].items():
         found = []
         for name, score in scores.items():
@@ -123,6 +131,10 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(
             f"{args.folder} holds adapters alone (export.adapter: only), and its card says how to load them; to try the"
             " model here, set export.adapter: also"
+        )
+    if (args.masked or args.prompt) and "labels" in read_json(args.folder / "config.json"):
+        raise UserError(
+            f"{args.folder}: a model of labels fills no masks and writes no text; its card says how to use it"
         )
     if args.masked or args.prompt:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything

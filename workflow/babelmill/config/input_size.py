@@ -26,9 +26,14 @@ def input_bytes(configuration: Configuration, code: str) -> float:
     except (UserError, KeyError):
         sources = {}
     local = sum(_unpacked(pattern, entry["bytes"]) for pattern, entry in sources.items() if "bytes" in entry)
-    corpus, language = configuration.corpus(code).corpus, configuration.language(code)
-    if local or corpus.builtin:
+    corpus = configuration.corpus(code).corpus
+    if corpus.builtin or (corpus.files and local):
         return local
+    return local + _to_download(configuration, code)  # validation text may be local beside it
+
+
+def _to_download(configuration: Configuration, code: str) -> float:
+    corpus, language = configuration.corpus(code).corpus, configuration.language(code)
     if found := _below(Path("results/downloads", code)):
         return found
     if corpus.budget is None:

@@ -24,5 +24,5 @@ OBJECTIVES = {
     "masked": About(scores=("masked",)),
     "causal": About(scores=("causal",), suffix="-causal", auto_class="AutoModelForCausalLM"),
     "diffusion": About(scores=("diffusion",), unmasks=True),
-    "labels": About(scores=(), auto_class="AutoModelForSequenceClassification"),
+    "labels": About(scores=("exact", "f1"), auto_class="AutoModelForSequenceClassification"),
 }

@@ -4,6 +4,7 @@ Several jobs may share a terminal. One of them draws, the one that holds the ter
 another does.
 """
 
+import contextlib
 import fcntl
 import logging
 import math
@@ -80,14 +81,12 @@ class Bar:
         """Return whether this process draws on the terminal: it does already, or nobody else does."""
         if self._lock is None:
             name = f"babelmill-bar-{os.getuid()}-{stage_entry.terminal_id().replace(':', '-')}.lock"
-            lock = open(os.path.join(tempfile.gettempdir(), name), "w")  # noqa: SIM115  open while it is held
-            try:
+            with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # another draws, or the disk is full
+                lock = stack.enter_context(open(os.path.join(tempfile.gettempdir(), name), "w"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                lock.close()
-                return False
-            self._lock = lock
-        return True
+                stack.pop_all()  # open while it is held
+                self._lock = lock
+        return self._lock is not None
 
     def _beside_the_bar(self, record: logging.LogRecord) -> bool:
         """On a terminal the bar stands for lines of progress, which go to the log file, and makes room for others."""

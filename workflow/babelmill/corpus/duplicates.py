@@ -4,7 +4,7 @@ The first `IN_MEMORY` different documents are remembered in a `DigestSet` (up to
 after them, the ones that it does not know wait in a temporary file (compressed text), and their digests in another, by
 the order of the documents. At the end the digests are sorted into parts by their first bits, each part is deduplicated
 by itself, and what is new in its part is a bit; then the text is read again, and goes on in its order. That takes disk:
-about half the bytes of the text after the first `IN_MEMORY` documents and 40 bytes for each of these, but memory for a
+about half the bytes of the text after the first `IN_MEMORY` documents and 56 bytes for each of these, but memory for a
 bit of each and for one part. What is kept, and its order, is the same either way.
 """
 

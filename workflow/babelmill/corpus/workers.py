@@ -26,7 +26,7 @@ import pyarrow as pa
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus.digests import without_digests
-from babelmill.corpus.pieces import Documents, Lines, Piece, Reading, pieces, text_size, work
+from babelmill.corpus.pieces import EXPANDS, Documents, Lines, Piece, Reading, pieces, text_size, work
 from babelmill.corpus.tally import Tally
 
 WORTH_IT = 128 << 20  # bytes of text; less is read before the workers have started
@@ -44,8 +44,8 @@ def read_all(
     paths: list[Path], reading: Reading, tally: Tally, threads: int
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield the clean documents of all files and their digests [rows, 2], in order, counting in `tally`."""
-    found = pieces(paths, reading)
-    total, size = sum(map(text_size, paths)), 0
+    found, size = pieces(paths, reading), 0
+    total = sum(text_size(path) * (EXPANDS if path.suffix == ".parquet" else 1) for path in paths)
     alone = threads < 2 or total < WORTH_IT
     done = ((piece, work(piece, reading)) for piece in found) if alone else _in_processes(found, reading, threads)
     with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
@@ -55,8 +55,15 @@ def read_all(
                 continue
             tally.merge(documents.tally)
             size += sum(batch.nbytes for batch in documents.batches)  # about: what is dropped is not among it
-            bar.show(min(size, total), f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB")
+            bar.show(min(size, 0.99 * total), said(tally, size))  # the total is a guess, and there may be more
             yield from map(without_digests, documents.batches)
+        if total:
+            bar.show(total, said(tally, size))
+
+
+def said(tally: Tally, size: int) -> str:
+    """Return what is done in words; `size`: bytes of text."""
+    return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 
 
 def _in_processes(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:

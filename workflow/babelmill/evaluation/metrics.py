@@ -1,8 +1,8 @@
 """What the numbers in `evaluation.json` are: its readers take names, units and meanings from the file itself.
 
 `evaluation.json` holds `metrics`, one entry for each metric that was measured, and for each variant of the weights a
-score for each of them (`validation_text.Score`), beside that of the baseline, `unigram`. A new metric is an entry here
-and one in `evaluate.SCORERS`.
+score for each of them (`validation_text.Score`), beside that of the baseline: `unigram`, or `most_frequent` of a model
+of labels (`label_report.py`). A new metric is an entry here and one in `evaluate.SCORERS`.
 """
 
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ class Metric:
 
     Attributes:
         name: as it stands in `evaluation.json` and everywhere else.
-        unit: of its value and standard error; less is better.
+        unit: of its value and standard error; less is better, of a `SHARE` more.
         bound: the true value is at most this.
         measured_on: what the number is about.
         meaning: how each token is scored.
@@ -34,6 +34,7 @@ class Metric:
 
 
 TEXT = "the validation text"
+SHARE = "share"
 METRICS = {
     metric.name: metric
     for metric in (
@@ -73,6 +74,24 @@ METRICS = {
             perplexity=True,
             task="",
         ),
+        Metric(
+            name="exact",
+            unit=SHARE,
+            bound=False,
+            measured_on=TEXT,
+            meaning="texts whose codes are all right, and no other",
+            perplexity=False,
+            task="text-classification",
+        ),
+        Metric(
+            name="f1",
+            unit=SHARE,
+            bound=False,
+            measured_on=TEXT,
+            meaning="harmonic mean of precision and recall of all codes together",
+            perplexity=False,
+            task="text-classification",
+        ),
     )
 }
 
@@ -85,7 +104,7 @@ def described(names: list[str]) -> dict[str, dict[str, Any]]:
 def metrics_of(evaluation: dict[str, Any]) -> dict[str, Metric]:
     """Return what evaluation.json says of its metrics; those of earlier versions said nothing."""
     if "metrics" not in evaluation:
-        return dict(METRICS)
+        return {name: metric for name, metric in METRICS.items() if metric.unit != SHARE}
     return {name: Metric(**about) for name, about in evaluation["metrics"].items()}
 
 

@@ -18,20 +18,16 @@ from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
-from babelmill.release import training_history
+from babelmill.release import label_card, label_picture, training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
+from babelmill.release.card_data import datasets_of, training_data
 from babelmill.release.card_table import table
-from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use
+from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use, weights
 from babelmill.release.earlier_card import EarlierCard
 from babelmill.release.training_history import PICTURE, Line, read_record, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
-
-PROMPTS = (
-    "{count:,} of the documents are a prompt and a response. The prompt was context, the response was learnt; nothing"
-    " stands between them. To generate, give the model a prompt that ends as those of the training data do."
-)
 
 
 @dataclasses.dataclass
@@ -58,6 +54,7 @@ class Facts:
         tokenizer_source: `tokenizer.source`, or the model whose tokenizer it is.
         begun_with: the model whose weights training began with: `name`, `sha256`, and what else is known of it.
         figures: of the train stage's manifest.
+        labels: of a model of labels, `labels` of its config.json.
     """
 
     name: str
@@ -83,6 +80,7 @@ class Facts:
     tokenizer_source: str | None = None
     begun_with: dict[str, Any] | None = None
     figures: dict[str, Any] | None = None
+    labels: dict[str, Any] | None = None
 
     @property
     def objective(self) -> str:
@@ -114,6 +112,8 @@ class Facts:
     @property
     def tasks(self) -> list[str]:
         """Return what the folder does as it stands, in the Hub's words: `fill-mask` and `text-generation` or less."""
+        if self.labels:
+            return [label_card.TASK]
         tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.alignment == "mntp" else ""}
         return [task for task in SNIPPETS if task in tasks]
 
@@ -121,7 +121,9 @@ class Facts:
 def shown_settings(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the sections of the training settings that a card shows."""
     names = ["model", "train", *(["mixture"] if len(settings["languages"]) > 1 else [])]
-    return {name: settings[name] for name in names}
+    if settings["train"].get("objective") == "labels":
+        names.append("labels")
+    return {name: settings[name] for name in names if name in settings or name != "labels"}
 
 
 TRAINED = {
@@ -129,6 +131,7 @@ TRAINED = {
     "masked": "trained on masked prediction, to fill masks",
     "causal": "trained on causal prediction, to generate text",
     "diffusion": "trained by masked diffusion, to generate text in any order and to fill masks",
+    "labels": "trained to give texts their codes",
 }
 
 
@@ -137,10 +140,13 @@ def front_matter(facts: Facts) -> str:
     results = []
     if facts.evaluation:
         metrics = metrics_of(facts.evaluation)
-        for code, language in facts.languages.items():
+        measured = {code: facts.languages[code] for code in facts.evaluation["languages"] if code in facts.languages}
+        for code, language in measured.items():
             scores = facts.evaluation["languages"][code]["variants"][facts.default_variant]
             for name, score in scores.items():
                 metric = metrics[name]
+                kind = metric.unit.replace(" ", "_"), f"{metric.unit}{' at most' if metric.bound else ''}, {name}"
+                kind = label_card.HUB_METRICS.get(name, kind)
                 results.append(
                     EvalResult(
                         task_type=metric.task,
@@ -148,8 +154,8 @@ def front_matter(facts: Facts) -> str:
                         dataset_name=f"{scored_text(facts.evaluation['languages'][code])}, {language['name']}",
                         dataset_config=code,
                         dataset_split="validation",
-                        metric_type=metric.unit.replace(" ", "_"),
-                        metric_name=f"{metric.unit}{' at most' if metric.bound else ''}, {name}",
+                        metric_type=kind[0],
+                        metric_name=kind[1],
                         metric_value=round(value_of(score), 4),
                     )
                 )
@@ -163,7 +169,7 @@ def front_matter(facts: Facts) -> str:
         language=list(dict.fromkeys(language["tag"] for language in facts.languages.values())) or None,
         library_name="transformers",
         pipeline_tag=next(iter(facts.tasks), None),
-        tags=[facts.model_type, "babylm"] if facts.model_type else ["gpt-bert", "babylm", "custom_code"],
+        tags=tags(facts),
         **({"model_name": facts.name, "eval_results": results} if results else {}),
         **known,
     )
@@ -173,12 +179,22 @@ def front_matter(facts: Facts) -> str:
     return f"---\n{yaml_dump(front, sort_keys=False).strip()}\n---"
 
 
+def tags(facts: Facts) -> list[str]:
+    """Return the card's tags."""
+    own = facts.model_type or "gpt-bert"
+    if facts.labels:
+        return [own, label_card.TASK, "custom_code"]
+    return [own, "babylm"] if facts.model_type else [own, "babylm", "custom_code"]
+
+
 def introduction(facts: Facts) -> str:
     """Return what the model is, in a sentence or two."""
     names = ", ".join(language["name"] for language in facts.languages.values())
     count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
     kind = f"`{facts.model_type}`" if facts.model_type else f"[GPT-BERT]({PAPER})"
+    if facts.labels:
+        return label_card.introduction(kind, names, count, facts.labels)
     return f"A {kind} language model{f' of {names}' if names else ''}: {count} parameters{trained}."
 
 
@@ -199,7 +215,9 @@ def scored_text(evaluation: dict[str, Any]) -> str:
         return "the validation text"
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
     text = f"all {all_of:,} validation documents"
-    if scored != all_of:
+    if "with_code" in evaluation["documents"]:
+        text = f"all {scored:,} validation texts with a code"
+    elif scored != all_of:
         text = f"a sample of {scored:,} of the {all_of:,} validation documents"
     with_prompt = evaluation["documents"].get("with_prompt", 0)
     if with_prompt == scored:
@@ -219,39 +237,6 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
         for code, entry in evaluation["tokenizer"].items()
     ]
     return table(["language", *(key.replace("_", " ") for key in keys)], rows)
-
-
-def datasets_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return repository and commit of each dataset of the Hub that the text of a corpus manifest came from."""
-    hub = corpus["figures"].get("hub") or []
-    return hub if isinstance(hub, list) else [hub]
-
-
-def origin(corpus: dict[str, Any]) -> str:
-    """Return where the text of a corpus manifest came from."""
-    files, settings = corpus["figures"].get("sources"), corpus["settings"]["corpus"]
-    parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
-    parts += [settings["builtin"]] if settings["builtin"] else []
-    datasets = {(dataset["repository"], dataset["commit"]) for dataset in datasets_of(corpus)}
-    parts += [f"`{repository}` at `{commit}`" for repository, commit in sorted(datasets)]
-    budget = settings.get("budget")
-    if budget is not None:
-        size = budget if isinstance(budget, str) else f"{budget:g} MB of English-equivalent text"
-        return f"{' and '.join(parts)}, a sample of {size}"
-    return " and ".join(parts)
-
-
-def training_data(corpora: dict[str, dict[str, Any]], languages: dict[str, Any]) -> str:
-    """Return size and origin of each language's text, from the corpus manifests, and what its prompts were."""
-    rows = []
-    for code, manifest in corpora.items():
-        figures = manifest["figures"]
-        licences = ", ".join(sorted(figures.get("licenses", {}))) or "unknown"
-        documents, size = figures["documents"]["train"], figures["bytes"]["train"]
-        rows.append([languages[code]["name"], origin(manifest), documents, size / 1e6, licences])
-    made = table(["language", "source", "documents", "MB", "licence of the text"], rows)
-    with_prompt = sum(manifest["figures"].get("with_prompt", {"train": 0})["train"] for manifest in corpora.values())
-    return f"{made}\n\n{PROMPTS.format(count=with_prompt)}" if with_prompt else made
 
 
 def training(facts: Facts, hours: float | None) -> list[str]:
@@ -332,6 +317,10 @@ def files_and_versions(code: dict[str, str]) -> list[str]:
 
 def usage(facts: Facts) -> list[str]:
     """Return how the folder is used: the model, or the adapters in it, or both."""
+    if facts.labels:
+        example = (facts.evaluation or {"labels": {}})["labels"].get("example")
+        weights_there = weights(facts.variants, facts.default_variant)
+        return label_card.use(facts.name, facts.labels, example, facts.model_type is None, weights_there)
     hides = facts.objective != "causal"
     adapters = [adapter_use(facts.name, facts.begun_with or {}, hides)] if facts.adapter != "none" else []
     if facts.adapter == "only":
@@ -358,13 +347,16 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
         f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
         *usage(facts),
     ]
-    if facts.evaluation:
+    if facts.evaluation and facts.labels:
+        sections += label_card.results(facts.evaluation, facts.default_variant, facts.languages)
+        sections += label_card.label_list(facts.evaluation)
+    elif facts.evaluation:
         sections += measured_results(facts.evaluation, facts)
     if record is not None:
         sections.append(before_and_after(facts.begun_with, record, facts.default_variant))
     if facts.corpora:
         sections += ["## Training data", training_data(facts.corpora, facts.languages)]
-    if facts.evaluation:
+    if facts.evaluation and "tokenizer" in facts.evaluation:
         sections += tokenizer(facts.evaluation, facts)
     if facts.settings:
         sections += ["## Training" if "train" in facts.settings else "## Shape", *training(facts, hours)]
@@ -373,8 +365,15 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
 
 
 def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
-    """Write README.md, and the history of the training if there is a metrics.jsonl. Returns their names."""
+    """Write README.md and pictures: the history of the training if there is a metrics.jsonl, the reliability of codes.
+
+    Returns:
+        their names.
+    """
     record = None if metrics is None else read_record(metrics)
     with atomic_write(folder / "README.md", "w") as file:
         file.write(render(facts, record))
-    return ["README.md", *([] if record is None else training_history.write(folder, record, facts.name))]
+    files = ["README.md", *([] if record is None else training_history.write(folder, record, facts.name))]
+    if facts.labels and facts.evaluation:
+        files += label_picture.write(folder, facts.evaluation, facts.default_variant, facts.name)
+    return files

@@ -55,6 +55,29 @@ def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, 
     return found
 
 
+def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
+    """Return {name in the class: name in the files} of an encoder's weights; heads are left out on both sides.
+
+    Args:
+        model: with a classifier, on the device `meta`.
+        weights: of a published model of any task.
+        where: begins an error.
+
+    Raises:
+        UserError: a weight of the encoder is missing, or has another shape.
+    """
+    renamed, _ = _renamed(model, weights.shapes)
+    prefix, expected = f"{model.base_model_prefix}.", model.state_dict()
+    own = {name: shape for name, shape in expected.items() if name.startswith(prefix)}
+    found = {name: renamed[name] for name in own if name in renamed}
+    if missing := [name for name in own.keys() - found.keys() if ".pooler." not in name]:
+        raise UserError(f"{where}: {min(missing)} is not there: not the weights of this encoder")
+    for ours, theirs in found.items():
+        if (shape := list(weights.shapes[theirs].shape)) != list(expected[ours].shape):
+            raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
+    return found
+
+
 def _groups(model: PreTrainedModel) -> dict[str, list[str]]:
     """The names of each parameter, by the first: a tied one has several."""
     groups: dict[int, list[str]] = {}

@@ -51,16 +51,18 @@ class GpuFigures:
             self._idle.clear()
             self._asked.set()
             self._idle.wait(self.PATIENCE)
-        if self._latest is None or self._latest.energy is None or self._counted is None:
+        energy = self._latest and self._latest.energy  # looked at once: a late answer may come at any moment
+        if energy is None or self._counted is None:
             return None
-        taken = max(0, self._latest.energy - self._counted) // 1000
-        self._counted = min(self._counted + 1000 * taken, self._latest.energy)
+        taken = max(0, energy - self._counted) // 1000
+        self._counted = min(self._counted + 1000 * taken, energy)
         return taken
 
     @property
     def figures(self) -> dict[str, float]:
         """Return the figures of the last answer, for the record."""
-        return {} if self._latest is None else self._latest.figures
+        latest = self._latest
+        return {} if latest is None else latest.figures
 
     def _answer(self, uuids: list[str]) -> None:
         """Answer each question, for as long as the process lives; not at all without NVML."""

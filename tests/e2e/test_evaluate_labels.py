@@ -1,0 +1,254 @@
+"""From labelled corpora to the converted folder: a tiny model, its evaluation, its card and its picture."""
+
+import argparse
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from babelmill.commands import show
+from babelmill.commands.key_figures import scores
+from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
+from babelmill.settings import read_settings, settings_of
+from babelmill.stages import CorpusSettings, TokenizerSettings
+from prepared import run_module
+from training_data import TRADES, LabelledData, labelled
+
+LABELS = {"code": "general", "block_size": 7, "decoder_layers": 1}
+NAMES = {trade: f"Code of {trade}" for trade in (*TRADES, "cooper")}
+CONTEXTS = ("", "word90", "word91", "word92")
+
+
+def rows_of(count: int, seed: int) -> list[dict]:
+    """Rows of a labelled corpus: the descriptions of `training_data` as text, with a column for each of two trades."""
+    rows = []
+    for text, context, codes in zip(*labelled(count, seed), strict=True):
+        words = [f"word{token}" for token in text[1:-1]]
+        names = [TRADES[code] for code in codes]
+        rows.append(
+            {
+                "text": " ".join(words[context:]),
+                "context": " ".join(words[:context]),
+                "labels": [*names, None][:2],
+                "origin": f"a.csv: line {len(rows) + 2}",
+            }
+        )
+    return rows
+
+
+class Labelled(LabelledData):
+    """The stages from the corpora on, run as the workflow runs them."""
+
+    SMALL: ClassVar = {**LabelledData.MODEL, "max_position_embeddings": 32}
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.configuration = Configuration([("test", {"train": {**self.TRAIN}, "labels": LABELS})])
+        self._settings("tokenizer")
+        manifest.write(
+            folder / "tokenizer", read_settings(folder / "tokenizer.json", TokenizerSettings), ["tokenizer.json"]
+        )
+        for i, language in enumerate(self.languages):
+            self.corpus(language, 10 * i)
+        shards = {"tokenizer": "tokenizer"}
+        for language in self.languages:
+            self.stage(
+                "shards", f"shards/{language}", shards | {"corpus": f"corpora/{language}"}, "--language", language
+            )
+
+    def _settings(self, stage: str, **more) -> None:
+        settings = settings_of(self.configuration, "eng", stage)
+        write_json(self.folder / f"{stage}.json", settings | {"name": "test", "languages": self.languages} | more)
+
+    def corpus(self, language: str, seed: int) -> None:
+        """A corpus; in the validation texts of `eng`, one that is too long, and two of a trade that no training text has."""
+        folder = self.folder / "corpora" / language
+        folder.mkdir(parents=True)
+        for split, count in (("train", 240), ("validation", 60)):
+            rows = rows_of(count, seed + len(split))
+            if (split, language) == ("validation", "eng"):
+                rows[0]["text"] += " word80" * 40
+                for row in rows[1:3]:
+                    row["labels"] = ["cooper", None]
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
+        self._settings("corpus", languages=[language])
+        settings = read_settings(self.folder / "corpus.json", CorpusSettings)
+        figures = {"documents": {"train": 240}, "bytes": {"train": 9000}, "sources": ["a.csv"], "hub": None}
+        manifest.write(folder, settings, ["train.parquet", "validation.parquet"], figures=figures)
+
+    def stage(self, stage: str, out: str, folders: dict, *more: str, **settings) -> Path:
+        """Run a stage."""
+        self._settings(stage, **settings)
+        pairs = ["--settings", str(self.folder / f"{stage}.json"), "--out", str(self.folder / out)]
+        for name, values in folders.items():
+            pairs += [f"--{name}", *(str(self.folder / value) for value in np.atleast_1d(values))]
+        done = run_module(f"babelmill.{stage}", *pairs, *more)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return self.folder / out
+
+    def all(self) -> None:
+        """Train, export, evaluate, convert."""
+        each = {kind: [f"{kind}/{language}" for language in self.languages] for kind in ("shards", "corpora")}
+        self.settings(self.SMALL, max_steps=150, optimizer="adamw", learning_rate=5e-3, global_batch_tokens=640)
+        self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=75)
+        self.train()
+        made = {"model": "model", "tokenizer": "tokenizer"}
+        self.stage("export", "export", made | {"shards": each["shards"]}, "--checkpoints", str(self.folder))
+        (self.folder / "codes.csv").write_text("".join(f"{code},{name}\n" for code, name in NAMES.items()))
+        # A list for the evaluation alone, so that it names a code that the model does not know.
+        labels = LABELS | {"codes": str(self.folder / "codes.csv")}
+        self.stage("evaluate", "evaluation", {"export": "export"} | each, labels=labels)
+        given = {"export": "export", "evaluation": "evaluation", "corpora": each["corpora"]}
+        table = {
+            code: {"name": name, "tag": code, "script": "Latn"}
+            for code, name in (("eng", "English"), ("deu", "German"))
+        }
+        self.stage("convert", "converted", given | made, language_table=table)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Labelled:
+    data = Labelled(tmp_path_factory.mktemp("labelled"))
+    data.all()
+    return data
+
+
+@pytest.fixture(scope="module")
+def evaluation(made) -> dict:
+    return read_json(made.folder / "evaluation/evaluation.json")
+
+
+def test_what_is_measured(evaluation):
+    """Far better than the most frequent code, of all texts, and the parts make up the whole."""
+    assert evaluation["documents"] == {"scored": 120, "of": 120, "with_code": 120}
+    frequent = evaluation["most_frequent"]
+    for own in evaluation["variants"].values():
+        assert own["exact"]["value"] > 0.7 > 0.3 > frequent["exact"]["value"]
+        assert own["f1"]["value"] > 0.8 > 0.4 > frequent["f1"]["value"]
+    found = evaluation["labels"]
+    assert {variant: [*methods] for variant, methods in found["figures"].items()} == {
+        variant: ["blocks", "linear"] for variant in ("main", "ema")
+    }
+    for variant, methods in found["figures"].items():
+        for method, own in methods.items():
+            assert own["texts"] == 120 and own["codes"]["true"] == sum(c["codes"] for c in own["columns"].values())
+            for parts in (own["languages"].values(), own["contexts"]):
+                for count in ("texts", "exact_texts"):
+                    assert sum(part[count] for part in parts) == own[count]
+                for count in own["codes"]:
+                    assert sum(part["codes"][count] for part in parts) == own["codes"][count]
+            assert {part["context"] for part in own["contexts"]} == {*CONTEXTS}
+            bins = own["calibration"]["bins"]
+            assert len(bins) == 15 and sum(entry["texts"] for entry in bins) == 120
+            right = sum(entry["texts"] * entry["right"] for entry in bins if entry["texts"])
+            assert right == pytest.approx(120 * own["top_1"]), "the likeliest code is right as often in the bins"
+            assert own["top_1"] <= own["top_3"] <= own["top_5"] < 1
+            assert (
+                len(own["digits"]) == 7 and all(a >= b for a, b in pairwise(own["digits"])) and own["digits"][6] > 0.4
+            )
+            assert own["mistakes"][0]["count"] >= own["mistakes"][-1]["count"]
+            assert all(len(mistake["examples"]) == min(3, mistake["count"]) for mistake in own["mistakes"])
+            assert (own["threshold"] is None) == (method == "blocks")
+        assert methods["linear"]["threshold"]["f1"] >= methods["linear"]["micro"]["f1"]
+        assert evaluation["variants"][variant]["exact"]["value"] == methods["blocks"]["exact"]
+
+
+def test_unknown_codes_are_wrong_and_long_texts_are_counted(evaluation):
+    found = evaluation["labels"]
+    cooper = {"code": "cooper", "name": "Code of cooper"}
+    assert found["unknown_codes"] == {"codes": 1, "texts": 2, "most_frequent": [cooper | {"texts": 2}]}
+    assert "cooper" not in [entry["code"] for entry in found["codes"]] and len(found["codes"]) == 6
+    assert found["cut"] == 1
+    own = found["figures"]["ema"]["blocks"]
+    assert own["macro"]["codes"] == 7 and own["exact_texts"] <= 118 and own["top_5"] <= 118 / 120
+    assert sum(mistake["count"] for mistake in own["mistakes"] if mistake["true"] == cooper) == 2
+
+
+def test_the_numbers_are_those_of_the_folder(made, evaluation):
+    """By the loop that a user would write: a text at a time, without padding."""
+    import torch
+    import transformers
+
+    folder = made.folder / "export"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    exact, top_3 = Counter(), Counter()
+    for language in made.languages:
+        for row in pq.read_table(made.folder / f"corpora/{language}/validation.parquet").to_pylist():
+            given = [part for part in (row["context"], row["text"]) if part]
+            ids = torch.tensor([tokenizer(*given, truncation=True, max_length=32)["input_ids"]])
+            for method in ("blocks", "linear"):
+                (found,) = model.predict(ids, torch.ones_like(ids), top=5, method=method)
+                true = {*filter(None, row["labels"])}
+                exact[method] += {code for code, _ in found.codes} == true
+                top_3[method] += any(code in true for code, _ in found.likeliest[:3])
+    for method, own in evaluation["labels"]["figures"]["ema"].items():
+        assert own["exact_texts"] == exact[method] and own["top_3"] == pytest.approx(top_3[method] / 120)
+
+
+def test_the_card_says_the_numbers(made, evaluation):
+    text = (made.folder / "converted/README.md").read_text()
+    _, front, body = text.split("---\n", 2)
+    front = yaml.safe_load(front)
+    assert front["pipeline_tag"] == "text-classification" and "text-classification" in front["tags"]
+    (index,) = front["model-index"]
+    metrics = {
+        (result["dataset"]["config"], metric["type"]): metric["value"]
+        for result in index["results"]
+        for metric in result["metrics"]
+    }
+    for language, entry in evaluation["languages"].items():
+        own = entry["variants"]["ema"]
+        assert metrics[language, "accuracy"] == round(own["exact"]["value"], 4)
+        assert metrics[language, "f1"] == round(own["f1"]["value"], 4)
+    own, headline = evaluation["labels"]["figures"]["ema"]["blocks"], evaluation["variants"]["ema"]
+    for said in (
+        f"All codes right, and no other: {headline['exact']['value']:.3f} ± ",
+        f"{headline['exact']['right']} of 120 texts",
+        f"| German | 60 | {own['languages']['deu']['exact']:.3f} |",
+        f"| `word90` | 24 | {own['contexts'][1]['exact']:.3f} |",
+        f"are {own['calibration']['expected_error']:.3f} apart on average",
+        "does not know, which counts as not found: 2 (1 such code)",
+        "longer than the model reads, and were cut: 1.",
+        "| `cooper` Code of cooper |",
+        "| `miller` | Code of miller | 113 |",
+        "(reliability.png)",
+        "| `labels.code` | general |",
+    ):
+        assert said in body, said
+    assert "| `eng` |" not in body and "GPT-BERT" not in body and "fill-mask" not in body
+    assert (made.folder / "converted/reliability.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_code_of_the_card_does_what_it_says(made, evaluation, capsys):
+    """As it stands, with the path of the folder in place of the name."""
+    folder = made.folder / "converted"
+    blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block.replace('"test"', repr(str(folder))), {})
+    printed = capsys.readouterr().out
+    best = evaluation["labels"]["example"]["likeliest"][0]
+    code, chance = re.search(r"codes: \[\('(\w+)', ([\d.]+)\)\]", printed).groups()
+    assert code == best["code"] and float(chance) == pytest.approx(best["chance"], abs=1e-5)
+    assert f"# codes: [('{code}', {float(chance):.3f})]" in blocks[0], "the card says what is printed"
+    assert "'label': " in printed
+
+
+def test_what_show_and_a_run_say(made, evaluation):
+    exact = evaluation["variants"]["ema"]["exact"]
+    said = show.figures(made.folder / "converted")
+    assert f"exact {exact['value']:.3f} ± {exact['standard_error']:.3f}" in said
+    assert "all 120 validation texts with a code" in said and "always the most frequent code exact 0." in said
+    assert scores(evaluation, made.folder / "export").startswith(f"{exact['value']:.3f} ± ")
+    with pytest.raises(UserError, match="a model of labels fills no masks"):
+        show.run(argparse.Namespace(folder=made.folder / "converted", masked="a <mask>", prompt=None, steps=None))

@@ -1,0 +1,144 @@
+"""Metrics of predicted codes, against scikit-learn and against definitions written out."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support, top_k_accuracy_score
+
+from babelmill.evaluation import labels
+from babelmill.evaluation.labels import Found, Sets
+
+CODES, TEXTS, MOST = 12, 400, 3
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[list[list[int]], np.ndarray]:
+    """True codes, a few of them beyond those that the model knows, and chances that have to do with them."""
+    random = np.random.default_rng(3)
+    truth = [random.permutation(CODES + 2)[: random.integers(1, MOST + 1)].tolist() for _ in range(TEXTS)]
+    chances = random.random((TEXTS, CODES)) ** 3
+    for text, codes in enumerate(truth):
+        chances[text, [code for code in codes if code < CODES]] += 0.4 * random.random()
+    return truth, chances / 1.4
+
+
+def found(chances: np.ndarray, least: float = 0.5, top: int = 5) -> Found:
+    """What `predict` says of them: the likeliest code, and further ones above a half."""
+    order = np.argsort(-chances, axis=1, kind="stable")[:, :top]
+    best = np.take_along_axis(chances, order, 1)
+    codes = [
+        [row[0], *(c for c, p in zip(row[1:MOST], mine[1:MOST], strict=True) if p > least)]
+        for row, mine in zip(order, best, strict=True)
+    ]
+    return Found(Sets.of(codes), order, best)
+
+
+def indicator(lists) -> np.ndarray:
+    """Sets as scikit-learn has them."""
+    matrix = np.zeros((len(lists), CODES + 2), int)
+    for row, codes in enumerate(lists):
+        matrix[row, list(codes)] = 1
+    return matrix
+
+
+def lists_of(sets: Sets) -> list[list[int]]:
+    return [sets.codes[a:b].tolist() for a, b in zip(sets.offsets[:-1], sets.offsets[1:], strict=True)]
+
+
+def test_figures_are_scikit_learns(drawn):
+    truth, chances = drawn
+    predicted = found(chances)
+    ours = labels.figures(Sets.of(truth), predicted)
+    true, guess = indicator(truth), indicator(lists_of(predicted.codes))
+    assert ours["exact"] == pytest.approx(accuracy_score(true, guess)) and 0 < ours["exact"] < 1
+    for average, name in (("micro", "micro"), ("macro", "macro"), ("samples", "per_text")):
+        theirs = precision_recall_fscore_support(true, guess, average=average, zero_division=0)
+        for key, value in zip(("precision", "recall", "f1"), theirs, strict=False):
+            if key in ours[name]:
+                assert ours[name][key] == pytest.approx(value), (name, key)
+    assert ours["codes"]["true"] == true.sum() and ours["codes"]["predicted"] == guess.sum()
+    top = np.argsort(-chances, axis=1)
+    for k in labels.TOPS:
+        assert ours[f"top_{k}"] == pytest.approx(
+            np.mean([bool({*row[:k]} & {*codes}) for row, codes in zip(top, truth, strict=True)])
+        )
+
+
+def test_top_k_of_one_code_is_scikit_learns(drawn):
+    truth, chances = drawn
+    single = [codes[0] % CODES for codes in truth]
+    ours = labels.figures(Sets.of([[code] for code in single]), found(chances, 1.0))
+    for k in labels.TOPS:
+        assert ours[f"top_{k}"] == pytest.approx(top_k_accuracy_score(single, chances, k=k, labels=range(CODES)))
+
+
+def test_a_code_that_is_not_known_is_always_missed():
+    """It lowers recall, and its text is not exact; whoever predicts all other codes rightly has no more."""
+    truth = Sets.of([[0], [1, 9], [9]])
+    predicted = Found(Sets.of([[0], [1], [1]]), np.array([[0], [1], [1]]), np.ones((3, 1)))
+    ours = labels.figures(truth, predicted)
+    assert ours["exact_texts"] == 1 and ours["micro"] == {"precision": 2 / 3, "recall": 0.5, "f1": pytest.approx(4 / 7)}
+    assert ours["macro"]["codes"] == 3 and ours["macro"]["recall"] == pytest.approx(2 / 3)
+
+
+def test_scores_and_their_standard_errors(drawn):
+    """Against the spread over samples of the texts."""
+    truth, chances = drawn
+    sets, predicted = Sets.of(truth), found(chances)
+    ours = labels.headline(sets, predicted)
+    assert ours["exact"]["value"] == labels.figures(sets, predicted)["exact"]
+    assert ours["f1"]["value"] == labels.figures(sets, predicted)["micro"]["f1"]
+    random, values = np.random.default_rng(0), {"exact": [], "f1": []}
+    guesses = lists_of(predicted.codes)
+    for _ in range(400):
+        rows = random.integers(0, TEXTS, TEXTS)
+        again = labels.headline(
+            Sets.of([truth[i] for i in rows]),
+            Found(Sets.of([guesses[i] for i in rows]), predicted.likeliest[rows], predicted.chances[rows]),
+        )
+        for name, score in again.items():
+            values[name].append(score["value"])
+    for name, score in ours.items():
+        assert score["standard_error"] == pytest.approx(np.std(values[name]), rel=0.15)
+
+
+def test_the_best_threshold_is_the_best_of_all(drawn):
+    truth, chances = drawn
+    sets = Sets.of(truth)
+    best = labels.threshold(sets, found(chances), MOST)
+
+    def f1(least: float) -> float:
+        return labels.figures(sets, found(chances, least))["micro"]["f1"]
+
+    assert best["f1"] == pytest.approx(f1(best["value"])) and best["f1"] > f1(0.5)
+    assert best["f1"] == pytest.approx(max(f1(least) for least in np.linspace(0, 1, 501)), abs=2e-3)
+    assert all(best["f1"] >= f1(least) for least in np.linspace(0, 1, 501))
+
+
+def test_calibration(drawn):
+    """Of chances that are what they say, the expected error is small; the bins count all texts."""
+    random = np.random.default_rng(0)
+    chance = random.random(30_000)
+    right = random.random(30_000) < chance
+    truth = Sets.of([[0] if hit else [1] for hit in right])
+    said = Found(Sets.of([[0]] * 30_000), np.zeros((30_000, 1), int), chance[:, None])
+    ours = labels.calibration(truth, said)
+    assert ours["expected_error"] < 0.01
+    assert [entry["texts"] for entry in ours["bins"]] == np.histogram(chance, 15, (0, 1))[0].tolist()
+    sure = labels.calibration(truth, said._replace(chances=np.ones((30_000, 1))))
+    assert sure["expected_error"] == pytest.approx(1 - right.mean()) and sure["bins"][-1]["texts"] == 30_000
+    assert sure["bins"][0] == {"texts": 0, "chance": None, "right": None}
+
+
+def test_digits_and_mistakes():
+    """Of the first true code, as far as a predicted one begins alike."""
+    spelt = np.array([[1, 2, 3], [1, 2, 4], [1, 3, 3], [2, 2, 3]])
+    truth = Sets.of([[0], [0, 3], [0], [3]])
+    predicted = Found(Sets.of([[0], [2, 1], [2], [0]]), np.array([[0], [2], [2], [0]]), np.ones((4, 1)))
+    assert labels.digits(truth, predicted, spelt) == [0.75, 0.5, 0.25]
+    assert labels.mistakes(truth, predicted, 2, 3) == [
+        {"true": 0, "predicted": 2, "count": 2, "texts": [1, 2]},
+        {"true": 3, "predicted": 0, "count": 1, "texts": [3]},
+    ]
+    assert labels.mistakes(truth, predicted, 2, 1)[0] == {"true": 0, "predicted": 2, "count": 2, "texts": [1]}
+    longer = Found(Sets.of([[0, 1], [0], [0], [3]]), predicted.likeliest, predicted.chances)
+    assert [(each["true"], each["predicted"]) for each in labels.mistakes(truth, longer, 9, 3)] == [(-1, 1), (3, -1)]

@@ -1,0 +1,43 @@
+"""What a model card says of the text that a model was trained on."""
+
+from typing import Any
+
+from babelmill.release.card_table import table
+
+PROMPTS = (
+    "{count:,} of the documents are a prompt and a response. The prompt was context, the response was learnt; nothing"
+    " stands between them. To generate, give the model a prompt that ends as those of the training data do."
+)
+
+
+def datasets_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return repository and commit of each dataset of the Hub that the text of a corpus manifest came from."""
+    hub = corpus["figures"].get("hub") or []
+    return hub if isinstance(hub, list) else [hub]
+
+
+def origin(corpus: dict[str, Any]) -> str:
+    """Return where the text of a corpus manifest came from."""
+    files, settings = corpus["figures"].get("sources"), corpus["settings"]["corpus"]
+    parts = [f"{len(files):,} local file{'s' * (len(files) > 1)}"] if files else []
+    parts += [settings["builtin"]] if settings["builtin"] else []
+    datasets = {(dataset["repository"], dataset["commit"]) for dataset in datasets_of(corpus)}
+    parts += [f"`{repository}` at `{commit}`" for repository, commit in sorted(datasets)]
+    budget = settings.get("budget")
+    if budget is not None:
+        size = budget if isinstance(budget, str) else f"{budget:g} MB of English-equivalent text"
+        return f"{' and '.join(parts)}, a sample of {size}"
+    return " and ".join(parts)
+
+
+def training_data(corpora: dict[str, dict[str, Any]], languages: dict[str, Any]) -> str:
+    """Return size and origin of each language's text, from the corpus manifests, and what its prompts were."""
+    rows = []
+    for code, manifest in corpora.items():
+        figures = manifest["figures"]
+        licences = ", ".join(sorted(figures.get("licenses", {}))) or "unknown"
+        documents, size = figures["documents"]["train"], figures["bytes"]["train"]
+        rows.append([languages[code]["name"], origin(manifest), documents, size / 1e6, licences])
+    made = table(["language", "source", "documents", "MB", "licence of the text"], rows)
+    with_prompt = sum(manifest["figures"].get("with_prompt", {"train": 0})["train"] for manifest in corpora.values())
+    return f"{made}\n\n{PROMPTS.format(count=with_prompt)}" if with_prompt else made

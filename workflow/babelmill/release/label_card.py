@@ -1,0 +1,226 @@
+"""What a model card says of a model of labels: how it is used, what was measured, and which codes it knows."""
+
+from typing import Any
+
+from babelmill.core.words import plural
+from babelmill.evaluation.metrics import shown, value_of
+from babelmill.release.card_table import table
+from babelmill.release.label_picture import PICTURE
+
+TASK = "text-classification"
+CODES = 50  # that the card lists
+MISTAKES = 10
+# By metric, as the Hub calls it, and what it is.
+HUB_METRICS = {"exact": ("accuracy", "exact set of codes"), "f1": ("f1", "micro F1")}
+SYSTEMS = {
+    "classes": "classes",
+    "general": "codes",
+    "hisco": "[HISCO](https://historyofwork.iisg.nl) codes of occupations",
+    "occ1950": "OCC1950 codes of occupations",
+}
+METHODS = {"blocks": "codes are spelt, symbol by symbol", "linear": "the classifier"}
+
+PREDICT = """\
+```python
+# Which codes has a text, and how probable is each? `method="linear"` asks the classifier in place of the decoder.
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{path}"{trust})
+model = AutoModel.from_pretrained("{path}", trust_remote_code=True)
+texts = [{text}]
+inputs = tokenizer({given}, padding=True, truncation=True, return_tensors="pt")
+for found in model.predict(inputs["input_ids"], inputs["attention_mask"], top={top}, method="{method}"):
+    print("codes:", found.codes)
+    print("likeliest:", found.likeliest){printed}
+```"""
+PIPELINE = """\
+```python
+# The classifier alone{without_code}.
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="{path}"{trust})
+print(classify({given}, top_k={top}))
+```"""
+NOTES = """\
+* {weights}
+* The probability of a code is what the model says, and the calibration below says how far that is true.
+* `AutoModel` runs `modeling_codes.py` of this folder: read it, and pin a `revision=` before you trust it."""
+
+
+def introduction(kind: str, languages: str, parameters: str, about: dict[str, Any]) -> str:
+    """Return what the model is; `about`: `labels` of config.json."""
+    most = about["blocks"]
+    several = "exactly one" if most == 1 else f"1 to {most}"
+    spelt = " and a decoder that spells them" if about["decoder_layers"] else ""
+    return (
+        f"Gives texts{f' in {languages}' if languages else ''} their codes: {several} of {len(about['codes']):,}"
+        f" {SYSTEMS[about['code']]}, with probabilities. A {kind} encoder with a classifier{spelt}: {parameters}"
+        " parameters."
+    )
+
+
+def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_code: bool, weights: str) -> list[str]:
+    """Return how the model is used, as code that works as it stands, and for what.
+
+    Args:
+        path: of the folder.
+        about: `labels` of config.json.
+        example: a text that the evaluation predicted rightly, with what it printed; None if there is none.
+        own_code: its encoder is a class of ours.
+        weights: which weights there are.
+    """
+    text, context = (example["text"], example.get("context", "")) if example else ("A text", "")
+    trust = ", trust_remote_code=True" if own_code else ""
+    pair = {"text": text, "text_pair": ""} if not context else {"text": context, "text_pair": text}
+    printed = ""
+    if example:
+        pairs = ", ".join(f"({entry['code']!r}, {entry['chance']:.3f})" for entry in example["likeliest"])
+        printed = f"\n# codes: [({example['likeliest'][0]['code']!r}, {example['likeliest'][0]['chance']:.3f})]"
+        printed += f"\n# likeliest: [{pairs}]"
+    top = len(example["likeliest"]) if example else 3
+    method = "blocks" if about["decoder_layers"] else "linear"
+    known = {"path": path, "trust": trust, "top": top}
+    given = f"[{context!r}], texts" if context else "texts"
+    return [
+        "## Use",
+        f"`{path}` stands for this folder, or for its name on the Hub. A text with a context, such as its language or"
+        " its source, is given as a pair: `tokenizer(contexts, texts)`.",
+        PREDICT.format(**known, text=repr(text), given=given, method=method, printed=printed),
+        PIPELINE.format(
+            **known,
+            given=repr(pair) if context else repr(text),
+            without_code="" if own_code else ", without code of ours",
+        ),
+        NOTES.format(weights=weights),
+        f"Meant for suggesting {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows no"
+        " other code than those below, and gives each text at least one. What matters should be looked at by a person,"
+        " first where the probability is low.",
+    ]
+
+
+def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any]) -> list[str]:
+    """Return what was measured of the default weights; `languages`: {code: {"name"}}."""
+    found, scores = evaluation["labels"], evaluation["variants"][variant]
+    every = found["figures"][variant]
+    own = every[found["method"]]
+    exact, f1 = scores["exact"], scores["f1"]
+    frequent = [value_of(evaluation["most_frequent"][name]) for name in ("exact", "f1")]
+    documents = evaluation["documents"]
+    unknown, cut = found["unknown_codes"], found["cut"]
+    sentences = [
+        f"All codes right, and no other: {shown(exact)}, {exact['right']:,} of {exact['of']:,} texts. Micro F1:"
+        f" {shown(f1)}, {f1['right']:,} right codes of {f1['predicted']:,} predicted and {f1['of']:,} true ones. (±"
+        " the standard error over texts; always the most frequent code has"
+        f" {frequent[0]:.3f} and {frequent[1]:.3f}.)",
+        f"Measured on all {documents['scored']:,} validation texts with a code, on which it was not trained.",
+    ]
+    if unknown["codes"]:
+        sentences.append(
+            f"Texts with a code that the model does not know, which counts as not found: {unknown['texts']:,}"
+            f" ({plural(unknown['codes'], 'such code')})."
+        )
+    if cut:
+        sentences.append(f"Texts that are longer than the model reads, and were cut: {cut:,}.")
+    parts = ["## Results", " ".join(sentences), by_method(every, found["baseline"])]
+    if len(own["languages"]) > 1:
+        parts.append(
+            table(["language", *HEADER], [[languages[k]["name"], *cells(v)] for k, v in own["languages"].items()])
+        )
+    if len(own["contexts"]) > 1:
+        rows = [[context_name(entry), *cells(entry)] for entry in own["contexts"]]
+        parts.append(table(["context", *HEADER], rows))
+    if own["columns"]:
+        rows = [
+            [name, v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]] for name, v in own["columns"].items()
+        ]
+        parts.append(table(["column of labels", "texts", "codes found", "top 1", "top 3", "top 5"], rows))
+    return [*parts, *trusted(own, every, found["method"]), *mistaken(own["mistakes"])]
+
+
+HEADER = ("texts", "exact", "precision", "recall", "F1", "macro F1", "top 1", "top 3", "top 5")
+
+
+def cells(entry: dict[str, Any]) -> list[Any]:
+    """Return a row of figures."""
+    micro = entry["micro"]
+    tops = [entry[f"top_{k}"] for k in (1, 3, 5)]
+    rates = [entry["exact"], micro["precision"], micro["recall"], micro["f1"], entry["macro"]["f1"], *tops]
+    return [entry["texts"], *(f"{rate:.3f}" for rate in rates)]
+
+
+def by_method(every: dict[str, Any], baseline: dict[str, Any]) -> str:
+    """Return the figures of all texts by method."""
+    rows = [[f"`{name}`: {METHODS[name]}", *cells(entry)] for name, entry in every.items()]
+    made = table(["method", *HEADER], [*rows, ["the most frequent codes", *cells(baseline)]])
+    return (
+        f"{made}\n\nPrecision, recall and F1 are of all codes together, macro F1 is the mean over codes; top 3: a true"
+        " code is among the three likeliest."
+    )
+
+
+def context_name(entry: dict[str, Any]) -> str:
+    """Return what a context is called in a table."""
+    if entry["context"] is None:
+        return f"{entry['contexts']:,} others"
+    return f"`{entry['context']}`" if entry["context"] else "none"
+
+
+def trusted(own: dict[str, Any], every: dict[str, Any], method: str) -> list[str]:
+    """Return how far probabilities are true, how many symbols are right, and the best threshold."""
+    error = own["calibration"]["expected_error"]
+    sentences = [
+        f"Calibration: the probability of the likeliest code (`{method}`) and the share that is right are"
+        f" {error:.3f} apart on average (expected calibration error, {len(own['calibration']['bins'])} bins)."
+    ]
+    if own["digits"]:
+        shares = ", ".join(f"{n}: {share:.3f}" for n, share in enumerate(own["digits"], 1))
+        sentences.append(f"Share of texts whose first code is right up to its n-th symbol: {shares}.")
+    if best := every["linear"]["threshold"]:
+        sentences.append(
+            f"The classifier's micro F1 is best, {best['f1']:.3f}, if further codes are given from a probability of"
+            f" {best['value']:.3f} on, not of 0.5."
+        )
+    picture = f"![how far probabilities are true, and how much of the codes is right]({PICTURE})"
+    return ["### Calibration", " ".join(sentences), picture]
+
+
+def mistaken(mistakes: list[dict[str, Any]]) -> list[str]:
+    """Return the most frequent mistakes."""
+    if not mistakes:
+        return []
+    rows = [
+        [
+            *(called(entry[side]) if entry[side] else "none" for side in ("true", "predicted")),
+            entry["count"],
+            in_cell(entry["examples"][0]["text"]),
+        ]
+        for entry in mistakes[:MISTAKES]
+    ]
+    return ["### Most frequent mistakes", table(["true code", "predicted", "texts", "for example"], rows)]
+
+
+def called(code: dict[str, Any]) -> str:
+    """Return a code with its name."""
+    return f"`{code['code']}`" + (f" {in_cell(code['name'])}" if "name" in code else "")
+
+
+def in_cell(text: str) -> str:
+    """Return text as it may stand in a table of Markdown: on one line, not long."""
+    line = " ".join(text.split()).replace("|", "\\|")
+    return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+def label_list(evaluation: dict[str, Any]) -> list[str]:
+    """Return the codes that the model knows, or the most frequent ones."""
+    codes = evaluation["labels"]["codes"]
+    named = any("name" in entry for entry in codes)
+    rows = [
+        [f"`{entry['code']}`", *([in_cell(entry.get("name", ""))] if named else []), entry["training"]]
+        for entry in codes[:CODES]
+    ]
+    most = f"The {CODES} most frequent of {len(codes):,}; all" if len(codes) > CODES else f"All {len(codes):,}; they"
+    return [
+        "## Codes",
+        f"{most} are in `config.json` (`id2label`).",
+        table(["code", *(["name"] if named else []), "training texts"], rows),
+    ]

@@ -1,0 +1,69 @@
+"""A picture of how far the probabilities of a model of labels are true, and how much of its codes is right."""
+
+from pathlib import Path
+from typing import IO, Any
+
+from babelmill.core.files import atomic_write
+from babelmill.release.training_history import COLOURS
+
+PICTURE = "reliability.png"
+BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 3}  # where no curve is
+
+
+def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -> None:
+    """Draw a PNG of two panels.
+
+    Left, the share of texts whose likeliest code is right over the probability that it is said to have, and how many
+    texts each bin has; right, shares of texts.
+
+    Args:
+        evaluation: evaluation.json.
+        variant: of the weights.
+        name: of the model, for the title.
+        file: to write to.
+    """
+    from matplotlib.figure import Figure
+
+    found = evaluation["labels"]["figures"][variant]
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot([0, 1], [0, 1], color="grey", lw=1, ls="--", label="as it should be")
+    counts = left.twinx()
+    for (method, figures), colour, marker in zip(found.items(), COLOURS, "os", strict=False):
+        bins, error = figures["calibration"]["bins"], figures["calibration"]["expected_error"]
+        known = [entry for entry in bins if entry["texts"]]
+        points = [entry["chance"] for entry in known], [entry["right"] for entry in known]
+        left.plot(*points, color=colour, marker=marker, lw=1.4, label=f"{method} (error {error:.3f})")
+        edges = [i / len(bins) for i in range(len(bins) + 1)]
+        counts.stairs([entry["texts"] for entry in bins], edges, color=colour, alpha=0.2, fill=True)
+    counts.set(ylabel="texts in the bin (areas)", ylim=(0, 2.5 * counts.get_ylim()[1]))
+    left.set(title="Reliability", xlabel="probability of the likeliest code", ylabel="share that is right")
+    left.set(xlim=(0, 1), ylim=(0, 1.02))
+    left.grid(alpha=0.3)
+    left.legend(fontsize="small", **BELOW)
+    _bars(right, found)
+    figure.suptitle(f"{name}: {evaluation['documents']['scored']:,} validation texts")
+    figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
+
+
+def _bars(axes: Any, found: dict[str, Any]) -> None:
+    """Draw the shares of texts that are right: the set, the likeliest codes, and the first symbols."""
+    names: list[str] = []
+    width = 0.8 / len(found)
+    for place, ((method, figures), colour) in enumerate(zip(found.items(), COLOURS, strict=False)):
+        shares = {"exact": figures["exact"]} | {f"top {k}": figures[f"top_{k}"] for k in (1, 3, 5)}
+        shares |= {f"{n} symbol{'s' * (n > 1)}": share for n, share in enumerate(figures["digits"][:8], 1)}
+        names = list(shares)
+        at = [i + (place - (len(found) - 1) / 2) * width for i in range(len(names))]
+        axes.bar(at, list(shares.values()), width, color=colour, label=method)
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    axes.set(title="Share of texts that are right", ylim=(0, 1.02))
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(fontsize="small", **BELOW)
+
+
+def write(folder: Path, evaluation: dict[str, Any], variant: str, name: str) -> list[str]:
+    """Write the picture; return its name."""
+    with atomic_write(folder / PICTURE) as file:
+        draw(evaluation, variant, name, file)
+    return [PICTURE]
