@@ -3,6 +3,7 @@
 import csv
 import os
 import random
+import re
 import signal
 import time
 import tracemalloc
@@ -103,7 +104,7 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     """Equal texts stand in all windows, so what is remembered has to be what it would have been."""
     table(tmp_path / "in.csv", 9000, 3000)
-    predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
+    undisturbed = predict(labeller, tmp_path / "in.csv", tmp_path / "whole.csv", "--method", "linear")
     process = Program("-m", *command(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear"))
     first = tmp_path / ".out.csv.partial/000000.csv"
     while not first.exists():
@@ -116,6 +117,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
     said = predict(labeller, tmp_path / "in.csv", tmp_path / "out.csv", "--method", "linear")
     whole = (tmp_path / "whole.csv").read_bytes()
     assert (tmp_path / "out.csv").read_bytes() == whole.replace(b"00001,", b"was kept,", 1) and "going on after" in said
+    asked = [re.search(r"[\d,]+ different texts", each) for each in (undisturbed, said)]
+    assert asked[0] and asked[1] and asked[0][0] == asked[1][0], "no text is asked for again"
 
 
 def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):
@@ -169,7 +172,7 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
         write_table(tmp_path / f"{count}.out.csv", prediction.columns, windows)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.3 * peaks[0] < 10e6
+    assert peaks[1] < 2 * peaks[0] < 10e6
 
 
 def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
@@ -181,7 +184,8 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
 
     def configure(**predict) -> None:
         inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
-        occ = {"languages": ["eng"], "train": {"objective": "labels"}, "predict": inputs | predict}
+        train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
+        occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
         workspace.configure({"preset": "tiny", "models": {"occ": occ}, "predict": {"text_column": "occ1"}})
 
     def would_run() -> list[str]:

@@ -121,7 +121,8 @@ def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():
 
 
 PREDICT = {"census": "census.csv", "letters": {"file": "letters.csv", "text_column": "first line", "context": "da"}}
-OCC = {"languages": ["eng", "deu"], "train": {"objective": "labels"}, "predict": {"inputs": PREDICT}}
+TRAIN = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
+OCC = {"languages": ["eng", "deu"], "train": TRAIN, "predict": {"inputs": PREDICT}}
 
 
 def settings(part: str, **predict) -> dict:

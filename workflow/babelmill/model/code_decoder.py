@@ -59,6 +59,36 @@ class CodeDecoder(nn.Module):
         given = self.drop(self.token_emb(symbols) + self.positions[:length])
         return self.head(self.decoder(given, hidden, tgt_mask=later, memory_key_padding_mask=~seen))
 
+    def advance(
+        self, hidden: torch.Tensor, seen: torch.Tensor, symbols: torch.Tensor, before: list[torch.Tensor]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return the scores after one symbol more, [B, W, V], and what the next call takes as `before`.
+
+        As `forward` without dropout, but neither the symbols before nor the text are computed again for each beam.
+
+        Args:
+            hidden, seen: as in `forward`.
+            symbols: [B, W] int64, the last one of each of the W beams of a row.
+            before: what came before it into each layer, [B, W, n, H]; see `nothing`.
+        """
+        last = self.token_emb(symbols) + self.positions[before[0].size(2)]
+        kept = []
+        for layer, given in zip(self.decoder.layers, before, strict=True):
+            assert isinstance(layer, nn.TransformerDecoderLayer)
+            given = torch.cat([given, last[:, :, None]], 2)
+            kept.append(given)
+            flat = given.flatten(0, 1)
+            of_symbols = layer.self_attn(flat[:, -1:], flat, flat, need_weights=False)[0]
+            last = layer.norm1(last + of_symbols.view_as(last))
+            of_text = layer.multihead_attn(last, hidden, hidden, key_padding_mask=~seen, need_weights=False)[0]
+            last = layer.norm2(last + of_text)
+            last = layer.norm3(last + layer.linear2(layer.activation(layer.linear1(last))))
+        return self.head(last), kept
+
+    def nothing(self, hidden: torch.Tensor) -> list[torch.Tensor]:
+        """Return the `before` of `advance` where there is no symbol yet: one beam a row, [B, 1, 0, H]."""
+        return [hidden.new_zeros(len(hidden), 1, 0, hidden.size(-1)) for _ in self.decoder.layers]
+
 
 def _sinusoidal(length: int, width: int) -> torch.Tensor:
     """Return the positions of Vaswani et al. (2017), [length, width]."""

@@ -131,7 +131,11 @@ class _Search:
     """
 
     def __init__(self, model: CodesModel, hidden: torch.Tensor, seen: torch.Tensor, top: int):
-        self._model, self._hidden, self._seen, device = model, hidden, seen, hidden.device
+        assert model.decoder is not None
+        self._model, self._decoder = model, model.decoder
+        self._hidden, self._seen, device = hidden, seen, hidden.device
+        self._last = torch.full((len(hidden), 1), BEGIN, device=device)  # symbol of what is spelt so far
+        self._before = model.decoder.nothing(hidden)
         spelt = model.spelt.to(device)
         self._table = torch.cat([spelt, torch.full_like(spelt[:1], PAD)])  # the last one is the empty block
         self._width = min(top, len(spelt))
@@ -141,10 +145,9 @@ class _Search:
     def run(self) -> list[Found]:
         """Return what is found."""
         rows, known = len(self._hidden), self._model.codes
-        prefix = torch.full((rows, 1), BEGIN, device=self._hidden.device)
         found: list[Found] = []
         for block in range(self._model.blocks):
-            codes, chances = self._block(prefix)
+            codes, chances = self._block()
             if not block:
                 pairs = zip(codes.tolist(), chances.tolist(), strict=True)
                 found = [Found([], [(known[c], p) for c, p in zip(*each, strict=True) if p]) for each in pairs]
@@ -152,7 +155,6 @@ class _Search:
             for row, (code, chance) in enumerate(zip(best.tolist(), chances[:, 0].tolist(), strict=True)):
                 if code < len(known) and chance:
                     found[row].codes.append((known[code], chance))
-            prefix = torch.cat([prefix, self._table[best]], 1)
             self._open[:, -1] = True
             self._open[torch.arange(rows), best] = best == len(known)  # no code twice; after an empty block, only such
             self._open[best == len(known), :-1] = False
@@ -160,31 +162,22 @@ class _Search:
                 break
         return found
 
-    def _block(self, prefix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _block(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the likeliest codes of the next block, [B, W] with their probabilities, the likeliest first."""
-        rows, width, size = len(prefix), self._width, self._table.size(1)
-        codes = torch.arange(len(self._table), device=prefix.device)
-        begun, chances = prefix[:, None], prefix.new_zeros((rows, 1), dtype=torch.float32)
+        rows, width, size, device = len(self._hidden), self._width, self._table.size(1), self._hidden.device
+        codes, row = torch.arange(len(self._table), device=device), torch.arange(rows, device=device)[:, None]
+        last, before, chances = self._last, self._before, torch.zeros(rows, 1, device=device)
         open_ = self._open[:, None]  # [B, beams, codes]: which codes begin as a beam does
         for place in range(size):
-            beams = begun.size(1)
-            logits = self._next(begun)
-            entries = logits.size(-1)
-            follows = torch.zeros(len(codes), entries, device=prefix.device)
+            logits, before = self._decoder.advance(self._hidden, self._seen, last, before)
+            beams, entries = logits.shape[1:]
+            follows = torch.zeros(len(codes), entries, device=device)
             follows[codes, self._table[:, place]] = 1
             allowed = (open_.float() @ follows) > 0
-            scores = (chances[..., None] + logits.log_softmax(-1)).masked_fill(~allowed, -torch.inf)
+            scores = (chances[..., None] + logits.float().log_softmax(-1)).masked_fill(~allowed, -torch.inf)
             chances, chosen = scores.flatten(1).topk(min(width, beams * entries), 1)
-            beam, symbol = chosen // entries, chosen % entries
-            row = torch.arange(rows, device=prefix.device)[:, None]
-            begun = torch.cat([begun[row, beam], symbol[..., None]], 2)
-            open_ = open_[row, beam] & (self._table[:, place] == symbol[..., None])
+            beam, last = chosen // entries, chosen % entries
+            before = [each[row, beam] for each in before]
+            open_ = open_[row, beam] & (self._table[:, place] == last[..., None])
+        self._last, self._before = last[:, :1], [each[:, :1] for each in before]
         return open_.int().argmax(2), chances.exp()
-
-    def _next(self, begun: torch.Tensor) -> torch.Tensor:
-        """Return the scores of the symbols after beams [B, W, n], [B, W, V]."""
-        rows, beams, _ = begun.shape
-        hidden, seen = (part.repeat_interleave(beams, 0) for part in (self._hidden, self._seen))
-        assert self._model.decoder is not None
-        scores = self._model.decoder(hidden, seen, begun.flatten(0, 1))[:, -1]
-        return scores.float().view(rows, beams, -1)
