@@ -89,7 +89,7 @@ def test_an_edited_loss_or_mask_trains_again(checkout, edit, module):
 
 def test_a_new_key_at_its_neutral_value_repeats_nothing(checkout):
     checkout.package(
-        "config/schema.py",
+        "config/corpus_section.py",
         "    min_characters: NonNegative\n",
         "    min_characters: NonNegative\n    min_lines: Annotated[NonNegative, Neutral(0)]\n",
     )

@@ -272,14 +272,14 @@ class Labels(Objective):
     """The codes of a document: each row predicts them as classes, and spells them (`block_loss.py`).
 
     A row has a target of the kind `classes`, and as many of the kind `blocks` as it has codes. A row without codes that
-    the model knows counts for nothing.
+    the model knows counts for nothing. Without the section `labels` it tells what a plan of costs asks for.
     """
 
     kinds = (Kind("blocks", hides=False), Kind("classes", hides=False))
 
-    def __init__(self, train: schema.Train, labels: schema.Labels):
+    def __init__(self, train: schema.Train, labels: schema.Labels | None):
         super().__init__(train)
-        weight = labels.blocks_weight if SYSTEMS[labels.code].spelt else 0.0
+        weight = labels.blocks_weight if labels and SYSTEMS[labels.code].spelt else 0.0
         self.shares = weight, 1 - weight
 
     @property
@@ -326,7 +326,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
 def objective_of(train: schema.Train, labels: schema.Labels | None = None) -> Objective:
     """Return the objective of these settings; `labels`: the section, for the objective of that name."""
     if train.objective == "labels":
-        assert labels is not None, "the objective `labels` has a section of its own"
         return Labels(train, labels)
     return OBJECTIVES[train.objective](train)
 
