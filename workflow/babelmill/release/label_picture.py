@@ -7,7 +7,7 @@ from babelmill.core.files import atomic_write
 from babelmill.release.training_history import COLOURS
 
 PICTURE = "reliability.png"
-BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 3}  # where no curve is
+BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 3}  # where no curve is
 
 
 def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -> None:
@@ -51,13 +51,14 @@ def _bars(axes: Any, found: dict[str, Any]) -> None:
     names: list[str] = []
     width = 0.8 / len(found)
     for place, ((method, figures), colour) in enumerate(zip(found.items(), COLOURS, strict=False)):
-        shares = {"exact": figures["exact"]} | {f"top {k}": figures[f"top_{k}"] for k in (1, 3, 5)}
-        shares |= {f"{n} symbol{'s' * (n > 1)}": share for n, share in enumerate(figures["digits"][:8], 1)}
+        shares = {"exact": figures["exact"]} | {f"top\n{k}": figures[f"top_{k}"] for k in (1, 3, 5)}
+        shares |= {f"first\n{n}": share for n, share in enumerate(figures["digits"][:8], 1)}
         names = list(shares)
         at = [i + (place - (len(found) - 1) / 2) * width for i in range(len(names))]
         axes.bar(at, list(shares.values()), width, color=colour, label=method)
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    axes.set_xticks(range(len(names)), names, fontsize="small")
     axes.set(title="Share of texts that are right", ylim=(0, 1.02))
+    axes.set(xlabel="n likeliest codes; first n symbols of the code")
     axes.grid(axis="y", alpha=0.3)
     axes.legend(fontsize="small", **BELOW)
 
