@@ -64,9 +64,14 @@ def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):
     assert data.weights() == whole.weights()
 
 
-def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(whole):
-    """The stage proves it equal; here it is loaded as users load it."""
-    folder = export(whole)
+@pytest.fixture(scope="module")
+def folder(whole) -> Path:
+    """What the stage `export` made of it, which proves it equal."""
+    return export(whole)
+
+
+def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(folder):
+    """As users load it."""
     import torch
     import transformers
 
@@ -84,12 +89,11 @@ def test_the_exported_folder_is_the_trained_model_and_loads_without_our_code(who
     assert not torch.is_grad_enabled() or model.spelt.shape == (6, 7)
 
 
-def test_the_likeliest_codes_are_those_of_all_that_are_known(whole):
+def test_the_likeliest_codes_are_those_of_all_that_are_known(folder):
     """The beam search, against the chance of every code."""
     import torch
     import transformers
 
-    folder = whole.folder / "export"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     given = tokenizer(["word16 word60", "word31 word19 word70"], padding=True, return_tensors="pt")

@@ -166,7 +166,13 @@ def test_a_killed_process_ends_all(folder, victim):
     for i in range(1, 60):
         os.link("0.jsonl", f"{i}.jsonl")
     command = [sys.executable, "-m", "babelmill.corpus", "--settings", settings_file(files=["*.jsonl"]), "--out", "out"]
-    process = subprocess.Popen([*command, "--threads", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, "--threads", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )
     stage = psutil.Process(process.pid)
     while len(others := stage.children(recursive=True)) < 4:  # two workers, their server, and what tracks resources
         assert process.poll() is None

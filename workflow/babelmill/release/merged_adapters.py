@@ -69,7 +69,7 @@ def _transposed(trained: dict[str, Any]) -> set[str]:
     from babelmill.training.transformers_models import on_meta
 
     config = AutoConfig.for_model(**trained["config"])
-    model = on_meta(config, trained["auto_class"] == "AutoModelForMaskedLM")
+    model = on_meta(config, trained["auto_class"])
     return {name for name, module in model.named_modules() if isinstance(module, Conv1D)}
 
 

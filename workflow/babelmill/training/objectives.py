@@ -277,7 +277,7 @@ class Labels(Objective):
 
     kinds = (Kind("blocks", hides=False), Kind("classes", hides=False))
 
-    def __init__(self, train: schema.Train, labels: schema.Labels | None):
+    def __init__(self, train: schema.Train, labels: schema.Labels | None = None):
         super().__init__(train)
         weight = labels.blocks_weight if labels and SYSTEMS[labels.code].spelt else 0.0
         self.shares = weight, 1 - weight
@@ -320,14 +320,13 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "masked": Masked,
     "causal": Causal,
     "diffusion": Diffusion,
+    "labels": Labels,
 }
 
 
 def objective_of(train: schema.Train, labels: schema.Labels | None = None) -> Objective:
     """Return the objective of these settings; `labels`: the section, for the objective of that name."""
-    if train.objective == "labels":
-        return Labels(train, labels)
-    return OBJECTIVES[train.objective](train)
+    return Labels(train, labels) if train.objective == "labels" else OBJECTIVES[train.objective](train)
 
 
 def hides_alone(objective: Objective) -> bool:
