@@ -7,6 +7,8 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -33,6 +35,16 @@ sys.exit(main())
 """
 
 
+# What SLURM's commands say where the controller, or what it needs, does not answer in time.
+UNREACHABLE = re.compile(
+    "contact slurm|timed out|Zero Bytes|Connection|[Cc]ommunication|credential|Unexpected|shutdown"
+)
+
+
+class Refused(Exception):
+    """A command of SLURM failed; what it said."""
+
+
 @dataclass
 class Job:
     """A line of squeue or sacct."""
@@ -50,7 +62,16 @@ class Cluster:
 
     @staticmethod
     def ask(*command) -> str:
-        return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout
+        """What a command of SLURM says. On a busy machine the controller may answer nobody for some time: asked again."""
+        end = time.monotonic() + 120
+        while True:
+            done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+            if not done.returncode:
+                return done.stdout
+            asked_in_vain = command[0] in ("squeue", "sacct") or UNREACHABLE.search(done.stderr)
+            if time.monotonic() > end or not asked_in_vain:
+                raise Refused(f"{shlex.join(map(str, command))}: {done.stderr.strip()}")
+            time.sleep(1)
 
     @staticmethod
     def wait(what: str, condition):
@@ -77,7 +98,7 @@ class Cluster:
 
     def may_limit(self, number: str, minutes: int) -> bool:
         """Set the limit of a job, which SLURM refuses while the job is ending."""
-        with contextlib.suppress(subprocess.CalledProcessError):
+        with contextlib.suppress(Refused):
             self.limit(number, minutes)
             return True
         return False
