@@ -19,7 +19,7 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.release import card
 from babelmill.release.card_beginning import without_path
-from babelmill.release.labels_folder import completed
+from babelmill.release.labels_config import completed
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 

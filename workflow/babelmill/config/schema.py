@@ -12,11 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.corpus_section import Corpus
 from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
+from babelmill.config.predict_section import Predict
 from babelmill.config.section import (
     BelowOne,
-    Encoding,
     Integer,
-    Mark,
     Names,
     NonNegative,
     Number,
@@ -24,7 +23,7 @@ from babelmill.config.section import (
     Section,
     Share,
 )
-from babelmill.config.values import each_once, exponent, precision, prediction_inputs, ratio, repo_template, two_numbers
+from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
 MAX_STEPS = 10_000_000
@@ -279,46 +278,6 @@ class Card(Section):
     authors: list[str]
     description: str
     carbon_grams: Annotated[Number, Field(ge=0)] | None
-
-
-class PredictInput(Section):
-    """An entry of `predict.inputs`. What is null is as the section `predict` says.
-
-    Attributes:
-        file: the table.
-    """
-
-    file: Annotated[str, Field(min_length=1)]
-    text_column: str | None = None
-    context_column: str | None = None
-    context: str | None = None
-    delimiter: Mark | None = None
-    encoding: Encoding | None = None
-
-
-class Predict(Section):
-    """Tables whose rows a model of labels predicts."""
-
-    inputs: Annotated[dict[str, PredictInput], BeforeValidator(prediction_inputs), Neutral({})]
-    top: Annotated[Annotated[Positive, Field(le=1000)], Neutral(5)]
-    method: Annotated[Literal["blocks", "linear"], Neutral("blocks")]
-    threshold: Annotated[Share | None, Neutral(None)]
-    review: Annotated[Positive, Neutral(100)]
-    text_column: Annotated[str | None, Neutral(None)]
-    context_column: Annotated[str | None, Neutral(None)]
-    context: Annotated[str | None, Neutral(None)]
-    delimiter: Annotated[Mark | None, Neutral(None)]
-    encoding: Annotated[Encoding, Neutral("utf-8")]
-
-    @model_validator(mode="after")
-    def _one_context(self) -> Self:
-        for name, said in {"": self, **self.inputs}.items():
-            if said.context_column is not None and said.context is not None:
-                where = f"predict.inputs.{name}" if name else "predict"
-                raise ValueError(
-                    f"{where}: context_column names a column, and context says it for all rows: choose one"
-                )
-        return self
 
 
 class Publish(Section):

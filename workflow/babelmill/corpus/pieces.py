@@ -64,6 +64,11 @@ class Documents:
     batches: list[pa.RecordBatch]
     tally: Tally
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of text, about; so do all pieces."""
+        return sum(batch.nbytes for batch in self.batches)
+
     def read(self, _reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the batches, and count."""
         tally.merge(self.tally)
@@ -95,6 +100,7 @@ class SmallFiles:
     """Files that are read together."""
 
     paths: list[Path]
+    size: int
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents in batches of about 1 MB, of several files where these are smaller."""
@@ -120,6 +126,11 @@ class Lines:
     block: Block
     found: bool
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of text."""
+        return len(self.block.raw)
+
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
         if split_name(self.path)[0] == ".txt":
@@ -136,6 +147,7 @@ class RowGroups:
 
     path: Path
     groups: list[tuple[int, int]]
+    size: int
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
@@ -177,12 +189,12 @@ def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
             small.append(path)
             size += weight + COST
         if small and (size >= BLOCK or small[-1] is not path):
-            yield SmallFiles(small)
+            yield SmallFiles(small, size)
             small, size = [], 0
         if weight >= LARGE and not _is_one_document(path, reading.corpus):
             yield from _of_large_file(path, reading)
     if small:
-        yield SmallFiles(small)
+        yield SmallFiles(small, size)
 
 
 def text_size(path: Path) -> int:
@@ -233,7 +245,7 @@ def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tall
         for group in range(file.num_row_groups):
             facts = file.metadata.row_group(group)
             if together and size + facts.total_byte_size > BLOCK:
-                yield RowGroups(path, together)
+                yield RowGroups(path, together, size)
                 together, size = [], 0
             if facts.total_byte_size > LARGEST:
                 for batch in read_row_group(path, file, group, number, tally, columns):
@@ -244,4 +256,4 @@ def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tall
                 size += facts.total_byte_size
             number += facts.num_rows
     if together:
-        yield RowGroups(path, together)
+        yield RowGroups(path, together, size)

@@ -2,8 +2,9 @@
 
 Parsing holds Python's lock, so these are processes. They are forked from a server that has imported what they need and
 never started a thread (`forkserver`): to fork this process, in which Arrow has threads, is not safe. Few pieces are
-under way at once, so memory does not depend on the size of the corpus. With one thread, or little text, all is done
-here, by the same functions.
+under way at once, and a large one waits until those before it are done, so memory does not depend on the size of the
+corpus, and of files that cannot be cut, on the largest alone. With one thread, or little text, all is done here, by
+the same functions.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ import pyarrow as pa
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus.digests import without_digests
-from babelmill.corpus.pieces import EXPANDS, Documents, Lines, Piece, Reading, pieces, text_size, work
+from babelmill.corpus.pieces import EXPANDS, LARGEST, Documents, Lines, Piece, Reading, pieces, text_size, work
 from babelmill.corpus.tally import Tally
 
 WORTH_IT = 128 << 20  # bytes of text; less is read before the workers have started
@@ -96,7 +97,7 @@ def _in_processes(found: Iterator[Piece], reading: Reading, threads: int) -> Gen
                 piece, error = None, problem
             if piece is None:
                 break
-            if not slots:
+            while waiting and (not slots or sum(each.size for each, *_ in waiting) + piece.size > most * LARGEST):
                 yield first()
             slot = slots.popleft()
             waiting.append((piece, slot, pool.submit(_work, _sent(piece, _slot(memory, slot)), slot)))

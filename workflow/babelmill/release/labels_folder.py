@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from babelmill.config import schema
+from babelmill.config.schema import Export
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.model import __file__ as model_package
 from babelmill.model.code_decoder import CodeDecoder
@@ -19,7 +19,6 @@ from babelmill.model.transformers import __file__ as transformers_package
 from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.gpt_bert_folder import CLASSES, write_code
 from babelmill.release.loading import WEIGHTS, weights_name
-from babelmill.tokens.clean_text import Cleaning
 from babelmill.tokens.codes import BEGIN, END, FIRST
 
 ENCODER, DECODER = "encoder.", "decoder."
@@ -49,35 +48,10 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
     return config | {"auto_map": auto}
 
 
-def completed(
-    config: dict[str, Any], evaluation: dict[str, Any], variant: str, corpora: list[schema.Corpus]
-) -> dict[str, Any]:
-    """Return config.json of an exported folder with what is known once it was measured, as far as there is any.
-
-    `labels` says then what codes are called (`names`), from which probability on the classifier gives a further code
-    (`threshold`), and what was changed in all training text, so that others can be read alike (`cleaning`).
-
-    Args:
-        config: of the exported folder.
-        evaluation: evaluation.json.
-        variant: the default one.
-        corpora: that it was trained on.
-    """
-    found = evaluation["labels"]
-    names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}
-    best = found["figures"][variant]["linear"]["threshold"]
-    cleaning: dict[str, str] = {}
-    for key, neutral in Cleaning()._asdict().items():
-        said = {getattr(corpus, key) for corpus in corpora}
-        cleaning |= {key: said.pop()} if len(said - {neutral}) == len(said) == 1 else {}
-    more = {"names": names, "threshold": best and best["value"], "cleaning": cleaning}
-    return config | {"labels": config["labels"] | {key: value for key, value in more.items() if value}}
-
-
 class LabelsFolder(Architecture):
     """The folder of a model of labels."""
 
-    def write(self, folder: Path, inputs: ExportInputs, export: schema.Export) -> list[str]:
+    def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""
         trained = read_json(inputs.model / "config.json")
         config = hub_config(trained)
