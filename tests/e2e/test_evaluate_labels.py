@@ -30,7 +30,8 @@ from babelmill.stages import CorpusSettings, TokenizerSettings
 from prepared import run_module
 from training_data import TRADES, LabelledData, labelled
 
-LABELS = {"code": "general", "block_size": 7, "decoder_layers": 1}
+# The code `farmer` is the symbols `farm` and `r`.
+LABELS = {"code": "general", "block_size": 3, "symbol_separator": "e", "decoder_layers": 1}
 NAMES = {trade: f"Code of {trade}" for trade in (*TRADES, "cooper")}
 CONTEXTS = ("", "word90", "word91", "word92")
 
@@ -106,7 +107,9 @@ class Labelled(LabelledData):
     def all(self) -> None:
         """Train, export, evaluate, convert."""
         each = {kind: [f"{kind}/{language}" for language in self.languages] for kind in ("shards", "corpora")}
-        self.settings(self.SMALL, max_steps=150, optimizer="adamw", learning_rate=5e-3, global_batch_tokens=640)
+        self.settings(
+            self.SMALL, labels=LABELS, max_steps=150, optimizer="adamw", learning_rate=5e-3, global_batch_tokens=640
+        )
         self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=75)
         self.train()
         made = {"model": "model", "tokenizer": "tokenizer"}
@@ -161,7 +164,7 @@ def test_what_is_measured(evaluation):
             assert right == pytest.approx(120 * own["top_1"]), "the likeliest code is right as often in the bins"
             assert own["top_1"] <= own["top_3"] <= own["top_5"] < 1
             assert (
-                len(own["digits"]) == 7 and all(a >= b for a, b in pairwise(own["digits"])) and own["digits"][6] > 0.4
+                len(own["digits"]) == 3 and all(a >= b for a, b in pairwise(own["digits"])) and own["digits"][2] > 0.4
             )
             assert own["mistakes"][0]["count"] >= own["mistakes"][-1]["count"]
             assert all(len(mistake["examples"]) == min(3, mistake["count"]) for mistake in own["mistakes"])
@@ -187,6 +190,8 @@ def test_the_numbers_are_those_of_the_folder(made, evaluation):
     import transformers
 
     folder = made.folder / "export"
+    about = read_json(folder / "config.json")["labels"]
+    assert about["symbol_separator"] == "e" and len(about["spelt"][0]) == 3
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     exact, top_3 = Counter(), Counter()
