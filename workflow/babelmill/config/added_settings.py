@@ -97,7 +97,11 @@ def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say which metrics there are, whose tokenizer may lose text, and how codes are read."""
     lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
     scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
-    return scores | lossy | how_codes_are_read(configuration, name)
+    added = scores | lossy | how_codes_are_read(configuration, name)
+    if has_labels(configuration, name):  # all of the validation text is predicted, as it is
+        unread = {"sequence_length": 2, "disjoint_masks": 2, "diffusion_samples": LEFT_OUT, "documents": LEFT_OUT}
+        added["evaluation"] = unread
+    return added
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:

@@ -231,7 +231,7 @@ class Configuration:
                 f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
                 f" model.max_position_embeddings = {positions}; lower the one or raise the other"
             )
-        if message := too_long(resolved.model, resolved.evaluation):
+        if message := too_long(resolved.model, resolved.train, resolved.evaluation):
             raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
         vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
         if resolved.model.architecture == "gpt_bert" and (message := too_large(resolved.model, vocab_size)):

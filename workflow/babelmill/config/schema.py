@@ -227,12 +227,22 @@ class Labels(Section):
 
     code: Annotated[Literal["classes", "general", "hisco", "occ1950"], Neutral("classes")]
     block_size: Annotated[Annotated[Positive, Field(le=64)], OnlyIf("code", ("general",), 5), Neutral(5)]
+    symbol_separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     codes: Annotated[str | None, Neutral(None)]
     on_error: Annotated[Literal["stop", "skip"], Neutral("stop")]
     blocks_weight: Annotated[Share, OnlyIf("code", SPELT, 0.5), Neutral(0.5)]
     decoder_layers: Annotated[Annotated[Positive, Field(le=48)], OnlyIf("code", SPELT, 3), Neutral(3)]
     class_weights: Annotated[Literal["none", "balanced"], Neutral("none")]
+
+    @model_validator(mode="after")
+    def _symbols_of_codes(self) -> Self:
+        said = f"labels.symbol_separator = {self.symbol_separator!r}"
+        if self.symbol_separator and self.code != "general":
+            raise ValueError(f"{said} stands in codes of labels.code: general, not of {self.code}; leave it out")
+        if self.symbol_separator and self.symbol_separator == self.separator:
+            raise ValueError(f"{said} is labels.separator, too, which stands between the codes of a column")
+        return self
 
 
 class Export(Section):
