@@ -93,7 +93,7 @@ def preset(name: str, gpu: str) -> Preset:
 
 def listed(presets: list[Preset]) -> list[str]:
     """Return a heading and a line of each, which ends with what it is for, as far as there is room."""
-    rows = [list(HEADING[:-1])]
+    rows: list[list[str]] = [list(HEADING[:-1])]
     rows += [[each.name, each.parameters, f"{each.gpus}", each.memory, each.text, each.hours] for each in presets]
     purposes = [HEADING[-1], *(re.split(r"\.\s+(?=[A-Z])|: ", about(each.name))[0] for each in presets)]
     lines = aligned(rows, to_the_left=("preset",))
