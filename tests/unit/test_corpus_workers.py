@@ -127,7 +127,7 @@ def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
             begun.append(piece)
             yield piece
 
-    for _, documents in workers._in_processes(found(), reading, 2):
+    for _, documents in workers._in_parallel(found(), reading, 2):
         together.append(sum(piece.size for piece in begun[len(texts) : -1]))  # the newest waits
         texts += [batch["text"][0].as_py() for batch in documents.batches]
     assert [text.split()[0] for text in texts] == [path.name for path in paths]

@@ -9,8 +9,8 @@ The pieces depend on the files alone, never on the number of processes that work
 
 import contextlib
 import dataclasses
-import functools
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,10 +160,15 @@ class RowGroups:
                     yield batch
 
 
-@functools.lru_cache(maxsize=1)
+_open = threading.local()  # the Parquet file that a thread reads
+
+
 def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
     """Return an open Parquet file: what its footer says of thousands of row groups is read once, not for each piece."""
-    return open_parquet(path, pa.OSFile(str(path)), columns)
+    if getattr(_open, "key", None) != (path, columns):
+        _open.file = open_parquet(path, pa.OSFile(str(path)), columns)
+        _open.key = path, columns
+    return _open.file
 
 
 Piece = Documents | SmallFiles | Lines | RowGroups
