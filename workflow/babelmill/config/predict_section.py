@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral
-from babelmill.config.section import Encoding, Mark, Positive, Section
+from babelmill.config.section import Encoding, Mark, Positive, Section, Share
 from babelmill.config.values import prediction_inputs
 
 
@@ -30,6 +30,8 @@ class Predict(Section):
     inputs: Annotated[dict[str, PredictInput], BeforeValidator(prediction_inputs), Neutral({})]
     top: Annotated[Annotated[Positive, Field(le=1000)], Neutral(5)]
     method: Annotated[Literal["blocks", "linear"], Neutral("blocks")]
+    threshold: Annotated[Share | None, Neutral(None)]
+    review: Annotated[Positive, Neutral(100)]
     text_column: Annotated[str | None, Neutral(None)]
     context_column: Annotated[str | None, Neutral(None)]
     context: Annotated[str | None, Neutral(None)]
