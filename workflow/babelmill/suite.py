@@ -25,7 +25,7 @@ from babelmill.core.globs import distinct
 from babelmill.core.words import plural
 from babelmill.hub import revisions
 from babelmill.hub.files import fetch, sizes
-from babelmill.hub.sources import DATASET, resolve
+from babelmill.hub.sources import SUITE, resolve
 from babelmill.settings import read_settings
 from babelmill.stages import SuiteSettings
 from babelmill.suites import pairs
@@ -37,17 +37,17 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     """Fetch the files that globs name. Returns their paths, sorted, and where they are from."""
     repository, revision = source["repository"], source["revision"]
     key = revisions.dataset_key(repository, revision)
-    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(DATASET, repository, revision)
-    fetch(DATASET, repository, commit, [".gitattributes"])
-    there = sorted(sizes(DATASET, repository, commit))
+    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(SUITE, repository, revision)
+    fetch(SUITE, repository, commit, [".gitattributes"])
+    there = sorted(sizes(SUITE, repository, commit))
     names = [name for name in there if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
     if not names:
         raise UserError(
-            f"the dataset {repository} at {commit[:12]} has no file {', '.join(settings.files)} for {settings.name}; it"
+            f"the suite {repository} at {commit[:12]} has no file {', '.join(settings.files)} for {settings.name}; it"
             f" has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
         )
     log.info("%s of %s at %s", plural(len(names), "file"), repository, commit)
-    paths = fetch(DATASET, repository, commit, names)
+    paths = fetch(SUITE, repository, commit, names)
     revisions.record(key, repository, revision, commit)
     return [paths[name] for name in names], {"repository": repository, "revision": revision, "commit": commit}
 
