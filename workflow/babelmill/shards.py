@@ -93,7 +93,7 @@ def build(
             documents += len(pieces)
             size += text_bytes
             rate = size / 1e6 / (time.monotonic() - began)
-            bar.show(documents, f"{path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
+            bar.show(documents, f"tokenizing {path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
     counts = {"documents": documents, "tokens": writer.tokens, "bytes": size}
     return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
 
