@@ -59,7 +59,6 @@ class Labelled(LabelledData):
 
     # The code `farmer` is the symbols `farm` and `r`.
     LABELS: ClassVar = {"code": "general", "block_size": 3, "symbol_separator": "e", "decoder_layers": 1}
-    STEPS: ClassVar = 150
 
     def __init__(self, folder: Path, languages=("eng", "deu")):
         super().__init__(folder, languages)
@@ -116,7 +115,7 @@ class Labelled(LabelledData):
     def all(self) -> None:
         """Train, export, evaluate, convert."""
         each = {kind: [f"{kind}/{language}" for language in self.languages] for kind in ("shards", "corpora")}
-        steps = {"max_steps": self.STEPS, "global_batch_tokens": 640}
+        steps = {"max_steps": 150, "global_batch_tokens": 640}
         self.settings(self.SMALL, labels=self.LABELS, optimizer="adamw", learning_rate=5e-3, **steps)
         self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=75)
         self.train()
@@ -340,7 +339,6 @@ class OneCode(Labelled):
     """A text has one code, which is a class, or none, and rare codes weigh more: plain classification."""
 
     LABELS: ClassVar = {"code": "classes", "class_weights": "balanced"}
-    STEPS: ClassVar = 80
 
     def rows(self, split: str, language: str, seed: int) -> list[dict]:
         """The rows with one trade, farmers thrice; a few texts have none."""
@@ -375,7 +373,7 @@ def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
         assert [code for code, _ in found.codes] == [wanted] and len(found.likeliest) == 3
         assert dict(found.likeliest) == pytest.approx({code: said[code] for code, _ in found.likeliest})
     card = (folder / "README.md").read_text()
-    assert "exactly one of 7 classes" in card and "gives each text exactly one" in card and "decoder" not in card
+    assert "exactly one of 7 classes" in card and "gives each text exactly one" in card and "the decoder" not in card
     assert "* `?` says that a text has no code." in card
     for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
         exec(block.replace('"test"', repr(str(folder))), {})

@@ -95,8 +95,8 @@ def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_co
         ),
         "\n".join([NOTES.format(weights=weights), *notes(about)]),
         f"Meant for suggesting {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows no"
-        f" other code than those below, and gives each text {'exactly' if about['blocks'] == 1 else 'at least'} one. What"
-        " matters should be looked at by a person, first where the probability is low.",
+        f" other code than those below, and gives each text {'exactly' if about['blocks'] == 1 else 'at least'} one."
+        " What matters should be looked at by a person, first where the probability is low.",
     ]
 
 
