@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, P
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.hub import cached_file
 
-from ..code_decoder import CodeDecoder
+from ..code_decoder import CodeDecoder, padded
 
 PAD, BEGIN, END, FIRST = 1, 2, 3, 5  # ids of an empty block's symbol, of what begins, of what fills a block, of symbols
 
@@ -83,6 +83,7 @@ class CodesModel(PreTrainedModel):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, symbols: torch.Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
         """Return the scores of the classes, [B, K]; with `symbols` [B, n], of those after them, [B, n, V]."""
+        input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
         hidden, self._hidden = self._hidden, None
         if symbols is not None:
@@ -102,6 +103,7 @@ class CodesModel(PreTrainedModel):
             top: how many of the likeliest codes to return.
             method: "blocks", as the decoder spells them, or "linear", by the classifier.
         """
+        input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
         hidden, self._hidden = self._hidden, None
         if method == "linear" or self.decoder is None:
