@@ -1,6 +1,7 @@
 """From labelled corpora to the converted folder: a tiny model, its evaluation, its card and its picture."""
 
 import argparse
+import csv
 import re
 from collections import Counter
 from itertools import pairwise
@@ -19,12 +20,18 @@ from babelmill.commands.run_summary import table
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.predict import predict
+from babelmill.prediction.predictor import Wanted
+from babelmill.prediction.rows import Asked
+from babelmill.prediction.tables import Table
+from babelmill.prediction.windows import held
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import CorpusSettings, TokenizerSettings
 from prepared import run_module
 from training_data import TRADES, LabelledData, labelled
 
-LABELS = {"code": "general", "block_size": 7, "decoder_layers": 1}
+# The code `farmer` is the symbols `farm` and `r`.
+LABELS = {"code": "general", "block_size": 3, "symbol_separator": "e", "decoder_layers": 1}
 NAMES = {trade: f"Code of {trade}" for trade in (*TRADES, "cooper")}
 CONTEXTS = ("", "word90", "word91", "word92")
 
@@ -53,7 +60,8 @@ class Labelled(LabelledData):
 
     def __init__(self, folder: Path):
         super().__init__(folder)
-        self.configuration = Configuration([("test", {"train": {**self.TRAIN}, "labels": LABELS})])
+        corpus = {"normalization": "NFC", "control_characters": "remove"}
+        self.configuration = Configuration([("test", {"corpus": corpus, "train": {**self.TRAIN}, "labels": LABELS})])
         self._settings("tokenizer")
         manifest.write(
             folder / "tokenizer", read_settings(folder / "tokenizer.json", TokenizerSettings), ["tokenizer.json"]
@@ -99,7 +107,9 @@ class Labelled(LabelledData):
     def all(self) -> None:
         """Train, export, evaluate, convert."""
         each = {kind: [f"{kind}/{language}" for language in self.languages] for kind in ("shards", "corpora")}
-        self.settings(self.SMALL, max_steps=150, optimizer="adamw", learning_rate=5e-3, global_batch_tokens=640)
+        self.settings(
+            self.SMALL, labels=LABELS, max_steps=150, optimizer="adamw", learning_rate=5e-3, global_batch_tokens=640
+        )
         self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=75)
         self.train()
         made = {"model": "model", "tokenizer": "tokenizer"}
@@ -154,7 +164,7 @@ def test_what_is_measured(evaluation):
             assert right == pytest.approx(120 * own["top_1"]), "the likeliest code is right as often in the bins"
             assert own["top_1"] <= own["top_3"] <= own["top_5"] < 1
             assert (
-                len(own["digits"]) == 7 and all(a >= b for a, b in pairwise(own["digits"])) and own["digits"][6] > 0.4
+                len(own["digits"]) == 3 and all(a >= b for a, b in pairwise(own["digits"])) and own["digits"][2] > 0.4
             )
             assert own["mistakes"][0]["count"] >= own["mistakes"][-1]["count"]
             assert all(len(mistake["examples"]) == min(3, mistake["count"]) for mistake in own["mistakes"])
@@ -180,6 +190,8 @@ def test_the_numbers_are_those_of_the_folder(made, evaluation):
     import transformers
 
     folder = made.folder / "export"
+    about = read_json(folder / "config.json")["labels"]
+    assert about["symbol_separator"] == "e" and len(about["spelt"][0]) == 3
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     exact, top_3 = Counter(), Counter()
@@ -243,6 +255,64 @@ def test_the_code_of_the_card_does_what_it_says(made, evaluation, capsys):
     assert code == best["code"] and float(chance) == pytest.approx(best["chance"], abs=1e-5)
     assert f"# codes: [('{code}', {float(chance):.3f})]" in blocks[0], "the card says what is printed"
     assert "'label': " in printed
+
+
+def asked(made, path: Path, rows: list[list[str]], **wanted) -> tuple[list[dict[str, str]], dict]:
+    """Predict a table by the converted folder; its rows, and the figures."""
+    with open(path.with_suffix(".in.csv"), "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["text", "context"], *rows])
+    table, columns = Table(path.with_suffix(".in.csv")), Asked("text", "context")
+    with held(path.with_suffix("")):
+        folder = made.folder / "converted"
+        figures = predict(folder, table, columns, path, path.with_suffix(""), {}, Wanted(method="linear", **wanted))
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file)), figures
+
+
+def test_a_table_is_predicted_as_the_evaluation_found_best(made, evaluation, tmp_path):
+    """With names of codes, from the best threshold on, which is the F1 that the evaluation says."""
+    best = evaluation["labels"]["figures"]["ema"]["linear"]["threshold"]
+    rows = [
+        row
+        for language in made.languages
+        for row in pq.read_table(made.folder / f"corpora/{language}/validation.parquet").to_pylist()
+    ]
+    found, _ = asked(made, tmp_path / "out.csv", [[row["text"], row["context"]] for row in rows], top=1)
+    given = [{row[f"code_{i}"] for i in (1, 2)} - {""} for row in found]
+    true = [{*filter(None, row["labels"])} for row in rows]
+    right, of = sum(len(a & b) for a, b in zip(given, true, strict=True)), sum(map(len, (*given, *true)))
+    assert 2 * right / of == pytest.approx(best["f1"])
+    config = read_json(made.folder / "converted/config.json")
+    assert config["labels"]["threshold"] == best["value"] != 0.5 and "threshold" not in read_json(
+        made.folder / "export/config.json"
+    )
+    assert {row["code_1"]: row["name_1"] for row in found} == {row["code_1"]: NAMES[row["code_1"]] for row in found}
+    assert all(row["likeliest_name_1"] == NAMES[row["likeliest_1"]] for row in found)
+    every, _ = asked(made, tmp_path / "all.csv", [[row["text"], row["context"]] for row in rows], threshold=0)
+    assert all(row["code_2"] and row["name_2"] for row in every)
+    import torch
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(made.folder / "converted", trust_remote_code=True)
+    assert model.threshold == best["value"]
+    ids = torch.tensor([[2, 80, 81, 3]])
+    for model.threshold, count in ((0.0, 2), (1.0, 1)):
+        (one,) = model.predict(ids, torch.ones_like(ids), top=1, method="linear")
+        assert len(one.codes) == count and len(one.likeliest) == 1, "top cuts no codes"
+    text = (made.folder / "converted/README.md").read_text()
+    assert f"from {best['value']:.3f} on: the `threshold`" in text and "The decoder's probability of a code is" in text
+
+
+def test_text_is_cleaned_as_that_of_the_training(made, tmp_path):
+    same = ["word80 w\u00f6rd word81", "word80 wo\u0308rd word8\x021"]
+    found, figures = asked(
+        made, tmp_path / "out.csv", [[text, context] for text in same for context in ("", "word90", "\x01")]
+    )
+    assert [row["text"] for row in found] == [text for text in same for _ in range(3)], "the table itself stays"
+    assert figures["texts"] == 2 and figures["rows"] == 6, "a text with a context, and without"
+    values = [[*row.values()][2:] for row in found]
+    assert values[0] == values[2] == values[3] == values[5] and values[1] == values[4]
+    assert 'unicodedata.normalize("NFC", text)' in (made.folder / "converted/README.md").read_text()
 
 
 def test_what_show_and_a_run_say(made, evaluation, monkeypatch):

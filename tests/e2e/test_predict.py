@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from babelmill.core.files import read_json
+from babelmill.prediction.windows import Windows, held
 from conftest import Workspace
 from prepared import Program, run_module
 
@@ -97,8 +98,11 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
     found, review = read(folder / "out.csv"), read(folder / "review.csv")
     numbers = [number for number, row in enumerate(found, 1) if row["predicted"] != "no text"]
     numbers.sort(key=lambda number: float(found[number - 1]["likeliest_probability_1"]))
-    assert [int(row["row"]) for row in review] == numbers[:5]
-    assert [row["id"] for row in review] == [rows[number - 1][0] for number in numbers[:5]]
+    without = [number for number, row in enumerate(found, 1) if row["predicted"] == "no text"]
+    assert len(without) > 5, "there are more than are asked for"
+    assert [int(row["row"]) for row in review] == without[:5] + numbers[:5]
+    assert [row["id"] for row in review] == [rows[int(row["row"]) - 1][0] for row in review]
+    assert [row["predicted"] for row in review[:5]] == ["no text"] * 5
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(labeller, tmp_path):
@@ -131,6 +135,19 @@ def test_what_was_kept_for_another_table_is_not_taken_up(labeller, tmp_path):
     assert len(read(tmp_path / "out.csv")) == 10
 
 
+def test_two_at_once_do_not_mix(labeller, tmp_path):
+    table(tmp_path / "in.csv", 10)
+    kept = tmp_path / ".out.csv.partial"
+    asked = command(labeller, tmp_path / "in.csv", tmp_path / "out.csv")
+    with held(kept):
+        Windows(kept, {"asked": "something else"}).write([["a row"]])
+        second = run_module(*asked)
+        assert Windows(kept, {"asked": "something else"}).done == 1, "the first one goes on"
+    assert second.returncode == 1 and not (tmp_path / "out.csv").exists()
+    assert f"error: {kept}: another prediction is writing here: process {os.getpid()} on " in second.stderr
+    assert not kept.exists() and run_module(*asked).returncode == 0 and not kept.exists()
+
+
 def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     table(tmp_path / "in.csv", 2)
     (tmp_path / "there.csv").touch()
@@ -148,6 +165,8 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
     refused("is there already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("written as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
+    refused("--threshold 2.0: a probability", labeller, tmp_path / "in.csv", out, "--threshold", 2)
+    refused("the decoder says itself", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
     refused("a number of rows is expected", labeller, tmp_path / "in.csv", out, "--review", "all", tmp_path / "r.csv")
 
 
@@ -156,12 +175,12 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     import torch
 
     from babelmill.prediction import rows, tables
-    from babelmill.prediction.predictor import Predictor
+    from babelmill.prediction.predictor import Predictor, Wanted
     from babelmill.prediction.windows import Windows, write_table
 
     monkeypatch.setattr(rows, "WINDOW", 512)
     monkeypatch.setattr(tables, "BLOCK", 1 << 14)
-    predictor = Predictor(labeller, 5, "linear", torch.device("cpu"))
+    predictor = Predictor(labeller, Wanted(method="linear"), torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):
         table(tmp_path / f"{count}.csv", count, 50)
@@ -197,6 +216,9 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
     workspace.snakemake(*targets)
     about = read_json(tmp_path / "predictions/occ/two.json")
     assert about["figures"]["rows"] == len(read(tmp_path / "predictions/occ/two.csv")) == 30
+    review = read(tmp_path / "predictions/occ/two.review.csv")
+    assert len(review) == 30 and review[0]["predicted"] == "no text" and review[0]["row"] == "1"
+    assert {*about["files"]} == {"two.csv", "two.review.csv"}
     assert not list((tmp_path / "results/predictions/occ").glob("*/"))
     os.utime(tmp_path / "one.csv")
     assert would_run() == []

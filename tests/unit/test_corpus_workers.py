@@ -113,6 +113,27 @@ def test_bytes_do_not_depend_on_the_number_of_processes(every_format, monkeypatc
     assert figures["dropped"].items() >= expected[3].items()
 
 
+def test_a_large_piece_waits_for_those_before_it(folder, monkeypatch):
+    """So that files which are one document each take as much memory as the largest, and not as several of them."""
+    monkeypatch.setattr(workers, "LARGEST", 400_000)
+    paths = [Path(f"{i}.txt") for i in range(5)]
+    for path in paths:
+        path.write_text(f"{path} " + "word " * 250_000)
+    reading = pieces.Reading(read_settings(settings_file(files=["*.txt"]), CorpusSettings).corpus, {}, folder)
+    begun, together, texts = [], [], []
+
+    def found():
+        for piece in pieces.pieces(paths, reading):
+            begun.append(piece)
+            yield piece
+
+    for _, documents in workers._in_parallel(found(), reading, 2):
+        together.append(sum(piece.size for piece in begun[len(texts) : -1]))  # the newest waits
+        texts += [batch["text"][0].as_py() for batch in documents.batches]
+    assert [text.split()[0] for text in texts] == [path.name for path in paths]
+    assert max(together) < 6 * 400_000
+
+
 def test_the_bar_ends_with_the_text(folder, monkeypatch):
     """How much text a compressed file holds is a guess: it is not said to be done before it is."""
     shown = []

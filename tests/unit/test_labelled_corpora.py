@@ -15,6 +15,7 @@ from test_readers import compress
 
 import make_occupations
 from babelmill import shards
+from babelmill.commands.plan import cost_of
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
@@ -26,6 +27,8 @@ from babelmill.settings import settings_of
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.label_text import context_text, label_text
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.training.layouts import Documents as LabelledRows
+from babelmill.training.plan import Plan
 from training_data import write_tokenizer
 
 COLUMNS = {"text_column": "occ1", "label_columns": ["code1", "code2"], "context_column": "lang"}
@@ -372,6 +375,31 @@ def test_a_language_model_of_a_labelled_corpus_learns_the_texts_alone():
     assert len(made["hybrid"].tokens) == 3 * texts and len(made["labels"].tokens) == 4 * texts
     assert made["labels"].labels is not None
     assert Documents("out/train.parquet").pieces == 1 and Documents("out/train.parquet", contexts=True).pieces == 2
+
+
+def test_a_plan_has_the_steps_of_the_training():
+    """Before there are shards and after, though the text has far fewer tokens than rows of full length."""
+    write_csv("a.csv", [(f"word{20 + i % 60} word{30 + i % 47}", "word90", str(i % 7), "") for i in range(200)])
+    values = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0], "epochs": 3}
+    configuration = configuration_of(values | {"global_batch_tokens": 512}, files=["a.csv"], validation_share=0.2)
+
+    def planned() -> tuple[str, int]:
+        cost = cost_of(configuration, "eng", 1, "H100", None)
+        return cost.source, cost.steps
+
+    assert planned()[0] == "files"
+    for stage in ("corpus", "shards"):
+        write_json(f"{stage}.json", settings_of(configuration, "eng", stage))
+    corpus, out = Path("results/corpora/eng"), Path("results/shards/eng/eng")
+    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=corpus, download=[], threads=1))
+    from_corpus = planned()
+    write_tokenizer(Path("tokenizer"))
+    own = {"language": "eng", "tokenizer": Path("tokenizer"), "corpus": corpus, "threads": 1}
+    shards.run(argparse.Namespace(settings=Path("shards.json"), out=out, **own))
+    shard, model = ShardFile.open(out / "train.safetensors"), configuration.model("eng")
+    layout = LabelledRows(shard.offsets, 32, shard.labels.offsets)
+    steps = Plan(model.train, 1.0, [layout], model.labels).steps
+    assert steps > 20 and (from_corpus, planned()) == (("corpus", steps), ("old shards", steps))
 
 
 def test_a_download_looks_at_the_columns_of_labels_early():

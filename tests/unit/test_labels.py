@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from babelmill import shards
 from babelmill.config.resolve import Configuration
+from babelmill.config.schema import SECTIONS
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.model.code_decoder import CodeDecoder
@@ -89,6 +90,30 @@ def test_codes_are_spelt_with_the_published_ids():
     assert Codes(["mill", "farm"], "classes", 0).blocks.shape == (2, 0)
 
 
+def test_symbols_may_be_what_stands_between_separators():
+    codes = Codes(["A1.203", "B"], "general", 3, ".")
+    assert codes.symbols == ("203", "A1", "B")
+    assert codes.blocks.tolist() == [[FIRST + 1, FIRST, END], [FIRST + 2, END, END]]
+    asked = {"code": "general", "block_size": 2, "symbol_separator": ".", "separator": ";"}
+    assert read([["A1.203;farm.hand", "B"]], **asked) == [["A1.203", "farm.hand", "B"]]
+    for text, message in [
+        ("A1.2.3", r"a\.csv: line 2: 'A1\.2\.3' is longer than 2 symbols \(labels\.block_size\); mend"),
+        ("A1.", r"'A1\.' lacks a symbol before or after '\.' \(labels\.symbol_separator\)"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            read([[text]], **asked)
+    for values, message in [
+        ({"code": "hisco", "symbol_separator": "."}, "stands in codes of labels.code: general, not of hisco"),
+        ({"code": "general", "symbol_separator": ";", "separator": ";"}, "';' is labels.separator, too, which stands"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            configuration(**values).model("eng")
+    before, after = (configuration(code="general", **more) for more in ({}, {"symbol_separator": "."}))
+    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate")
+    differ = {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
+    assert differ == {"shards", "train", "evaluate"}
+
+
 def test_the_decoder_sees_no_later_symbol_and_no_padding():
     torch.manual_seed(0)
     decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
@@ -159,14 +184,24 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
     path.write_text("a\nb\na\n")
     with pytest.raises(UserError, match="line 3: the code 'a' stands there twice"):
         code_list(path)
+    path.write_text("61110,Farmer\ncode,name\n")
+    with pytest.raises(UserError, match=r"codes\.csv: 'code' is no code of hisco: it holds c, d, e, o; mend the list"):
+        reader(code="hisco", codes=str(path))
     path.write_text("\n")
     with pytest.raises(UserError, match="holds no codes"):
         code_list(path)
 
 
 def configuration(**values) -> Configuration:
-    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
-    return Configuration([("test", {"train": train, "labels": {"code": "hisco", **values}})])
+    """One of labels, with these values of whichever section has such a key."""
+    sections = {
+        "train": {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]},
+        "labels": {"code": "hisco"},
+        "evaluation": {},
+    }
+    for key, value in values.items():
+        next(said for name, said in sections.items() if key in SECTIONS[name].model_fields)[key] = value
+    return Configuration([("test", sections)])
 
 
 def test_shards_of_labelled_text(tmp_path):
@@ -206,6 +241,7 @@ def test_what_depends_on_the_section_labels():
 
     assert changed(separator=";") == {"shards", "train", "evaluate"} == changed(code="occ1950")
     assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
+    assert changed(sequence_length=64, documents=9, diffusion_samples=2) == set(), "all of the text is predicted"
     plain = Configuration([("test", {})])
     assert not any("labels" in settings_of(plain, "eng", stage) for stage in ("shards", "train", "evaluate"))
 
@@ -222,6 +258,13 @@ def test_settings_that_make_no_sense_are_refused(values, message):
     train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0], **values}
     with pytest.raises(UserError, match=re.escape(message)):
         Configuration([("test", {"train": train})]).model("eng")
+
+
+def test_rows_of_the_evaluation_are_of_no_interest():
+    """A model that reads fewer tokens than a language model is measured on."""
+    short = {"architecture": "transformers", "config": {"model_type": "bert"}, "max_position_embeddings": 64}
+    values = {"model": short, "train": configuration().user["train"], "evaluation": {"sequence_length": 512}}
+    assert Configuration([("test", values)]).model("eng").model.max_position_embeddings == 64
 
 
 def test_a_model_of_labels_is_no_source():

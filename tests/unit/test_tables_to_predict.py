@@ -13,7 +13,7 @@ import pytest
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.prediction import rows
-from babelmill.prediction.predictor import columns_of
+from babelmill.prediction.predictor import Wanted, check_threshold, columns_of
 from babelmill.prediction.tables import Table
 from babelmill.settings import settings_of, write_settings
 
@@ -99,7 +99,7 @@ def test_what_is_no_table_is_one_line(tmp_path, name, content, said):
 
 
 def test_names_that_the_predictions_need(tmp_path):
-    ours = columns_of(2, 1)
+    ours = columns_of(2, 1, False)
     assert ours == [
         "predicted",
         "code_1",
@@ -111,6 +111,16 @@ def test_names_that_the_predictions_need(tmp_path):
     ]
     with pytest.raises(UserError, match="the table has a column 'code_1', as its predictions will: rename it"):
         rows.refuse_taken(["id", "code_1"], ours)
+
+
+def test_a_threshold_that_decides_nothing_is_refused():
+    labels = {"exclusive": False, "decoder_layers": 0}
+    for allowed in (Wanted(), Wanted(threshold=0.3), Wanted(method="linear", threshold=0.3)):
+        check_threshold(Path("occ"), labels, allowed)
+    with pytest.raises(UserError, match="occ: gives each text one code, which no threshold decides"):
+        check_threshold(Path("occ"), labels | {"exclusive": True}, Wanted(method="linear", threshold=0.3))
+    with pytest.raises(UserError, match=r"predict\.threshold is for predict\.method linear"):
+        check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Wanted(threshold=0.3))
 
 
 def test_what_is_remembered_is_bounded_and_depends_on_the_rows_alone():

@@ -16,11 +16,12 @@ from typing import Any
 
 from babelmill.config.model_source import SHAPE
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import atomic_folder, copy_file, read_json, sha256
+from babelmill.core.files import atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.release import card
 from babelmill.release.card_beginning import without_path
+from babelmill.release.labels_config import completed
 from babelmill.settings import read_settings, recorded
-from babelmill.stages import ConvertSettings, ExportSettings, TokenizerSettings
+from babelmill.stages import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 
 # Weights, which `export.adapter: only` leaves out.
 MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
@@ -39,6 +40,10 @@ def convert(args: argparse.Namespace) -> None:
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
     shown, config = card.shown_settings(model["settings"]), read_json(args.export / "config.json")
+    corpora = {folder.name: manifest.read(folder) for folder in args.corpora}
+    if "labels" in config:
+        sections = [recorded(each["settings"], CorpusSettings, name).corpus for name, each in corpora.items()]
+        config = completed(config, evaluation, exported.default_variant, sections)
     if begun_with := model["figures"].get("source"):
         shown["model"] = {key: config[key] for key in SHAPE if key in config} | shown["model"]
     facts = card.Facts(
@@ -58,7 +63,7 @@ def convert(args: argparse.Namespace) -> None:
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
-        corpora={folder.name: manifest.read(folder) for folder in args.corpora},
+        corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
     )
@@ -66,6 +71,8 @@ def convert(args: argparse.Namespace) -> None:
         kept = [name for name in export["files"] if exported.adapter != "only" or not MERGED.fullmatch(name)]
         for name in kept:
             copy_file(args.export / name, folder / name)
+        if "labels" in config:
+            write_json(folder / "config.json", config)
         files = [*kept, *card.write(folder, facts, args.model / "metrics.jsonl")]
         upstream = [args.export, args.evaluation, args.model, args.tokenizer, *args.corpora]
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}

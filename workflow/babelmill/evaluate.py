@@ -57,8 +57,7 @@ from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import EvaluateSettings, ExportSettings
-from babelmill.tokens.codes import written
-from babelmill.tokens.labels import code_list
+from babelmill.tokens.labels import as_written, code_list
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
@@ -227,7 +226,7 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
         predicted[variant] = predict(model, tokens, text, methods, progress)
         cut = tokens.cut
     names = code_list(settings.labels.codes) if settings.labels.codes else {}
-    names = {written(code, about["code"], settings.labels.block_size): name for code, name in names.items()}
+    names = {as_written(code, settings.labels): name for code, name in names.items()}
     return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
 
 

@@ -1,7 +1,8 @@
 """Stage `predict`: the codes of every row of a table, by a converted model of labels.
 
     python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
-        --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv
+        --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv \\
+        --review predictions/occ/census1880.review.csv
 
 All columns of the table stay, in its order; after them stand the predicted codes with their probabilities, and the
 likeliest ones. `babelmill predict` does the same by hand. Beside the table of predictions lies a manifest of its name.
@@ -18,10 +19,10 @@ import torch
 from babelmill import __version__
 from babelmill.core import stage_entry
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.prediction.predictor import Predictor, identity_of
+from babelmill.prediction.predictor import Predictor, Wanted, identity_of
 from babelmill.prediction.rows import Asked, Prediction, in_words, write_review
 from babelmill.prediction.tables import Table
-from babelmill.prediction.windows import Windows, check_name, write_table
+from babelmill.prediction.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings
 from babelmill.stages import STAGES, PredictSettings
@@ -36,8 +37,7 @@ def predict(
     out: Path,
     partial: Path,
     identity: dict[str, Any],
-    top: int = 5,
-    method: str = "blocks",
+    wanted: Wanted,
     review: tuple[int, Path] | None = None,
 ) -> dict[str, Any]:
     """Write the predictions of a table; return the figures.
@@ -47,18 +47,17 @@ def predict(
         table: its rows.
         asked: which of its columns to read.
         out: the file to make, .csv or .tsv; it appears when all is done.
-        partial: the folder of what is done so far; the same identity goes on there.
+        partial: the folder of what is done so far, which this process holds; the same identity goes on there.
         identity: of the table's content and of how it is read; that of model and code is added.
-        top: how many of the likeliest codes to give.
-        method: "blocks" or "linear".
+        wanted: what to predict.
         review: how many rows to look at first, and the file for them.
     """
     for path in [out, *([review[1]] if review else [])]:
         check_name(path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    identity = identity | {"top": top, "method": method, "columns": [asked.text, asked.context, asked.said]}
+    identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.said]}
     identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}
-    predictor = Predictor(folder, top, method, device)
+    predictor = Predictor(folder, wanted, device)
     windows = Windows(partial, identity)
     prediction = Prediction(table, asked, predictor, windows)
     figures = prediction.run()
@@ -81,14 +80,15 @@ def run(args: argparse.Namespace) -> None:
     if digest != said.get("sha256"):
         raise UserError(f"{args.table}: has changed since {args.settings} was written; run the workflow again")
     identity = {"table": digest, "read": {key: said[key] for key in ("delimiter", "encoding") if key in said}}
-    asked_of = settings.predict
-    figures = predict(args.converted, table, asked, args.out, args.partial, identity, asked_of.top, asked_of.method)
-    content = {"sha256": sha256(args.out), "bytes": args.out.stat().st_size}
-    about = {"stage": settings.stage, "name": settings.name, "version": __version__, "settings": settings.raw}
-    upstream = {args.converted.as_posix(): sha256(args.converted / "manifest.json")}
-    about |= {"code": settings.modules, "files": {args.out.name: content}, "upstream": upstream, "figures": figures}
-    write_json(args.out.with_suffix(".json"), about)
-    Windows(args.partial, {}).remove()
+    section = settings.predict
+    wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
+    with held(args.partial):
+        figures = predict(args.converted, table, asked, args.out, args.partial, identity, wanted, review)
+        files = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in (args.out, args.review)}
+        about = {"stage": settings.stage, "name": settings.name, "version": __version__, "settings": settings.raw}
+        upstream = {args.converted.as_posix(): sha256(args.converted / "manifest.json")}
+        about |= {"code": settings.modules, "files": files, "upstream": upstream, "figures": figures}
+        write_json(args.out.with_suffix(".json"), about)
 
 
 if __name__ == "__main__":
@@ -97,6 +97,7 @@ if __name__ == "__main__":
     parser.add_argument("--table", required=True, type=Path, help="the rows to predict")
     parser.add_argument("--partial", required=True, type=Path, help="the folder of what is done so far")
     parser.add_argument("--out", required=True, type=Path, help="predictions/{model}/{input}.csv")
+    parser.add_argument("--review", required=True, type=Path, help="predictions/{model}/{input}.review.csv")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

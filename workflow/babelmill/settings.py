@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import pydantic
 
 from babelmill.config import canonical
+from babelmill.config.added_settings import LEFT_OUT, whole
 from babelmill.config.inputs import SETTINGS
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import LEFT_OUT, STAGES, RunSettings, Settings, Stage, whole
+from babelmill.stages import STAGES, RunSettings, Settings, Stage
 
 T = TypeVar("T", bound=Settings)
 

@@ -2,7 +2,8 @@
 
 Everything that has to know the stages takes them from here: the settings files, the helper functions of the rules,
 `babelmill why`, `status` and `clean`, and the tests. To add a stage, add an entry, a rules file of the same name in
-`workflow/rules/`, and a module of the same name beside this one (docs in CONTRIBUTING.md).
+`workflow/rules/`, and a module of the same name beside this one (docs in CONTRIBUTING.md). The functions that entries
+name are in `config/added_settings.py`.
 """
 
 from collections.abc import Callable
@@ -14,11 +15,28 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from babelmill.config import inputs, schema
-from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.added_settings import (
+    add_base_model,
+    add_convert,
+    add_corpus,
+    add_download,
+    add_evaluate,
+    add_no_part,
+    add_nothing,
+    add_predict,
+    add_publish,
+    add_table,
+    add_tokenizer,
+    add_train,
+    always,
+    from_the_hub,
+    has_labels,
+    how_codes_are_read,
+    tables_of,
+    whole,
+)
 from babelmill.config.resolve import Configuration
 from babelmill.core import code_digest, code_versions
-from babelmill.core.files import UserError, sha256
 
 
 class Settings(BaseModel):
@@ -189,152 +207,6 @@ class PublishSettings(Settings):
 
     publish: schema.Publish
     repository: str
-
-
-LEFT_OUT = object()
-
-# What stages add to their sections: functions of the configuration and the name of the language or model. A section
-# among the values is laid over the configuration's; None in its place leaves the section out, LEFT_OUT a key of it.
-
-
-def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
-    """Add nothing: the sections say all that the stage needs."""
-    return {}
-
-
-def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Name the datasets on the Hub, and what decides where a budget is full."""
-    corpus, found = configuration.corpus(name).corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
-    asked: dict[str, Any] = {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
-    if corpus.budget:
-        return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
-    usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
-    usual |= {"delimiter": ",", "encoding": "utf-8"}
-    if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
-        asked["columns"] = columns
-    return asked
-
-
-def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The model that this one goes on from."""
-    return inputs.base_model(configuration, name)
-
-
-def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Describe the local text. Without a download, leave out the dataset's name, so that changing it reruns nothing."""
-    added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
-    if not inputs.hub_datasets(configuration, name):
-        added["corpus"] = {"hub": None, "revision": ""}
-    if configuration.corpus(name).corpus.budget:
-        added["byte_premium"] = configuration.table[name].byte_premium
-    return added
-
-
-def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say where an adopted tokenizer comes from. It has no mixture, and a local file has no revision."""
-    of_source, positions = inputs.has_tokenizer_of_source(configuration, name), inputs.characters(configuration, name)
-    if of_source or positions:
-        unread = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
-        added = {"source": None, "sources": {}, "mixture": None, "tokenizer": unread.model_dump()}
-        return added | (
-            {"of_model": configuration.model(name).model.source} if of_source else {"characters": positions}
-        )
-    added = inputs.tokenizer_source(configuration, name)
-    if configuration.model(name).tokenizer.source:
-        added["mixture"] = None
-    if not added["source"]:
-        added["tokenizer"] = {"revision": ""}
-    return added
-
-
-def without_labels(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Leave the section `labels` out where the model has no labels."""
-    return {} if configuration.model(name).train.objective == "labels" else {"labels": None}
-
-
-def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say how codes are read, and leave out how they are learnt."""
-    if without := without_labels(configuration, name):
-        return without
-    learnt = dict.fromkeys(("blocks_weight", "decoder_layers", "class_weights"), LEFT_OUT)
-    path = configuration.model(name).labels.codes
-    if path and not Path(path).is_file():
-        raise UserError(f"labels.codes = {path}: no such file")
-    return {"labelled": True, "labels": learnt} | ({"code_list": sha256(path)} if path else {})
-
-
-def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say what training begins with: of a model of this workflow, the weights that its export ships by default."""
-    source = configuration.model(name).source
-    unread = {"model": {"revision": LEFT_OUT}} | without_labels(configuration, name)
-    if source is None:
-        return unread
-    ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
-    added: dict[str, Any] = {"begin_with": "ema.safetensors" if ours else "model.safetensors"}
-    if source.beside:
-        added["shape"] = source.beside
-    return added | unread
-
-
-def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say which metrics there are, whose tokenizer may lose text, and how codes are read."""
-    lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
-    scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
-    return scores | lossy | how_codes_are_read(configuration, name)
-
-
-def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Names and tags of the languages, for the card."""
-    rows = {code: configuration.table[code] for code in configuration.languages_of(name)}
-    return {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
-
-
-def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
-    """Leave out what is said of tables: `add_table` says what holds of one."""
-    said = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding")
-    return {"predict": dict.fromkeys(said, LEFT_OUT)}
-
-
-def add_table(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-    """Say which table it is, and how it is read."""
-    return {"input": part, "table": prediction_table(configuration, name, part)}
-
-
-def tables_of(configuration: Configuration, name: str) -> list[str]:
-    """Return the names of the tables that a model predicts."""
-    return list(configuration.model(name).predict.inputs)
-
-
-def has_labels(configuration: Configuration, name: str) -> bool:
-    """Whether a model learns labels."""
-    return configuration.model(name).train.objective == "labels"
-
-
-def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The repository on the Hub. Its template stands with the architecture's name, as before that was a field of it."""
-    template = configuration.model(name).publish.repo_template
-    said = template.replace("{architecture}", inputs.architecture_name(configuration, name))
-    return {"repository": inputs.repository(configuration, name), "publish": {"repo_template": said}}
-
-
-def add_no_part(_configuration: Configuration, _name: str, _part: str) -> dict[str, Any]:
-    """Add nothing to the settings of a part."""
-    return {}
-
-
-def whole(_configuration: Configuration, _name: str) -> list[str]:
-    """For stages with one settings file: there are no parts."""
-    return []
-
-
-def from_the_hub(configuration: Configuration, language: str) -> bool:
-    """Whether a language's text has to be downloaded."""
-    return bool(inputs.hub_datasets(configuration, language))
-
-
-def always(_configuration: Configuration, _name: str) -> bool:
-    """For stages that every language or model has."""
-    return True
 
 
 @dataclass(frozen=True)

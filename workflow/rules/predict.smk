@@ -1,4 +1,4 @@
-"""Stage `predict`. Takes: converted/{model} of a model of labels, a table. Gives: predictions/{model}/{input}.csv."""
+"""Stage `predict`. Takes: converted/{model} of a model of labels, a table. Gives: predictions/{model}/{input}{,.review}.csv."""
 
 
 rule predict:
@@ -9,11 +9,14 @@ rule predict:
         folder="converted/{model}",
     output:
         predictions="predictions/{model}/{input}.csv",
+        review="predictions/{model}/{input}.review.csv",
         manifest="predictions/{model}/{input}.json",
     log:
         "logs/predict/{model}/{input}.log",
     benchmark:
         "results/benchmarks/predict/{model}/{input}.tsv"
+    wildcard_constraints:
+        input="[^/.]+",  # x.review.csv is no table of its own
     conda:
         "../../envs/babelmill.yaml"
     threads: 8
@@ -24,4 +27,4 @@ rule predict:
     shell:
         "python -m babelmill.predict --settings {input.settings:q} --converted {input.folder:q}"
         " --table {input.table:q} --partial results/predictions/{wildcards.model:q}/{wildcards.input:q}"
-        " --out {output.predictions:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"
+        " --out {output.predictions:q} --review {output.review:q} --threads {threads} --gpus {resources.gpu} --log {log:q}"

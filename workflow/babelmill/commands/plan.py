@@ -101,9 +101,10 @@ class Cost:
 # Costs.
 
 
-def deals_whole(model: schema.Model) -> bool:
+def deals_whole(model: schema.Model, train: schema.Train) -> bool:
     """Return whether GPUs take whole micro-batches: where dropout is not keyed. Else rows are dealt one by one."""
-    return model.architecture == "transformers" or model.attention_probs_dropout_prob > 0
+    own = model.architecture == "gpt_bert" and train.objective != "labels"
+    return not own or model.attention_probs_dropout_prob > 0
 
 
 def schedule_of(
@@ -150,12 +151,12 @@ def cost_of(
     else:
         tokens, source, learnt = int(text / BYTES_PER_TOKEN), "budget", 1.0
     size = sized(network, resolved.train, vocab_size)
-    whole = whole_tokens(resolved.train) if deals_whole(network) else 1
+    whole = whole_tokens(resolved.train) if deals_whole(network, resolved.train) else 1
     plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)
     count = parameters(size, vocab_size)
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
-    if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network):
+    if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network, resolved.train):
         positions = resolved.run.micro_batch_tokens
     rank = resolved.train.lora_rank
     memory = Memory.of(size, resolved.train, vocab_size, positions, rank, resolved.train.ema_decay > 0)

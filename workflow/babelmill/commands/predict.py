@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, help="the .csv or .tsv to make; it must not exist")
     parser.add_argument("--top", type=int, default=5, help="how many of the likeliest codes (default: 5)")
     parser.add_argument("--method", choices=["blocks", "linear"], default="blocks", help="how (default: blocks)")
+    parser.add_argument("--threshold", type=float, help="of further codes (linear; default: the best)")
     parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help="write the N least certain rows, too")
     parser.add_argument("--delimiter", help="of .csv and .tsv (default: comma, tab)")
     encodings = ["utf-8", "latin-1", "cp1252"]
@@ -42,27 +43,37 @@ def review_of(words: list[str] | None) -> tuple[int, Path] | None:
     return int(count), Path(path)
 
 
+def refuse_existing(paths: list[Path]) -> None:
+    """Raise a UserError if a file is there that is to be made."""
+    for path in paths:
+        if path.exists():
+            raise UserError(f"{path} is there already; delete it, or name another file")
+
+
 def run(args: argparse.Namespace) -> None:
     """Predict."""
     review = review_of(args.review)
-    for path in [args.out, *([review[1]] if review else [])]:
-        if path.exists():
-            raise UserError(f"{path} is there already; delete it, or name another file")
+    written = [args.out, *([review[1]] if review else [])]
+    refuse_existing(written)
     if args.top < 1:
         raise UserError(f"--top {args.top}: at least 1 is expected")
+    if args.threshold is not None and not 0 <= args.threshold <= 1:
+        raise UserError(f"--threshold {args.threshold}: a probability from 0 to 1 is expected")
     if args.context and args.context_is:
         raise UserError("--context names the column of the context, and --context-is says it for all rows: choose one")
     import torch  # takes seconds
 
     from babelmill.predict import predict
+    from babelmill.prediction.predictor import Wanted
     from babelmill.prediction.rows import Asked
     from babelmill.prediction.tables import Table
-    from babelmill.prediction.windows import Windows
+    from babelmill.prediction.windows import held
 
     torch.set_num_threads(args.threads)
     table = Table(args.table, args.delimiter, args.encoding)
-    asked = Asked(args.text, args.context, args.context_is)
+    asked, wanted = Asked(args.text, args.context, args.context_is), Wanted(args.top, args.method, args.threshold)
     identity: dict[str, Any] = {"table": sha256(args.table), "read": [args.delimiter, args.encoding]}
     partial = args.out.with_name(f".{args.out.name}.partial")
-    predict(args.model, table, asked, args.out, partial, identity, args.top, args.method, review)
-    Windows(partial, {}).remove()
+    with held(partial):
+        refuse_existing(written)  # another run may just have ended
+        predict(args.model, table, asked, args.out, partial, identity, wanted, review)

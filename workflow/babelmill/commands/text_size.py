@@ -11,6 +11,7 @@ from babelmill.corpus.sampling import WORD
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
 BYTES_PER_TOKEN = 4.2  # of English, vocabularies of 8,192 to 32,768; other languages: times the byte premium
+BYTES_PER_DESCRIPTION = 40  # of a table of labelled text, its codes included
 BUILTIN_BYTES = 2.26e6  # of Python 3.11
 
 
@@ -39,19 +40,27 @@ def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[fl
 
 def training_tokens(configuration: Configuration, model: str) -> tuple[int, str, float]:
     """Return the tokens of a model's training text, what they are counted on or estimated from, and which share of them
-    belongs to no prompt, as far as that is known."""
-    total, prompts, sources = 0.0, 0, []
+    belongs to no prompt, as far as that is known.
+
+    For a model of labels each description counts as a whole row, as it does in training.
+    """
+    train, total, prompts, sources = configuration.model(model).train, 0.0, 0, []
+    row = train.sequence_lengths[0] if train.objective == "labels" else None
     outdated = {(job.stage.name, job.language) for job in explain(configuration, model) if job.reasons}
     for code in configuration.languages_of(model):
         shards, corpus = (Path("results", *at, code, "manifest.json") for at in (("shards", model), ("corpora",)))
         built = corpus.is_file() and ("corpus", code) not in outdated
         if shards.is_file() and (built or ("shards", code) not in outdated):
             figures = read_json(shards)["figures"]
-            total += figures["tokens"]["train"]
-            prompts += figures.get("prompt_tokens", {"train": 0})["train"]
+            total += figures["documents"]["train"] * row if row else figures["tokens"]["train"]
+            prompts += figures.get("prompt_tokens", {"train": 0})["train"] if not row else 0
             sources.append("old shards" if ("shards", code) in outdated else "shards")
+        elif row and built:
+            total += read_json(corpus)["figures"]["documents"]["train"] * row
+            sources.append("corpus")
         else:
             size, source = text_bytes(configuration, code, built)
-            total += size / (BYTES_PER_TOKEN * configuration.language(code).byte_premium)
+            per_token = BYTES_PER_DESCRIPTION / row if row else BYTES_PER_TOKEN
+            total += size / (per_token * configuration.language(code).byte_premium)
             sources.append(source)
     return int(total), "+".join(sorted(set(sources))), 1 - prompts / max(1.0, total)

@@ -7,7 +7,7 @@ with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`.
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,16 +18,16 @@ from babelmill.config.languages import Language, nearest_or_new, read_table
 from babelmill.config.layers import ABSENT, DEFAULTS, PRESETS, Layer, dotted_keys, flatten_keys, lookup, merge, nearest
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
-from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
+from babelmill.config.schema import SECTIONS, User
 from babelmill.config.transformers_models import refused, too_long, without_adapters
-from babelmill.config.wording import in_plain_words, meant_key, where_said
+from babelmill.config.user_keys import check_keys
+from babelmill.config.wording import in_plain_words, where_said
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 NULL = ("null", "None", "~")  # as `Section` reads them
-SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
 S = TypeVar("S", bound=schema.Section)
 MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
 
@@ -82,7 +82,7 @@ class Configuration:
         self.sources = sources
         defaults = read_yaml(root / DEFAULTS)
         self.user = functools.reduce(merge, (values for _, values in sources), {})
-        self._check_keys(self.user)
+        check_keys(self.user, self._origin)
         top_keys = set(User.model_fields)
         self.defaults = {key: value for key, value in defaults.items() if key not in top_keys}
         top = merge(
@@ -231,7 +231,7 @@ class Configuration:
                 f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
                 f" model.max_position_embeddings = {positions}; lower the one or raise the other"
             )
-        if message := too_long(resolved.model, resolved.evaluation):
+        if message := too_long(resolved.model, resolved.train, resolved.evaluation):
             raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
         vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
         if resolved.model.architecture == "gpt_bert" and (message := too_large(resolved.model, vocab_size)):
@@ -362,40 +362,6 @@ class Configuration:
                 raise UserError(f"{label(key, message)}: {message}") from None
             said = f"{first['input']!r} is a key of {key}" if of_key else f"{key} = {first['input']!r}"
             raise UserError(f"{label(key, message)}: {said}: {message}") from None
-
-    def _check_keys(self, user: dict[str, Any]) -> None:
-        """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key."""
-
-        def check(values: Any, known: Collection[str], *path: str) -> None:
-            prefix = "".join(f"{part}." for part in path)
-            if not isinstance(values, dict):
-                raise UserError(f"{self._origin(path)}: {'.'.join(path)} = {values!r}: keys are expected")
-            for key in values:
-                where = self._origin((*path, key))
-                if SECRET.search(str(key)):
-                    raise UserError(
-                        f"{where}: {prefix}{key}: a secret does not belong in a configuration file; set it as an"
-                        " environment variable (HF_TOKEN, WANDB_API_KEY)"
-                    )
-                if key not in known:
-                    meant = meant_key(prefix, key, values[key], known, where)
-                    raise UserError(f"{where}: unknown key {prefix}{key}{meant}")
-
-        check(user, {*User.model_fields, *SECTIONS})
-        for group in ("models", "languages", "batches"):
-            if not isinstance(user.get(group, {}), dict):
-                raise UserError(f"{self.origin(group)}: {group} = {user[group]!r}: a mapping of names is expected")
-        for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
-            for name, entry in user.get(group, {}).items():
-                check(entry, entry_type.model_fields, group, name)
-        for prefix, values in [
-            ((), user),
-            *((("models", name), entry) for name, entry in user.get("models", {}).items()),
-            *((("languages", name), entry) for name, entry in user.get("languages", {}).items()),
-        ]:
-            for section, section_type in SECTIONS.items():
-                if section in values:
-                    check(values[section], section_type.model_fields, *prefix, section)
 
     def _language_table(self) -> dict[str, Language]:
         table = read_table(self.root / "config/languages.tsv")

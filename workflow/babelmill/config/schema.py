@@ -12,11 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.corpus_section import Corpus
 from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
+from babelmill.config.predict_section import Predict
 from babelmill.config.section import (
     BelowOne,
-    Encoding,
     Integer,
-    Mark,
     Names,
     NonNegative,
     Number,
@@ -24,7 +23,7 @@ from babelmill.config.section import (
     Section,
     Share,
 )
-from babelmill.config.values import each_once, exponent, precision, prediction_inputs, ratio, repo_template, two_numbers
+from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
 MAX_STEPS = 10_000_000
@@ -228,12 +227,22 @@ class Labels(Section):
 
     code: Annotated[Literal["classes", "general", "hisco", "occ1950"], Neutral("classes")]
     block_size: Annotated[Annotated[Positive, Field(le=64)], OnlyIf("code", ("general",), 5), Neutral(5)]
+    symbol_separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     codes: Annotated[str | None, Neutral(None)]
     on_error: Annotated[Literal["stop", "skip"], Neutral("stop")]
     blocks_weight: Annotated[Share, OnlyIf("code", SPELT, 0.5), Neutral(0.5)]
     decoder_layers: Annotated[Annotated[Positive, Field(le=48)], OnlyIf("code", SPELT, 3), Neutral(3)]
     class_weights: Annotated[Literal["none", "balanced"], Neutral("none")]
+
+    @model_validator(mode="after")
+    def _symbols_of_codes(self) -> Self:
+        said = f"labels.symbol_separator = {self.symbol_separator!r}"
+        if self.symbol_separator and self.code != "general":
+            raise ValueError(f"{said} stands in codes of labels.code: general, not of {self.code}; leave it out")
+        if self.symbol_separator and self.symbol_separator == self.separator:
+            raise ValueError(f"{said} is labels.separator, too, which stands between the codes of a column")
+        return self
 
 
 class Export(Section):
@@ -279,44 +288,6 @@ class Card(Section):
     authors: list[str]
     description: str
     carbon_grams: Annotated[Number, Field(ge=0)] | None
-
-
-class PredictInput(Section):
-    """An entry of `predict.inputs`. What is null is as the section `predict` says.
-
-    Attributes:
-        file: the table.
-    """
-
-    file: Annotated[str, Field(min_length=1)]
-    text_column: str | None = None
-    context_column: str | None = None
-    context: str | None = None
-    delimiter: Mark | None = None
-    encoding: Encoding | None = None
-
-
-class Predict(Section):
-    """Tables whose rows a model of labels predicts."""
-
-    inputs: Annotated[dict[str, PredictInput], BeforeValidator(prediction_inputs), Neutral({})]
-    top: Annotated[Annotated[Positive, Field(le=1000)], Neutral(5)]
-    method: Annotated[Literal["blocks", "linear"], Neutral("blocks")]
-    text_column: Annotated[str | None, Neutral(None)]
-    context_column: Annotated[str | None, Neutral(None)]
-    context: Annotated[str | None, Neutral(None)]
-    delimiter: Annotated[Mark | None, Neutral(None)]
-    encoding: Annotated[Encoding, Neutral("utf-8")]
-
-    @model_validator(mode="after")
-    def _one_context(self) -> Self:
-        for name, said in {"": self, **self.inputs}.items():
-            if said.context_column is not None and said.context is not None:
-                where = f"predict.inputs.{name}" if name else "predict"
-                raise ValueError(
-                    f"{where}: context_column names a column, and context says it for all rows: choose one"
-                )
-        return self
 
 
 class Publish(Section):

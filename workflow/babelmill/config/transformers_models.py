@@ -125,9 +125,11 @@ def without_adapters(train: schema.Train, export: schema.Export) -> str | None:
     )
 
 
-def too_long(model: schema.Model, evaluation: schema.Evaluation) -> str | None:
-    """Return why a model of transformers cannot be evaluated; None if it can."""
-    if model.architecture == "gpt_bert" or evaluation.sequence_length <= model.max_position_embeddings:
+def too_long(model: schema.Model, train: schema.Train, evaluation: schema.Evaluation) -> str | None:
+    """Return why a model of transformers cannot be evaluated; None if it can. One of labels cuts its texts."""
+    if model.architecture == "gpt_bert" or train.objective == "labels":
+        return None
+    if evaluation.sequence_length <= model.max_position_embeddings:
         return None
     return (
         f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from babelmill.config import schema
 from babelmill.corpus.record_batches import texts_of
 from babelmill.corpus.tally import Reason, Tally
+from babelmill.tokens.clean_text import CONTROL
 
-# Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
-CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
 NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, chr(byte)) or byte > 127)
 LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 

@@ -9,8 +9,8 @@ The pieces depend on the files alone, never on the number of processes that work
 
 import contextlib
 import dataclasses
-import functools
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +64,11 @@ class Documents:
     batches: list[pa.RecordBatch]
     tally: Tally
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of text, about; so do all pieces."""
+        return sum(batch.nbytes for batch in self.batches)
+
     def read(self, _reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the batches, and count."""
         tally.merge(self.tally)
@@ -95,6 +100,7 @@ class SmallFiles:
     """Files that are read together."""
 
     paths: list[Path]
+    size: int
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents in batches of about 1 MB, of several files where these are smaller."""
@@ -120,6 +126,11 @@ class Lines:
     block: Block
     found: bool
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of text."""
+        return len(self.block.raw)
+
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
         if split_name(self.path)[0] == ".txt":
@@ -136,6 +147,7 @@ class RowGroups:
 
     path: Path
     groups: list[tuple[int, int]]
+    size: int
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
@@ -148,10 +160,15 @@ class RowGroups:
                     yield batch
 
 
-@functools.lru_cache(maxsize=1)
+_open = threading.local()  # the Parquet file that a thread reads
+
+
 def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
     """Return an open Parquet file: what its footer says of thousands of row groups is read once, not for each piece."""
-    return open_parquet(path, pa.OSFile(str(path)), columns)
+    if getattr(_open, "key", None) != (path, columns):
+        _open.file = open_parquet(path, pa.OSFile(str(path)), columns)
+        _open.key = path, columns
+    return _open.file
 
 
 Piece = Documents | SmallFiles | Lines | RowGroups
@@ -177,12 +194,12 @@ def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
             small.append(path)
             size += weight + COST
         if small and (size >= BLOCK or small[-1] is not path):
-            yield SmallFiles(small)
+            yield SmallFiles(small, size)
             small, size = [], 0
         if weight >= LARGE and not _is_one_document(path, reading.corpus):
             yield from _of_large_file(path, reading)
     if small:
-        yield SmallFiles(small)
+        yield SmallFiles(small, size)
 
 
 def text_size(path: Path) -> int:
@@ -233,7 +250,7 @@ def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tall
         for group in range(file.num_row_groups):
             facts = file.metadata.row_group(group)
             if together and size + facts.total_byte_size > BLOCK:
-                yield RowGroups(path, together)
+                yield RowGroups(path, together, size)
                 together, size = [], 0
             if facts.total_byte_size > LARGEST:
                 for batch in read_row_group(path, file, group, number, tally, columns):
@@ -244,4 +261,4 @@ def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tall
                 size += facts.total_byte_size
             number += facts.num_rows
     if together:
-        yield RowGroups(path, together)
+        yield RowGroups(path, together, size)

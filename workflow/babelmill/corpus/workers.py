@@ -1,9 +1,11 @@
-"""Works on the pieces of a corpus in several processes, and gives what comes out in the order of the documents.
+"""Works on the pieces of a corpus at the same time, and gives what comes out in the order of the documents.
 
-Parsing holds Python's lock, so these are processes. They are forked from a server that has imported what they need and
-never started a thread (`forkserver`): to fork this process, in which Arrow has threads, is not safe. Few pieces are
-under way at once, so memory does not depend on the size of the corpus. With one thread, or little text, all is done
-here, by the same functions.
+Reading Parquet does not hold Python's lock: threads do it, which need not send anything. Parsing lines does: processes
+do it. They are forked from a server that has imported what they need and never started a thread (`forkserver`): to fork
+this process, in which Arrow has threads, is not safe. Few pieces are
+under way at once, and a large one waits until those before it are done, so memory does not depend on the size of the
+corpus, and of files that cannot be cut, on the largest alone. With one thread, or little text, all is done here, by
+the same functions.
 """
 
 import contextlib
@@ -12,11 +14,12 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -27,7 +30,18 @@ import pyarrow as pa
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus.digests import without_digests
-from babelmill.corpus.pieces import EXPANDS, Documents, Lines, Piece, Reading, pieces, text_size, work
+from babelmill.corpus.pieces import (
+    EXPANDS,
+    LARGEST,
+    Documents,
+    Lines,
+    Piece,
+    Reading,
+    RowGroups,
+    pieces,
+    text_size,
+    work,
+)
 from babelmill.corpus.tally import Tally
 
 WORTH_IT = 128 << 20  # bytes of text; less is read before the workers have started
@@ -37,6 +51,7 @@ KILLED = (
 )
 LONGEST = 70  # bytes of the name of the folder for temporary files; a socket in it has a name of 107 at most
 SLOT = 4 << 20  # bytes of shared memory of each piece under way: pipes take twice the time
+SWITCH = 0.0005  # seconds that a thread keeps Python's lock, where others wait: with 0.005, a sixth of the time is lost
 Memory = ctypes.Array[ctypes.c_char]
 _reading: Reading  # of a worker process
 _memory: Memory
@@ -49,7 +64,7 @@ def read_all(
     found, size = pieces(paths, reading), 0
     total = sum(text_size(path) * (EXPANDS if path.suffix == ".parquet" else 1) for path in paths)
     alone = threads < 2 or total < WORTH_IT
-    done = ((piece, work(piece, reading)) for piece in found) if alone else _in_processes(found, reading, threads)
+    done = ((piece, work(piece, reading)) for piece in found) if alone else _in_parallel(found, reading, threads)
     with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
         for piece, documents in done:
             # Of a damaged file, what follows the damage is left out. (Other pieces are not made after it.)
@@ -68,24 +83,17 @@ def said(tally: Tally, size: int) -> str:
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 
 
-def _in_processes(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:
+def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:
     """Yield the pieces and what `work` makes of them, in order; so do errors come, wherever they are met."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["babelmill.corpus.__main__"])
-    _start_server()
     most = 2 * threads + 2
-    memory = context.RawArray("c", most * SLOT)
-    slots = deque(range(most))
-    pool = ProcessPoolExecutor(threads, context, _begin, (reading, memory))
-    waiting: deque[tuple[Piece, int, Future[tuple[Documents, int]]]] = deque()
+    waiting: deque[tuple[Piece, Callable[[], Documents]]] = deque()
+    pool, processes = ThreadPoolExecutor(threads), _Processes(reading, threads, most)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
 
     def first() -> tuple[Piece, Documents]:
-        piece, slot, future = waiting.popleft()
-        documents, size = future.result()
-        if size:
-            documents.read_from(bytes(_slot(memory, slot)[:size]))
-        slots.append(slot)
-        return piece, documents
+        piece, result = waiting.popleft()
+        return piece, result()
 
     try:
         error = None
@@ -96,10 +104,12 @@ def _in_processes(found: Iterator[Piece], reading: Reading, threads: int) -> Gen
                 piece, error = None, problem
             if piece is None:
                 break
-            if not slots:
+            size = piece.size + sum(each.size for each, _ in waiting)
+            while waiting and (len(waiting) == most or size > most * LARGEST):
+                size -= waiting[0][0].size
                 yield first()
-            slot = slots.popleft()
-            waiting.append((piece, slot, pool.submit(_work, _sent(piece, _slot(memory, slot)), slot)))
+            begun = isinstance(piece, RowGroups) and pool.submit(work, piece, reading).result
+            waiting.append((piece, begun or processes.begin(piece)))
         while waiting:
             yield first()
         if error:
@@ -108,6 +118,45 @@ def _in_processes(found: Iterator[Piece], reading: Reading, threads: int) -> Gen
         raise UserError(KILLED) from None
     finally:
         pool.shutdown(cancel_futures=True)
+        processes.close()
+        sys.setswitchinterval(before)
+
+
+class _Processes:
+    """Worker processes, which start with their first piece; `most`: pieces that are under way at once."""
+
+    def __init__(self, reading: Reading, threads: int, most: int) -> None:
+        self._reading, self._threads, self._free = reading, threads, deque(range(most))
+        self._pool: ProcessPoolExecutor | None = None
+        self._memory: Memory
+
+    def begin(self, piece: Piece) -> Callable[[], Documents]:
+        """Give a piece to a process. Returns what waits for the result."""
+        if not self._pool:
+            self._pool = self._start()
+        slot = self._free.popleft()
+        future = self._pool.submit(_work, _sent(piece, _slot(self._memory, slot)), slot)
+
+        def result() -> Documents:
+            documents, size = future.result()
+            if size:
+                documents.read_from(bytes(_slot(self._memory, slot)[:size]))
+            self._free.append(slot)
+            return documents
+
+        return result
+
+    def _start(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["babelmill.corpus.__main__"])
+        _start_server()
+        self._memory = context.RawArray("c", len(self._free) * SLOT)
+        return ProcessPoolExecutor(self._threads, context, _begin, (self._reading, self._memory))
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
 
 
 def _start_server() -> None:

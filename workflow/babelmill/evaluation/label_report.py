@@ -60,7 +60,8 @@ class Report:
         self._frequent = np.argsort(-training, kind="stable").tolist()
         self._training = training
         self._baseline = always(self._frequent, len(text.languages))
-        self._spelt = Codes(text.names, about["code"], about["block_size"]).blocks
+        spelling = about["code"], about["block_size"], about.get("symbol_separator")
+        self._spelt = Codes(text.names, *spelling).blocks
 
     def of(self, predicted: Predicted, variant: str, method: str, cut: int) -> dict[str, Any]:
         """Return evaluation.json.

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,6 +12,7 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
+from babelmill.tokens.clean_text import Cleaning
 
 CPU_TOKENS, GPU_TOKENS = 4096, 65536  # of a batch, padding included
 BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that change no prediction
@@ -20,28 +21,44 @@ NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 Pair = tuple[str, str]  # context and text
 
 
+class Wanted(NamedTuple):
+    """What to predict.
+
+    Attributes:
+        top: how many of the likeliest codes to give.
+        method: "blocks", as the decoder spells them, or "linear", by the classifier.
+        threshold: from which probability on the classifier gives a text a further code; None: the folder's.
+    """
+
+    top: int = 5
+    method: str = "blocks"
+    threshold: float | None = None
+
+
 class Predictor:
     """Predicts the codes of texts.
 
     Args:
         folder: `converted/{model}` or any other that the export made.
-        top: how many of the likeliest codes to give.
-        method: "blocks", as the decoder spells them, or "linear", by the classifier.
+        wanted: what to predict.
         device: that computes.
 
     Attributes:
         columns: names of the values that `predict` gives for a text.
+        cleaning: what to change in a text before.
         longest: tokens that the encoder reads.
 
     Raises:
-        UserError: the folder is not of a model of labels.
+        UserError: the folder is not of a model of labels, or has no use for a threshold.
     """
 
-    def __init__(self, folder: Path, top: int, method: str, device: torch.device):
+    def __init__(self, folder: Path, wanted: Wanted, device: torch.device):
         labels = labels_of(folder)
-        self._blocks, self._top, self._method, self._device = labels["blocks"], top, method, device
-        self._shown = min(top, len(labels["codes"]))
-        self.columns = columns_of(self._blocks, self._shown)
+        check_threshold(folder, labels, wanted)
+        self._blocks, self._wanted, self._device = labels["blocks"], wanted, device
+        self._shown, self._names = min(wanted.top, len(labels["codes"])), labels.get("names", {})
+        self.columns = columns_of(self._blocks, self._shown, bool(self._names))
+        self.cleaning = Cleaning(**labels.get("cleaning", {}))
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
@@ -86,23 +103,41 @@ class Predictor:
     def _batch(self, rows: list[list[int]]) -> list[list[str]]:
         """Return the values of a few texts, given their ids."""
         padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self._device)
-        found = self._model.predict(padded["input_ids"], padded["attention_mask"], top=self._top, method=self._method)
-        return [
-            [*written(each.codes, self._blocks), *written(each.likeliest[: self._shown], self._shown)] for each in found
+        with_padding = padded["input_ids"], padded["attention_mask"]
+        found = self._model.predict(*with_padding, **self._wanted._asdict())
+        both = [(self._written(each.codes, self._blocks), self._written(each.likeliest, self._shown)) for each in found]
+        return [[*codes, *likeliest] for codes, likeliest in both]
+
+    def _written(self, codes: Sequence[tuple[str, float]], count: int) -> list[str]:
+        """Return codes with their probabilities as texts, and empty ones up to `count` codes."""
+        names = self._names
+        found = [
+            text
+            for code, chance in codes[:count]
+            for text in (code, *([names.get(code, "")] if names else []), f"{chance:.4g}")
         ]
+        return found + [""] * ((3 if names else 2) * count - len(found))
 
 
-def written(codes: Sequence[tuple[str, float]], count: int) -> list[str]:
-    """Return codes with their probabilities as texts, and empty ones up to `count` codes."""
-    found = [text for code, chance in codes[:count] for text in (code, f"{chance:.4g}")]
-    return found + [""] * (2 * count - len(found))
-
-
-def columns_of(blocks: int, shown: int) -> list[str]:
-    """Return the names of what is predicted: the codes that a text has, and the likeliest ones."""
-    codes = [name for i in range(1, blocks + 1) for name in (f"code_{i}", f"probability_{i}")]
-    likeliest = [name for i in range(1, shown + 1) for name in (f"likeliest_{i}", f"likeliest_probability_{i}")]
+def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
+    """Return the names of what is predicted: the codes that a text has, and the likeliest ones; perhaps their names."""
+    of_codes = ["code_{}", *(["name_{}"] if named else []), "probability_{}"]
+    of_likeliest = ["likeliest_{}", *(["likeliest_name_{}"] if named else []), "likeliest_probability_{}"]
+    codes = [name.format(i) for i in range(1, blocks + 1) for name in of_codes]
+    likeliest = [name.format(i) for i in range(1, shown + 1) for name in of_likeliest]
     return ["predicted", *codes, *likeliest]
+
+
+def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> None:
+    """Raise a UserError if a threshold is given that would decide nothing."""
+    if wanted.threshold is None:
+        return
+    if labels["exclusive"]:
+        raise UserError(f"{folder}: gives each text one code, which no threshold decides: leave predict.threshold out")
+    if wanted.method != "linear" and labels["decoder_layers"]:
+        raise UserError(
+            "predict.threshold is for predict.method linear: the decoder says itself how many codes there are"
+        )
 
 
 def labels_of(folder: Path) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class Prediction:
     """
 
     def __init__(self, table: Table, asked: Asked, predictor: Predictor, windows: Windows):
-        self._table, self._predictor, self._windows, self._said = table, predictor, windows, context_text(asked.said)
+        self._table, self._predictor, self._windows = table, predictor, windows
+        self._said = predictor.cleaning.of(context_text(asked.said))
         self._text = table.place(asked.text, "the text")
         self._context = None if asked.context is None else table.place(asked.context, "the context")
         refuse_taken(table.columns, [*predictor.columns, NUMBER])
@@ -101,13 +102,14 @@ class Prediction:
     def _keys(self, rows: list[list[str]]) -> tuple[list[bytes | None], dict[bytes, Pair]]:
         """Return the key of each row's text, None without one, and the texts by key."""
         keys: list[bytes | None] = []
+        clean = self._predictor.cleaning.of
         pairs: dict[bytes, Pair] = {}
         for row in rows:
-            text = row[self._text]
+            text = clean(row[self._text])
             if not text.strip():
                 keys.append(None)
                 continue
-            context = self._said if self._context is None else context_text(row[self._context])
+            context = self._said if self._context is None else clean(context_text(row[self._context]))
             both = f"{len(context)} {context}{text}".encode("utf-8", "surrogatepass")
             key = hashlib.blake2b(both, digest_size=16).digest()
             keys.append(key)
@@ -161,11 +163,23 @@ def refuse_taken(columns: list[str], ours: list[str]) -> None:
 
 
 def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
-    """Write the rows whose likeliest code is least probable, that one first, with their numbers, from 1."""
-    place = columns.index(BY)
-    with_number = ((row[place], number, row) for number, row in enumerate(windows, 1) if row[place])
-    doubtful = heapq.nsmallest(count, with_number, key=lambda each: (float(each[0]), each[1]))
-    write_table(path, [NUMBER, *columns], ([str(number), *row] for _, number, row in doubtful))
+    """Write the rows that a person should look at, with their numbers, from 1.
+
+    First those without text, `count` at most, then the `count` rows whose likeliest code is least probable, that one
+    first.
+    """
+    place, predicted = columns.index(BY), columns.index("predicted")
+    without: list[list[str]] = []
+
+    def with_text() -> Iterator[tuple[float, int, list[str]]]:
+        for number, row in enumerate(windows, 1):
+            if row[predicted] != NO_TEXT:
+                yield float(row[place]), number, row
+            elif len(without) < count:
+                without.append([str(number), *row])
+
+    doubtful = heapq.nsmallest(count, with_text(), key=lambda each: each[:2])
+    write_table(path, [NUMBER, *columns], [*without, *([str(number), *row] for _, number, row in doubtful)])
 
 
 def in_words(out: Path, figures: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 The folder is no output of a rule: Snakemake deletes those of a job that failed.
 """
 
+import contextlib
 import csv
 import shutil
 from collections.abc import Iterable, Iterator
@@ -10,15 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.runtime.run_lock import Lock
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a prediction. Delete it in the end if all is done, or nothing.
+
+    Raises:
+        UserError: another process makes the same predictions.
+    """
+    with Lock(folder, "another prediction"):
+        try:
+            yield
+        except BaseException:
+            if not (folder / "000000.csv").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Windows:
     """The rows that are done.
 
     Args:
-        folder: where the files are; what another identity left there is deleted.
+        folder: where the files are, which this process holds; what another identity left there is deleted.
         identity: of the model, the table and what is asked, as JSON holds it.
     """
 
@@ -29,7 +48,8 @@ class Windows:
         except UserError:
             same = False
         if not same:
-            shutil.rmtree(folder, ignore_errors=True)
+            for path in (folder / "identity.json", *folder.glob("*.csv")):
+                path.unlink(missing_ok=True)
             write_json(folder / "identity.json", identity)
         self.done = 0
         while self._path(self.done).is_file():
@@ -53,10 +73,6 @@ class Windows:
         """Yield all rows."""
         for number in range(self.done):
             yield from self.read(number)
-
-    def remove(self) -> None:
-        """Delete the files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> None:

@@ -98,11 +98,22 @@ def use(
             fours=FOURS if in_fours else "",
             padding=", padding=True, pad_to_multiple_of=4" if in_fours else "",
         ),
-        NOTES.format(weights=weights),
+        "\n".join([NOTES.format(weights=weights), *notes(about)]),
         f"Meant for suggesting {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows no"
         " other code than those below, and gives each text at least one. What matters should be looked at by a person,"
         " first where the probability is low.",
     ]
+
+
+def notes(about: dict[str, Any]) -> list[str]:
+    """Return how texts have to be, and what codes are called."""
+    cleaning = about.get("cleaning", {})
+    done = {"normalization": 'composed (`unicodedata.normalize("NFC", text)`)'}
+    done |= {"control_characters": "freed of control characters"}
+    said = " and ".join(done[key] for key in done if key in cleaning)
+    lines = [f"* Its training text was {said}: so should yours be. `babelmill predict` sees to it."] if said else []
+    named = '* `model.config.labels["names"]` says what codes are called.'
+    return [*lines, *([named] if "names" in about else [])]
 
 
 def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any]) -> list[str]:
@@ -141,7 +152,7 @@ def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any])
             [name, v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]] for name, v in own["columns"].items()
         ]
         parts.append(table(["column of labels", "texts", "codes found", "top 1", "top 3", "top 5"], rows))
-    return [*parts, *trusted(own, every, found["method"]), *mistaken(own["mistakes"])]
+    return [*parts, *trusted(own, every, found["method"], found["most"]), *mistaken(own["mistakes"])]
 
 
 HEADER = ("texts", "exact", "precision", "recall", "F1", "macro F1", "top 1", "top 3", "top 5")
@@ -172,8 +183,11 @@ def context_name(entry: dict[str, Any]) -> str:
     return f"`{entry['context']}`" if entry["context"] else "none"
 
 
-def trusted(own: dict[str, Any], every: dict[str, Any], method: str) -> list[str]:
-    """Return how far probabilities are true, how many symbols are right, and the best threshold."""
+def trusted(own: dict[str, Any], every: dict[str, Any], method: str, most: int) -> list[str]:
+    """Return how far probabilities are true, how many symbols are right, and the best threshold.
+
+    `most`: how many codes a text has at most.
+    """
     error = own["calibration"]["expected_error"]
     sentences = [
         f"Calibration: the probability of the likeliest code (`{method}`) and the share that is right are"
@@ -184,8 +198,21 @@ def trusted(own: dict[str, Any], every: dict[str, Any], method: str) -> list[str
         sentences.append(f"Share of texts whose first code is right up to its n-th symbol: {shares}.")
     if best := every["linear"]["threshold"]:
         sentences.append(
-            f"The classifier's micro F1 is best, {best['f1']:.3f}, if further codes are given from a probability of"
-            f" {best['value']:.3f} on, not of 0.5."
+            f"The figures of `linear` count further codes from a probability of 0.5 on. Its micro F1 on these texts is"
+            f" best, {best['f1']:.3f}, from {best['value']:.3f} on: the `threshold` in `config.json`, which `predict`"
+            " takes unless it is given another one."
+        )
+    if most > 1:
+        sentences.append(
+            "This is of the likeliest code of a text alone."
+            + (
+                " The decoder's probability of a code is that of spelling it first, so that the codes of a text which"
+                " has several share it: it is right more often than it says."
+                if method == "blocks"
+                else ""
+            )
+            + " The classifier's probability of a code does not depend on the others, and those of a text need not sum"
+            " to 1."
         )
     picture = f"![how far probabilities are true, and how much of the codes is right]({PICTURE})"
     return ["### Calibration", " ".join(sentences), picture]

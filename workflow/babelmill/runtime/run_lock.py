@@ -53,10 +53,13 @@ def died_here(owner: dict[str, Any]) -> bool:
 
 
 class Lock:
-    """Holds a folder; a context manager. A UserError says who holds it already."""
+    """Holds a folder; a context manager. A UserError says who holds it already.
 
-    def __init__(self, folder: Path):
-        self._path = folder / "lock.json"
+    `what`: others that write there, in words.
+    """
+
+    def __init__(self, folder: Path, what: str = "another training run"):
+        self._path, self._what = folder / "lock.json", what
         self._guard = folder / "lock.guard"
         self._owner = {
             "host": socket.gethostname(),
@@ -99,9 +102,7 @@ class Lock:
         if owner and self._same_cluster(owner) and owner["job"] != self._owner["job"]:
             slurm.wait_while_completing(owner["job"])
         if holder := self.holder():
-            raise UserError(
-                f"{self._path.parent}: another training run is writing here: {holder}; wait for it, or end it"
-            )
+            raise UserError(f"{self._path.parent}: {self._what} is writing here: {holder}; wait for it, or end it")
 
     def _same_cluster(self, owner: dict[str, Any]) -> bool:
         return bool(owner["job"] and self._owner["job"]) and owner.get("cluster") == self._owner["cluster"]

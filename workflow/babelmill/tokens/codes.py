@@ -5,7 +5,8 @@ of a text's codes follow one another, and empty blocks come last. The systems ar
 Vedel, 2024, arXiv:2402.13604), with its ids:
 
 * `classes`: any text, not spelt.
-* `general`: a symbol for each character; shorter codes are filled up with the symbol for an end.
+* `general`: a symbol for each character, or for what stands between separators (`A1.203` is A1 and 203, with `.`);
+  shorter codes are filled up with the symbol for an end.
 * `hisco`: five of the symbols 0 to 9; -1, -2 and -3 are a symbol each, five times.
 * `occ1950`: three digits.
 """
@@ -50,7 +51,12 @@ SYSTEMS = {
 }
 
 
-def written(text: str, system: str, block_size: int) -> str:
+def symbols_of(code: str, separator: str | None) -> list[str]:
+    """Return the symbols of a code: its characters, or what stands between separators."""
+    return code.split(separator) if separator else list(code)
+
+
+def written(text: str, system: str, block_size: int, separator: str | None = None) -> str:
     """Return a code as its system writes it: `1234` is `01234` in HISCO. ValueError: it is none, and why."""
     about = SYSTEMS[system]
     if not about.spelt or text in about.whole or (text == NO_CODE and about.without):
@@ -58,7 +64,10 @@ def written(text: str, system: str, block_size: int) -> str:
     size = about.block_size or block_size
     if about.symbols and (outside := set(text) - set(about.symbols)):
         raise ValueError(f"{text!r} is no code of {system}: it holds {', '.join(sorted(outside))}")
-    if len(text) > size:
+    symbols = symbols_of(text, separator)
+    if "" in symbols:
+        raise ValueError(f"{text!r} lacks a symbol before or after {separator!r} (labels.symbol_separator)")
+    if len(symbols) > size:
         raise ValueError(f"{text!r} is longer than {size} symbols (labels.block_size)")
     return text.zfill(size) if about.zeros else text
 
@@ -70,6 +79,7 @@ class Codes:
         names: the codes, all different, as `written`.
         system: theirs, a key of `SYSTEMS`.
         block_size: symbols of a block, of a system that has none of its own.
+        separator: what stands between the symbols of a code, if anything does.
 
     Attributes:
         names: in order: code i is class i.
@@ -78,12 +88,12 @@ class Codes:
         blocks: [codes, block_size] int64, ids of the symbols of each; of a system that is not spelt, [codes, 0].
     """
 
-    def __init__(self, names: Sequence[str], system: str, block_size: int):
+    def __init__(self, names: Sequence[str], system: str, block_size: int, separator: str | None = None):
         self.names, self.system, about = tuple(names), system, SYSTEMS[system]
         self.index = {name: i for i, name in enumerate(self.names)}
         self.symbols: tuple[str, ...] = about.symbols
         if about.spelt and not about.symbols:
-            self.symbols = tuple(sorted(set("".join(self.names))))
+            self.symbols = tuple(sorted({symbol for name in self.names for symbol in symbols_of(name, separator)}))
         self.block_size = (about.block_size or block_size) if about.spelt else 0
         ids = {symbol: FIRST + i for i, symbol in enumerate(self.symbols)}
         self.blocks = np.full((len(self.names), self.block_size), END, np.int64)
@@ -91,7 +101,8 @@ class Codes:
             if name in about.whole:
                 row[:] = ids[name]
             else:
-                row[: len(name)] = [ids[symbol] for symbol in name]
+                mine = symbols_of(name, separator)
+                row[: len(mine)] = [ids[symbol] for symbol in mine]
 
     @property
     def entries(self) -> int:

@@ -32,6 +32,11 @@ def code_list(path: str | Path) -> dict[str, str]:
     return found
 
 
+def as_written(code: str, labels: schema.Labels) -> str:
+    """Return a code as its system writes it; see `written`."""
+    return written(code, labels.code, labels.block_size, labels.symbol_separator)
+
+
 class CodeReader:
     """Turns what stands in the columns of labels into codes.
 
@@ -45,8 +50,10 @@ class CodeReader:
 
     def __init__(self, labels: schema.Labels):
         self._labels, self._about = labels, SYSTEMS[labels.code]
-        listed = code_list(labels.codes) if labels.codes else None
-        self._known = listed and {written(code, labels.code, labels.block_size) for code in listed}
+        try:
+            self._known = {as_written(code, labels) for code in code_list(labels.codes)} if labels.codes else None
+        except ValueError as problem:
+            raise UserError(f"{labels.codes}: {problem}; mend the list (labels.codes)") from None
         self._numbers = {name: i for i, name in enumerate(sorted(self._known or ()))}
         self.bad = self.without = 0
 
@@ -76,7 +83,7 @@ class CodeReader:
         found = []
         for part in filter(None, map(str.strip, parts)):
             try:
-                code = written(part, self._labels.code, self._labels.block_size)
+                code = as_written(part, self._labels)
                 if self._known and code not in self._known:
                     raise ValueError(f"{code!r} is not in {self._labels.codes} (labels.codes)")
                 found.append(code)

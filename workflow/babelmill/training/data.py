@@ -65,7 +65,7 @@ class LabelledData(Data):
                 f"{shard.path}: has no labels, which train.objective: labels needs; set corpus.label_columns"
             )
         train, labels = self.shards["train"], settings.labels
-        self.codes = known_codes(train, labels.code, labels.block_size)
+        self.codes = known_codes(train, labels.code, labels.block_size, labels.symbol_separator)
         self.blocks = most_codes(train)
         if len(names := self.codes.names) < 2:
             raise UserError(f"the text of {settings.name} has one code alone, {''.join(names)!r}: nothing to learn")

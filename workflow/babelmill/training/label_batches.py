@@ -65,10 +65,10 @@ class LabelBatch:
     weights: tuple[float, ...]
 
 
-def known_codes(shards: Sequence[ShardFile], system: str, block_size: int) -> Codes:
+def known_codes(shards: Sequence[ShardFile], system: str, block_size: int, separator: str | None = None) -> Codes:
     """Return the codes that a model of these training shards knows: all that occur, sorted."""
     names = {name for shard in shards if shard.labels for name in shard.labels.names}
-    return Codes(sorted(names), system, block_size)
+    return Codes(sorted(names), system, block_size, separator)
 
 
 def most_codes(shards: Sequence[ShardFile]) -> int:

@@ -143,6 +143,7 @@ class LabelsNetwork(TransformersNetwork):
                 "spelt": codes.blocks.tolist() if decoder else [],
                 "decoder_layers": labels.decoder_layers if decoder else 0,
                 "exclusive": blocks == 1,
+                **({"symbol_separator": labels.symbol_separator} if labels.symbol_separator else {}),
             },
         }
         self._encoder, self._size = encoder, counted_without(made, None, 0, width)

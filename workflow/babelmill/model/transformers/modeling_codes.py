@@ -51,6 +51,7 @@ class CodesModel(PreTrainedModel):
         made = encoder or AutoModelForSequenceClassification.from_config(config, trust_remote_code=True)
         self.encoder = made
         self.codes, self.blocks, self.exclusive = list(labels["codes"]), labels["blocks"], labels["exclusive"]
+        self.threshold: float = labels.get("threshold", 0.5)
         self.decoder = None
         spelt = torch.tensor(labels["spelt"]) if labels["decoder_layers"] else torch.zeros(len(self.codes), 0)
         self.spelt = spelt.long()
@@ -94,7 +95,12 @@ class CodesModel(PreTrainedModel):
 
     @torch.no_grad()
     def predict(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, top: int = 5, method: str = "blocks"
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        top: int = 5,
+        method: str = "blocks",
+        threshold: float | None = None,
     ) -> list[Found]:
         """Return the codes of texts, [B].
 
@@ -102,24 +108,27 @@ class CodesModel(PreTrainedModel):
             input_ids, attention_mask: [B, T], of the tokenizer.
             top: how many of the likeliest codes to return.
             method: "blocks", as the decoder spells them, or "linear", by the classifier.
+            threshold: of a text that may have several codes, from which probability on the classifier gives a further
+                one; None: `config.labels["threshold"]`, or 0.5 where it holds none.
         """
         input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
         hidden, self._hidden = self._hidden, None
         if method == "linear" or self.decoder is None:
-            return self._by_classes(scores, top)
+            return self._by_classes(scores, top, self.threshold if threshold is None else threshold)
         assert hidden is not None
         return _Search(self, hidden, attention_mask.bool(), top).run()
 
-    def _by_classes(self, scores: torch.Tensor, top: int) -> list[Found]:
-        """Return what the classifier says: the likeliest code, and all above a half where a text may have several."""
+    def _by_classes(self, scores: torch.Tensor, top: int, threshold: float) -> list[Found]:
+        """Return what the classifier says: the likeliest code, and where a text may have several, all that are as
+        probable as the threshold."""
         chances = scores.softmax(1) if self.exclusive else scores.sigmoid()
-        best, index = chances.topk(min(top, chances.size(1)), 1)
+        best, index = chances.topk(min(max(top, self.blocks), chances.size(1)), 1)
         found = []
         for values, codes in zip(best.tolist(), index.tolist(), strict=True):
-            likeliest = [(self.codes[code], value) for code, value in zip(codes, values, strict=True)]
-            several = [] if self.exclusive else [pair for pair in likeliest[1:] if pair[1] > 0.5][: self.blocks - 1]
-            found.append(Found(likeliest[:1] + several, likeliest))
+            pairs = [(self.codes[code], value) for code, value in zip(codes, values, strict=True)]
+            several = [] if self.exclusive else [pair for pair in pairs[1 : self.blocks] if pair[1] >= threshold]
+            found.append(Found(pairs[:1] + several, pairs[:top]))
         return found
 
 

@@ -1,0 +1,161 @@
+"""What stages add to the sections in their settings files, and which languages, models and tables they are for.
+
+The table of stages (`stages.py`) names these functions. Each takes the configuration and the name of the language or
+model. A section among the values that one returns is laid over the configuration's; None in its place leaves the
+section out, LEFT_OUT a key of it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from babelmill.config import inputs, schema
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, sha256
+
+LEFT_OUT = object()
+
+
+def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
+    """Add nothing: the sections say all that the stage needs."""
+    return {}
+
+
+def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Name the datasets on the Hub, and what decides where a budget is full."""
+    corpus, found = configuration.corpus(name).corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
+    asked: dict[str, Any] = {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
+    if corpus.budget:
+        return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
+    usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
+    usual |= {"delimiter": ",", "encoding": "utf-8"}
+    if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
+        asked["columns"] = columns
+    return asked
+
+
+def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
+    """The model that this one goes on from."""
+    return inputs.base_model(configuration, name)
+
+
+def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Describe the local text. Without a download, leave out the dataset's name, so that changing it reruns nothing."""
+    added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
+    if not inputs.hub_datasets(configuration, name):
+        added["corpus"] = {"hub": None, "revision": ""}
+    if configuration.corpus(name).corpus.budget:
+        added["byte_premium"] = configuration.table[name].byte_premium
+    return added
+
+
+def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say where an adopted tokenizer comes from. It has no mixture, and a local file has no revision."""
+    of_source, positions = inputs.has_tokenizer_of_source(configuration, name), inputs.characters(configuration, name)
+    if of_source or positions:
+        unread = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
+        added = {"source": None, "sources": {}, "mixture": None, "tokenizer": unread.model_dump()}
+        return added | (
+            {"of_model": configuration.model(name).model.source} if of_source else {"characters": positions}
+        )
+    added = inputs.tokenizer_source(configuration, name)
+    if configuration.model(name).tokenizer.source:
+        added["mixture"] = None
+    if not added["source"]:
+        added["tokenizer"] = {"revision": ""}
+    return added
+
+
+def without_labels(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Leave the section `labels` out where the model has no labels."""
+    return {} if configuration.model(name).train.objective == "labels" else {"labels": None}
+
+
+def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say how codes are read, and leave out how they are learnt."""
+    if without := without_labels(configuration, name):
+        return without
+    learnt = dict.fromkeys(("blocks_weight", "decoder_layers", "class_weights"), LEFT_OUT)
+    path = configuration.model(name).labels.codes
+    if path and not Path(path).is_file():
+        raise UserError(f"labels.codes = {path}: no such file")
+    return {"labelled": True, "labels": learnt} | ({"code_list": sha256(path)} if path else {})
+
+
+def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say what training begins with: of a model of this workflow, the weights that its export ships by default."""
+    source = configuration.model(name).source
+    unread = {"model": {"revision": LEFT_OUT}} | without_labels(configuration, name)
+    if source is None:
+        return unread
+    ours = source.kind == "model" and configuration.model(source.name).export.default_variant == "ema"
+    added: dict[str, Any] = {"begin_with": "ema.safetensors" if ours else "model.safetensors"}
+    if source.beside:
+        added["shape"] = source.beside
+    return added | unread
+
+
+def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say which metrics there are, whose tokenizer may lose text, and how codes are read."""
+    lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
+    scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
+    added = scores | lossy | how_codes_are_read(configuration, name)
+    if has_labels(configuration, name):  # all of the validation text is predicted, as it is
+        unread = {"sequence_length": 2, "disjoint_masks": 2, "diffusion_samples": LEFT_OUT, "documents": LEFT_OUT}
+        added["evaluation"] = unread
+    return added
+
+
+def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Names and tags of the languages, for the card."""
+    rows = {code: configuration.table[code] for code in configuration.languages_of(name)}
+    return {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
+
+
+def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
+    """Leave out what is said of tables: `add_table` says what holds of one."""
+    said = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding")
+    return {"predict": dict.fromkeys(said, LEFT_OUT)}
+
+
+def add_table(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    """Say which table it is, and how it is read."""
+    return {"input": part, "table": prediction_table(configuration, name, part)}
+
+
+def tables_of(configuration: Configuration, name: str) -> list[str]:
+    """Return the names of the tables that a model predicts."""
+    return list(configuration.model(name).predict.inputs)
+
+
+def has_labels(configuration: Configuration, name: str) -> bool:
+    """Whether a model learns labels."""
+    return configuration.model(name).train.objective == "labels"
+
+
+def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
+    """The repository on the Hub. Its template stands with the architecture's name, as before that was a field of it."""
+    template = configuration.model(name).publish.repo_template
+    said = template.replace("{architecture}", inputs.architecture_name(configuration, name))
+    return {"repository": inputs.repository(configuration, name), "publish": {"repo_template": said}}
+
+
+def add_no_part(_configuration: Configuration, _name: str, _part: str) -> dict[str, Any]:
+    """Add nothing to the settings of a part."""
+    return {}
+
+
+def whole(_configuration: Configuration, _name: str) -> list[str]:
+    """For stages with one settings file: there are no parts."""
+    return []
+
+
+def from_the_hub(configuration: Configuration, language: str) -> bool:
+    """Whether a language's text has to be downloaded."""
+    return bool(inputs.hub_datasets(configuration, language))
+
+
+def always(_configuration: Configuration, _name: str) -> bool:
+    """For stages that every language or model has."""
+    return True

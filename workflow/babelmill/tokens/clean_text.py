@@ -1,0 +1,32 @@
+"""How a corpus cleans its text, for a single text: a model of labels has to read others as those it was trained on.
+
+`corpus/cleaning.py` does the same with whole columns.
+"""
+
+import re
+import unicodedata
+from typing import Literal, NamedTuple
+
+# Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
+CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
+_CONTROL = re.compile(CONTROL)
+
+
+class Cleaning(NamedTuple):
+    """What is changed in a text.
+
+    Attributes:
+        normalization: `corpus.normalization`.
+        control_characters: `corpus.control_characters`.
+    """
+
+    normalization: Literal["none", "NFC"] = "none"
+    control_characters: Literal["keep", "remove"] = "keep"
+
+    def of(self, text: str) -> str:
+        """Return a text as the corpus would have it."""
+        if self.control_characters == "remove":
+            text = _CONTROL.sub("", text)
+        if self.normalization != "none" and not text.isascii():
+            text = unicodedata.normalize(self.normalization, text)
+        return text
