@@ -205,7 +205,8 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
         inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
         train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
         occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
-        workspace.configure({"preset": "tiny", "models": {"occ": occ}, "predict": {"text_column": "occ1"}})
+        values = {"preset": "tiny", "corpus": {"label_columns": ["code"]}, "predict": {"text_column": "occ1"}}
+        workspace.configure(values | {"models": {"occ": occ}})
 
     def would_run() -> list[str]:
         said = workspace.snakemake("--dry-run", *targets).stdout
