@@ -98,7 +98,7 @@ def test_a_model_of_characters_has_transformers_tokenizer(published):
         "pad_token_id": 0,
         "mask_token_id": 0xE003,
     }
-    frame = frame_of(made / "tokenizer.json", vocabulary)
+    frame = frame_of(load_tokenizer(made / "tokenizer.json"), vocabulary)
     assert (frame.alone, frame.pad) == (((0xE000,), (0xE001,)), 0)
     assert frame.pair == ((0xE000,), (0xE001,), (0xE001,))
 
