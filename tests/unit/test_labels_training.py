@@ -19,7 +19,7 @@ from babelmill.training import randomness, work
 from babelmill.training.block_loss import block_losses
 from babelmill.training.label_batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
 from babelmill.training.labeller import Labeller, make_encoder
-from babelmill.training.labels_network import LabelsNetwork
+from babelmill.training.labels_network import LabelsNetwork, _WithLoss
 from babelmill.training.layouts import Documents
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
@@ -214,6 +214,16 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
         loss, _ = trainer.network.forward(mine, trainer.groups)
         total += loss.item()
     assert total == pytest.approx(wanted.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_classes_weigh_what_they_are_told(exclusive):
+    scores, weights, codes = torch.randn(5, 4), torch.tensor([0.5, 1, 2, 4]), torch.tensor([0, 3, 2, 1, 3])
+    classes = F.one_hot(codes, 4).float()
+    found = _WithLoss(torch.nn.Identity(), exclusive, weights)._classes(scores, classes)
+    each = F.binary_cross_entropy_with_logits(scores, classes, reduction="none")
+    wanted = F.cross_entropy(scores, codes, weights, reduction="none") if exclusive else (weights * each).mean(1)
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("code", ["classes", "general"])

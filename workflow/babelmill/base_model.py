@@ -32,6 +32,7 @@ from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
 from babelmill.stages import BaseModelSettings
+from babelmill.tokens import characters
 from babelmill.tokens.published_tokenizer import FILES
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
@@ -150,6 +151,9 @@ def run(args: argparse.Namespace) -> None:
         rows = model.config.get("vocab_size", sys.maxsize)
         tokenizer = files.some(*FILES)
         names = write_tokenizer(folder, tokenizer, kind, rows, where)
+        if "tokenizer.json" not in names and model.config.get("model_type") == characters.KIND:
+            characters.write_file(folder / "tokenizer.json")
+            names.append("tokenizer.json")
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []
