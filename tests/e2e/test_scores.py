@@ -111,5 +111,7 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
     assert [row.scored for row in both[0]] == [row.scored for row in both[1]]
     assert {len(row.scored) for row in both[0]} == set(range(1, len(good.scored) + 1))
     assert sum(row.weight * len(row.scored) for row in both[0]) == pytest.approx(len(good.scored))
-    found = Model(exported / "export", False).score("bound", pairs, np.ones(len(pairs), bool), Partial(tmp_path / "b", {}))
+    found = Model(exported / "export", False).score(
+        "bound", pairs, np.ones(len(pairs), bool), Partial(tmp_path / "b", {})
+    )
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()

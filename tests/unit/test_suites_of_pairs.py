@@ -23,7 +23,11 @@ from conftest import ROOT, SMALL
 from prepared import run_module
 
 COLUMNS = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon"}
-ROWS = [("She is 5'4\".", "She are 5'4\".", "SV-#"), ('He said "no".', 'He say "no".', "SV-P"), ("It is.", "It are.", "SV-#")]
+ROWS = [
+    ("She is 5'4\".", "She are 5'4\".", "SV-#"),
+    ('He said "no".', 'He say "no".', "SV-P"),
+    ("It is.", "It are.", "SV-#"),
+]
 
 
 def configuration(suites=(), model="eng", **own) -> Configuration:
@@ -77,7 +81,7 @@ def test_an_empty_sentence_is_refused_with_its_row():
     path = write("a.tsv", [*ROWS, ("Yes.", " ", "SV-#")])
     with pytest.raises(UserError, match=r"a.tsv: row 4: the bad sentence \('wrong_sen'\) is empty"):
         pairs.read([path], COLUMNS)
-    with pytest.raises(UserError, match="b.tsv: no pair of sentences"):
+    with pytest.raises(UserError, match=r"b.tsv: no pair of sentences"):
         pairs.read([write("b.tsv", [])], COLUMNS)
 
 
@@ -135,7 +139,7 @@ def test_a_suite_of_the_hub_fetches_what_the_language_needs(hub):
 
 def test_a_suite_without_the_files_says_what_there_is(hub):
     hub.commit("datasets/jumelet/multiblimp", {"eng/data.tsv": b"x", "README.md": b"#"})
-    with pytest.raises(AssertionError, match="has no file arb/data.tsv for ara; it has README.md, eng/data.tsv"):
+    with pytest.raises(AssertionError, match=r"has no file arb/data.tsv for ara; it has README.md, eng/data.tsv"):
         run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
 
 
@@ -177,7 +181,7 @@ def test_errors_of_a_suite(own, message):
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest():
-    with pytest.raises(UserError, match="evaluation.suites: there is no suite 'blmip'; did you mean blimp"):
+    with pytest.raises(UserError, match=r"evaluation.suites: there is no suite 'blmip'; did you mean blimp"):
         configuration(["blmip"]).model("eng")
 
 

@@ -69,12 +69,12 @@ class Model:
         What is not chosen, or cannot be scored, is nan.
         """
         how = method(name, self.tokenizer.mask_token_id, self._l2r)
-        texts = [text for pair in zip(table["good"].to_pylist(), table["bad"].to_pylist(), strict=True) for text in pair]
-        sentences = encode(self.tokenizer, texts, how.causal)
-        pairs: list[Pair] = list(zip(sentences[::2], sentences[1::2], strict=True))
-        model: Any = load(AutoModelForCausalLM if how.causal else AutoModelForMaskedLM, self._folder, None, **self._laid)
+        good, bad = (encode(self.tokenizer, table[key].to_pylist(), how.causal) for key in ("good", "bad"))
+        pairs: list[Pair] = list(zip(good, bad, strict=True))
+        auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
+        model: Any = load(auto, self._folder, None, **aligned(self._folder))
         model.to("cuda" if torch.cuda.is_available() else "cpu").config.use_cache = False
-        able = in_order(pairs, self._longest(model))
+        able = in_order(pairs, None if runs_code(self._folder) else longest_row(model))
         self.too_long = len(pairs) - len(able)
         order = [i for i in able if chosen[i]]
         done = partial.read(name)
@@ -87,13 +87,6 @@ class Model:
         found = np.full((len(pairs), 3), np.nan)
         found[order] = done
         return found
-
-    @property
-    def _laid(self) -> dict[str, Any]:
-        return aligned(self._folder)
-
-    def _longest(self, model: Any) -> int | None:
-        return None if runs_code(self._folder) else longest_row(model)
 
 
 def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:

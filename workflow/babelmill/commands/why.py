@@ -194,9 +194,7 @@ def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] =
             job = Job(stage, name, part, folder, own_reasons(configuration, stage, name, part))
             # A job of one language or suite reads what is of this one, or of the whole model.
             job.reads = [
-                other
-                for other in mine
-                if other.stage.name in stage.reads and (not part or other.part in ("", part))
+                other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
             ]
             job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:

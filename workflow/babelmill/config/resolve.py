@@ -15,7 +15,18 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, nearest_or_new, read_table
-from babelmill.config.layers import ABSENT, DEFAULTS, PRESETS, SUITES, Layer, dotted_keys, flatten_keys, lookup, merge, nearest
+from babelmill.config.layers import (
+    ABSENT,
+    DEFAULTS,
+    PRESETS,
+    SUITES,
+    Layer,
+    dotted_keys,
+    flatten_keys,
+    lookup,
+    merge,
+    nearest,
+)
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, User
@@ -314,7 +325,9 @@ class Configuration:
 
     def origin_of_name(self, name: str) -> str:
         """The user's source in which a model, language or batch is named."""
-        return next(filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches", "suites"))), "?")
+        return next(
+            filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches", "suites"))), "?"
+        )
 
     # Details.
 

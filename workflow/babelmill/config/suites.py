@@ -9,7 +9,6 @@ from babelmill.config.inputs import SETTINGS
 from babelmill.config.layers import nearest
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
-from babelmill.config.suite_section import Suite
 from babelmill.core.files import UserError, read_json
 from babelmill.core.local_sources import snapshot
 from babelmill.hub import revisions

@@ -54,9 +54,7 @@ def _of_file(path: Path, columns: dict[str, str]) -> list[tuple[str, ...]]:
                 raise UserError(f"{path}: row {number}: the {key} sentence ({columns[key]!r}) is empty; mend the file")
         named = {key: stem if place is None else row[place] for key, place in groups.items()}
         phenomenon = named.get("phenomenon") or "all"
-        found.append(
-            (row[sentences["good"]], row[sentences["bad"]], phenomenon, named.get("paradigm") or phenomenon)
-        )
+        found.append((row[sentences["good"]], row[sentences["bad"]], phenomenon, named.get("paradigm") or phenomenon))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the scores of pairs mean: shares of pairs that a model gets right, with intervals, by phenomenon and paradigm."""
+"""What the scores of pairs mean: the shares that a model gets right, with intervals, by phenomenon and paradigm."""
 
 import hashlib
 import math

@@ -2,8 +2,8 @@
 
 * `causal`: each token given those before it, from `<s>` on (a model without one: what it has in its place).
 * `masked`: the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token hidden alone, given all
-  others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its word are hidden, too,
-  so that a word of several tokens does not give itself away.
+  others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its word are hidden,
+  too, so that a word of several tokens does not give itself away.
 * `bound`: of a masked diffusion model, an estimate of the evidence lower bound (LLaDA, arXiv:2502.09992): samples hide
   1 to all tokens, and both sentences of a pair have the same positions hidden.
 
