@@ -119,7 +119,8 @@ def train(arguments: argparse.Namespace) -> int:
     source = next(iter(options.source), None)
     processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))
 
-    data = (LabelledData if settings.train.objective == "labels" else Data)(settings, options.tokenizer, options.shards)
+    given = settings, options.tokenizer, options.shards
+    data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], settings.labels)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
@@ -134,6 +135,8 @@ def train(arguments: argparse.Namespace) -> int:
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("begins with the weights of %s", settings.model.source)
+            if isinstance(data, LabelledData) and data.begun.said:
+                log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
         if processes.main:
             announce(trainer, folder, done, options.gpus)
@@ -153,7 +156,8 @@ def make_labels_network(
 
     weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # refused once
-    return LabelsNetwork(config, settings.train, settings.labels, data.codes, data.blocks, weights, processes)
+    made = settings.train, settings.labels, data.codes, data.blocks, weights, processes
+    return LabelsNetwork(config, *made, heads=data.begun.heads)
 
 
 def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
