@@ -40,6 +40,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training import begun_heads
 from babelmill.training.beginning import lineage, load_weights, shape_of
 from babelmill.training.data import Data, LabelledData
 from babelmill.training.gpt_bert_network import GPTBertNetwork
@@ -83,7 +84,8 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if (source is None) != (settings.begin_with is None):
         raise UserError(f"--source: a folder is expected for a model.source alone, which is {settings.model.source}")
     if source and settings.begin_with:
-        manifest.verify(source, "config.json", settings.begin_with, remember=True)
+        heads = [begun_heads.FILE] if (source / begun_heads.FILE).is_file() else []
+        manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
     manifest.verify(tokenizer, "tokenizer.json")
     digest = sha256(tokenizer / "tokenizer.json")
     for folder in shards:
