@@ -276,6 +276,8 @@ def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "n
             writer.append(text, np.array([len(text)]), np.array([context]))
         ends = np.concatenate([[0], np.cumsum([len(each) for each in codes])])
         writer.labels = Labels(np.concatenate(codes).astype(np.int32), ends, tuple(names))
+        own = [text[1 + context : -1] for text, context in zip(texts, contexts, strict=True)]
+        writer.texts = [[" ".join(f"word{token}" for token in text) for text in own]]
     return ShardFile.open(path)
 
 

@@ -59,7 +59,7 @@ NOTHING = {"mixture.weights", "corpus.hub", "corpus.revision", "tokenizer.revisi
 SEVERAL = {"model.architecture", "model.config", "model.source", "corpus.prompt_column"}
 SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
-SEVERAL |= {"train.freeze", "train.unknown_context"}
+SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 

@@ -207,9 +207,9 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
         inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
         train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
         occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
-        said = {"preset": "tiny", "models": {"occ": occ}, "predict": {"text_column": "occ1"}}
-        workspace.configure(said)
-        return Configuration([("test", said)])
+        values = {"preset": "tiny", "corpus": {"label_columns": ["code"]}, "predict": {"text_column": "occ1"}}
+        workspace.configure(values | {"models": {"occ": occ}})
+        return Configuration([("test", values | {"models": {"occ": occ}})])
 
     def told() -> tuple[dict[str, list[str]], str, str]:
         """What `why` and `status` say."""

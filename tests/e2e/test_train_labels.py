@@ -13,8 +13,9 @@ from training_data import TRADES, Data, LabelledData, export, wait_for_step
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> LabelledData:
-    """A run that nothing disturbed."""
+    """A run that nothing disturbed, of texts that typos disturb."""
     data = LabelledData(tmp_path_factory.mktemp("labels"))
+    data.settings(typos=0.3)
     data.train()
     return data
 
@@ -47,7 +48,7 @@ def test_any_number_of_processes_gives_the_same_model(whole, tmp_path, processes
     """Whole micro-batches are dealt, in which attention drops alike."""
     one, several = (LabelledData.at(tmp_path / name, whole) for name in ("one", "several"))
     for data in (one, several):
-        data.settings(micro_batch_tokens=32, optimizer="adamw")
+        data.settings(micro_batch_tokens=32, optimizer="adamw", typos=0.5)
     one.train()
     several.train("model", processes)
     assert difference(one, several) < 1e-5

@@ -40,7 +40,7 @@ def test_of_several_jobs_one_draws(monkeypatch):
         monkeypatch.setattr(Bar, "DRAWN_EVERY", 0.0)
         first, second = Bar(4), Bar(4)
         first.show(1, "first 1/4")
-        wait_for(" 25% [######..................] first 1/4  0:00:0")
+        wait_for(" 25% [######..................] first 1/4  unknown time left")
         second.show(1, "second 1/4")
         first.show(2, "first 2/4")
         assert "second" not in wait_for("first 2/4")
@@ -54,6 +54,21 @@ def test_without_a_place_for_the_lock_a_job_goes_on(monkeypatch, tmp_path):
     with terminal(monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
         Bar(4).show(1, "1/4")
+
+
+def test_the_time_left_is_not_foretold_at_the_beginning():
+    """Five seconds say nothing, nor does a minute of which less than one percent came out."""
+    bar = Bar(1_010_000, 10_000)
+    for seconds, done, said in (
+        (4, 410_000, "unknown time"),
+        (6, 410_000, "0:00:09"),
+        (50, 19_000, "unknown time"),
+        (70, 19_000, "2:08:2"),
+        (70, 10_000, "unknown time"),
+        (4, 1_010_000, "0:00:00"),
+    ):
+        bar._done = done
+        assert bar._left(bar._began + seconds).startswith(said)
 
 
 def test_a_short_job_has_no_plain_line(caplog):

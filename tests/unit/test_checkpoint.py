@@ -23,6 +23,7 @@ from babelmill.runtime import run_lock, wandb_mirror
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
+from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.stopping import Stop, seconds_left
 from babelmill.runtime.wandb_mirror import Mirror
@@ -240,6 +241,20 @@ def test_means_by_objective_and_language():
     assert "languages" not in summarize(sums[:2], counts[:2], ["eng"], objective)
 
 
+def test_the_logs_of_all_attempts_are_counted(tmp_path):
+    """Also of a run that was interrupted and begun again, where Snakemake begins with 1 again, too."""
+    before = logging.getLogger().handlers[:]
+    for _ in range(3):
+        with RunFolder(tmp_path, {}, section("run"), "tiny") as folder:
+            folder.open("test", attempt=1, steps=40, tokens=0)
+    for handler in set(logging.getLogger().handlers) - {*before}:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+    logs = sorted(folder.path.glob("logs/*"))
+    assert [path.stem.split("_", 1)[1] for path in logs] == [f"tiny_attempt{number}" for number in (1, 2, 3)]
+    assert "attempt 3 of test on" in logs[2].read_text()
+
+
 def test_progress_has_no_carriage_return_in_a_log(caplog, capsys):
     caplog.set_level(logging.INFO)
     progress = Progress(0, 10, 1000)
@@ -276,9 +291,9 @@ def test_a_bar_on_a_terminal():
     os.close(theirs)
     said = os.read(ours, 10_000).decode()
     os.close(ours)
-    line = "step {}/2  loss 2.5000  99 tokens/s  0:00:00 left"
-    half = f"\r 50% [############............] {line.format(1)}"
-    whole = f"\r100% [########################] {line.format(2)}"
+    line = "step {}/2  loss 2.5000  99 tokens/s  {} left"
+    half = f"\r 50% [############............] {line.format(1, 'unknown time')}"
+    whole = f"\r100% [########################] {line.format(2, '0:00:00')}"
     assert said.startswith(f"\r  0% [........................] {half}\r\033[Kmessage 1\r\n{whole}")
     assert said.endswith(f"{whole}\r\n\r\033[Kmessage 2\r\n")
 

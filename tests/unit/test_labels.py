@@ -185,6 +185,9 @@ def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
     counting = reader(code="hisco", on_error="skip")
     counting.read((columns, "a") for columns in rows)
     assert (counting.bad, counting.without) == (1, 2)
+    assert counting.first == "a: 'farmer' is no code of hisco: it holds a, e, f, m, r"
+    skipped = read([["abc"], [None], ["abc", "a"]], code="general", block_size=2, on_error="skip")
+    assert skipped == [[], ["?"], ["a"]], "a bad code does not say that there is none"
 
 
 def test_a_list_of_codes_is_all_there_are(tmp_path):
@@ -198,6 +201,8 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
     path.write_text("a\nb\na\n")
     with pytest.raises(UserError, match="line 3: the code 'a' stands there twice"):
         code_list(path)
+    path.write_text("61110;Farmer, tenant\n\n64100;Fisher\n")
+    assert code_list(path) == {"61110": "Farmer, tenant", "64100": "Fisher"}
     path.write_text("61110,Farmer\ncode,name\n")
     with pytest.raises(UserError, match=r"codes\.csv: 'code' is no code of hisco: it holds c, d, e, o; mend the list"):
         reader(code="hisco", codes=str(path))
@@ -241,6 +246,7 @@ def test_shards_of_labelled_text(tmp_path):
     assert shard.labels and shard.labels.names == ("61110", "64100", "-1", "08300")
     assert shard.labels.codes.tolist() == [0, 1, 0, 2, 3] and shard.labels.offsets.tolist() == [0, 2, 3, 4, 5]
     assert (shard.responses - shard.offsets[:-1] - 1).tolist() == [1, 1, 0, 1], "tokens of the context"
+    assert [shard.texts[i] for i in range(4)] == [text for _, text, _ in ROWS]
     figures = manifest.verify(tmp_path / "out")["figures"]
     assert figures["codes"] == {"train": 5, "validation": 5} and figures["bad_codes"]["train"] == 0
 
@@ -254,6 +260,7 @@ def test_what_depends_on_the_section_labels():
         return {stage for stage in stages if settings_of(before, "eng", stage) != settings_of(after, "eng", stage)}
 
     assert changed(separator=";") == {"shards", "train", "evaluate"} == changed(code="occ1950")
+    assert changed(typos=0.2) == {"train"} and changed(typos=0.0) == set()
     assert changed(blocks_weight=0.3) == changed(decoder_layers=2) == changed(class_weights="balanced") == {"train"}
     assert changed(sequence_length=64, documents=9, diffusion_samples=2) == set(), "all of the text is predicted"
     plain = Configuration([("test", {})])
@@ -264,6 +271,10 @@ def test_what_depends_on_the_section_labels():
     ("values", "message"),
     [
         ({"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]}, "descriptions are rows of one length at most"),
+        (
+            {"objective": "causal", "typos": 0.1},
+            "train.typos = 0.1 disturbs labelled texts (train.objective: labels), not",
+        ),
         ({"lora_rank": 4}, "models of labels have no adapters; train.freeze: encoder trains"),
         ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, which says none"),
     ],

@@ -1,25 +1,32 @@
 """Training on labels: rows and their codes, what the loss is made of, and that it is learnt."""
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import transformers
 from torch.nn import functional as F
 
+from babelmill.core.files import UserError
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.codes import BEGIN, PAD, Codes
-from babelmill.training import work
+from babelmill.tokens.shard_file import Texts
+from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.training import randomness, work
 from babelmill.training.block_loss import block_losses
 from babelmill.training.label_batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
 from babelmill.training.labeller import Labeller, make_encoder
-from babelmill.training.labels_network import LabelsNetwork
+from babelmill.training.labels_network import LabelsNetwork, _WithLoss
 from babelmill.training.layouts import Documents
 from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_config import make_config
 from babelmill.training.transformers_models import CLASSIFIER
-from training_data import TRADES, VOCABULARY, section, train_settings, write_labelled
+from babelmill.training.typos import Typos, disturbed, letter_of
+from training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
 
 CPU = torch.device("cpu")
 ALONE = Processes(0, 1, 1, CPU)
@@ -126,6 +133,60 @@ def test_contexts_are_hidden_in_a_share_of_the_rows_and_never_in_validation(shar
     assert contexts(1, stream=9) == every
 
 
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("typos") / "tokenizer"
+    write_tokenizer(folder)
+    return load_tokenizer(folder / "tokenizer.json")
+
+
+def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tokenizer):
+    layout = Documents(shard.offsets, LENGTH, shard.labels.offsets)
+    rows = every_row([layout], LENGTH, Plan(section("train"), 1.0, [layout]).objective, 1)
+    codes = known_codes([shard], "classes", 1)
+
+    def ids(share: float, rows=rows, stream: int = 0, seed: int = 7) -> list[list[int]]:
+        made = LabelStream([shard], FRAME, codes, 2, seed, CPU, typos=Typos(share, seed, tokenizer))
+        batch = made.micro_batch(rows, LENGTH, (0, 0, 0), stream)
+        return [row[seen].tolist() for row, seen in zip(batch.input_ids, batch.seen, strict=True)]
+
+    def differ(these, those) -> float:
+        return np.mean([one != other for one, other in zip(these, those, strict=True)])
+
+    plain = LabelStream([shard], FRAME, codes, 2, 7, CPU).micro_batch(rows, LENGTH, (0, 0, 0))
+    before = [row[seen].tolist() for row, seen in zip(plain.input_ids, plain.seen, strict=True)]
+    assert ids(0.0) == before == ids(1.0, stream=9), "none without, nor in validation"
+    half = ids(0.5)
+    assert 0.35 < differ(half, before) < 0.65 and differ(ids(1.0), before) > 0.9
+    contexts = [[row[1 : row.index(1, 1)] for row in each if 1 in row[1:]] for each in (before, ids(1.0))]
+    assert contexts[0] == contexts[1] and len(contexts[0]) > 50
+    parts = [ids(0.5, rows[i::3]) for i in range(3)]
+    assert [parts[i % 3][i // 3] for i in range(200)] == half, "whoever builds a row, and with which others"
+    later = replace(rows, number=rows.number + 200)
+    assert differ(ids(0.5, later), half) > 0.3 < differ(ids(0.5, seed=8), half), "other ones in the next epoch"
+    with pytest.raises(
+        UserError, match=r"train\.safetensors: has no texts, which train\.typos needs; delete it and run"
+    ):
+        Typos(1.0, 7, tokenizer).tokens(rows, [replace(shard, texts=None)])
+
+
+def test_typos_are_characters_left_out_put_in_replaced_and_swapped():
+    text, seen = "gårdmand", set()
+    for i in range(400):
+        found = disturbed(text, randomness.key(3, i), lambda number: "xyz"[number % 3])
+        assert abs(len(found) - len(text)) <= 3 and found
+        taken, new = Counter(text) - Counter(found), Counter(found) - Counter(text)
+        assert new.total() <= 3 and set(new) <= set("xyz")
+        if found != text:
+            seen.add((taken.total(), new.total()))
+    assert {(1, 0), (0, 1), (1, 1), (0, 0), (3, 0), (0, 3)} <= seen
+    assert {disturbed("a", randomness.key(i), lambda _: "b") for i in range(99)} >= {"a", "b", "ab", "ba"}
+    texts = Texts(np.frombuffer("åß水a".encode(), np.uint8), np.array([0, 4, 8]))
+    assert (texts[0], texts[1]) == ("åß", "水a")
+    drawn = [letter_of(texts, number) for number in range(0, 2**32, 2**22)]
+    assert {letter: drawn.count(letter) for letter in "åß水a"} == {"å": 256, "ß": 256, "水": 384, "a": 128}
+
+
 def test_codes_that_are_not_known_are_left_out(shard):
     codes = Codes(["farmer", "miller"], "general", 6)
     found = in_terms_of(shard.labels, codes, 1)
@@ -153,6 +214,16 @@ def test_the_loss_is_what_its_parts_say_whatever_the_forward_passes(make, code):
         loss, _ = trainer.network.forward(mine, trainer.groups)
         total += loss.item()
     assert total == pytest.approx(wanted.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_classes_weigh_what_they_are_told(exclusive):
+    scores, weights, codes = torch.randn(5, 4), torch.tensor([0.5, 1, 2, 4]), torch.tensor([0, 3, 2, 1, 3])
+    classes = F.one_hot(codes, 4).float()
+    found = _WithLoss(torch.nn.Identity(), exclusive, weights)._classes(scores, classes)
+    each = F.binary_cross_entropy_with_logits(scores, classes, reduction="none")
+    wanted = F.cross_entropy(scores, codes, weights, reduction="none") if exclusive else (weights * each).mean(1)
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("code", ["classes", "general"])

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import sys
 import pytest
 
 from babelmill.commands.machine import has_gpu
+from babelmill.commands.plan import tenths
 from babelmill.config.model_size import parameters
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.runtime.cost import peak_of
@@ -78,6 +80,10 @@ def test_a_budget_is_at_most_what_there_is(fresh):
     fresh.configure({"corpus": {"budget": "50M words"}, "languages": {"nob": {"name": "Bokmål", **own}}})
     rows = plan(fresh, "nld", "swe", "nob")
     assert [row["source"] for row in rows.values()] == ["budget", "tier 2", "budget"]
+
+
+def test_small_numbers_are_not_zero():
+    assert [tenths(number) for number in (0.04, 0.44, 12.3, 1234.5)] == ["< 0.1", "0.4", "12", "1,234"]
 
 
 def test_a_batch_has_a_total(fresh):
@@ -148,6 +154,7 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
     said = workspace.python("-m", "babelmill", "plan", "eng").stdout
     assert "hours of this machine's processor" in said and "H100" not in said and "1 model " in said
     heading = said.splitlines()[0].split()
+    assert re.search(r"e\+\d\d +(< )?0\.\d  ", said.splitlines()[1]), "GiB of a small model, which are not 0"
     assert "hours" in heading and not {"GPUs", "busy", "GPU-hours"} & set(heading) and "(of a GPU" not in said
     cluster = workspace.path / "cluster"
     cluster.mkdir()
@@ -180,7 +187,9 @@ def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
         {"languages": {"prose": own, "few": own | {"corpus": {"hub": "ada/prose", "budget": "150 documents"}}}}
     )
     assert [row["source"] for row in plan(fresh, "prose", "few").values()] == ["listing", "budget"]
-    said = fresh.python("-m", "babelmill", "plan", "prose", "few").stdout
+    done = fresh.python("-m", "babelmill", "plan", "prose", "few")
+    said = done.stdout
+    assert "Fetching" not in done.stderr and "No files matched" not in done.stderr, done.stderr
     whole = 40 * len(data) / 1e6
     assert (
         f"prose: downloads 40 of 40 files, {whole:,.0f} MB; the text takes about {whole:,.0f} MB more on disk" in said
@@ -192,14 +201,18 @@ def test_downloads_are_told_before_anything_is_fetched(fresh, hub):
 def test_presets_are_listed_with_their_cost_and_their_command(fresh, hub):
     done = fresh.python("-m", "babelmill", "presets", "--gpu", "H200")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert lines["h200_8gpu_fast"].split()[1:8] == ["8.2", "M", "8", "2", "65,536", "500", "k"]
-    assert lines["diffusion_8b"].split()[1:4] == ["?", "8", "?"] and lines["tiny"].endswith("minutes")
-    hours = {name: float(lines[f"h200_8gpu_{name}"].split()[9]) for name in ("standard", "quality")}
+    assert lines["h200_8gpu_fast"].split()[1:8] == ["8.2", "M", "8", "2.4", "500", "k", "documents"]
+    assert lines["diffusion_8b"].split()[1:4] == ["?", "8", "?"]
+    assert lines["tiny"].split()[3:8] == ["0", "0.4", "1", "M", "words"], "on a laptop"
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    hours = {name: float(lines[f"h200_8gpu_{name}"].split()[8]) for name in ("standard", "quality")}
     assert hours["quality"] > 5 * hours["standard"], "of two million documents, ten times"
-    said = fresh.python("-m", "babelmill", "presets", "4gpu_standard").stdout
+    said = fresh.python("-m", "babelmill", "presets", "4gpu_standard", "--gpu", "H200").stdout
     assert "snakemake --profile profiles/local --resources gpu=4 --config preset=4gpu_standard -- converted/eng" in said
     assert "gpu=4 --config preset=4gpu_standard 'corpus={hub: [{repository: allenai/c4, config: en}]}'" in said
-    assert "config: en}], budget: 100M words}'" in fresh.python("-m", "babelmill", "presets", "tiny").stdout
+    assert "on 4 H200s, calculated" in said.replace("\n", " ") and "16,384 tokens per batch" in said
+    of_laptops = fresh.python("-m", "babelmill", "presets", "tiny").stdout
+    assert "config: en}], budget: 1M words}'" in of_laptops and "gpu=" not in of_laptops
     assert "did you mean" in fresh.python("-m", "babelmill", "presets", "4gpu_standrd").stderr
 
 

@@ -185,10 +185,8 @@ def test_sections_of_a_card():
 @pytest.mark.parametrize(("name", "language", "target"), [("multi-all", None, "multi-all"), ("mono-deu", "deu", "deu")])
 def test_the_repository_that_it_goes_to(name, language, target):
     """Where its name has no language, what follows the prefix stands for it."""
-    files = dataclasses.replace(here(), figures={"repository": f"lab/old-{name}", "commit": "a" * 40})
     args = argparse.Namespace(source="lab/old-", repo_template="{owner}/new-{language}")
-    old = rehosting.one_of(f"lab/old-{name}", files, Path("config.json"), None, Weights([], {}), False, args)
-    assert (old.language, old.target) == (language, f"lab/new-{target}")
+    assert rehosting.language_and_target(f"lab/old-{name}", None, args) == (language, f"lab/new-{target}")
 
 
 # The command, up to the conversion.
@@ -224,7 +222,10 @@ def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert "needs a token" in refused(capsys, "lab/old-", "--push")
     assert "{lang} is none of {owner}" in refused(capsys, "lab/old-", "--repo-template", "a/{lang}")
     assert "not a regular expression" in refused(capsys, "lab/old-", "--checkpoint-regex", "(")
-    assert "lab/old-deu: no model of this owner begins so" in refused(capsys, "lab/old-deu")  # it is private
+    assert main(["rehost", "lab/old-deu"]) == 1  # it is private
+    said = capsys.readouterr().err.splitlines()
+    assert "HF_TOKEN is not set: private repositories of lab are not among these" in said[0]
+    assert "lab/old-deu: no model of this owner begins so" in said[1]
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
@@ -256,7 +257,10 @@ def test_what_cannot_be_converted(hub, capsys):
     hub.commit("models/lab/no_weights", card)
     hub.commit("models/lab/shapes", card | whole | other)
     hub.commit("models/lab/tokens", card | whole | {"tokenizer.json": b"{}"})
-    lines = said(capsys, "lab/")
+    assert main(["rehost", "lab/"]) == 1
+    found = capsys.readouterr()
+    assert "No files matched" not in found.err and not Path("rehosted").exists()
+    lines = dict(line.split(": ", 1) for line in found.out.splitlines())
     wanted = {
         "card": "failed: the front matter of README.md is not YAML",
         "code": "holds more than tensors and plain values",

@@ -72,7 +72,9 @@ def test_the_stream_is_the_documents(inputs, monkeypatch, caplog):
     monkeypatch.setattr(Bar, "EVERY", 0.0)
     caplog.set_level(logging.INFO)
     out = build(inputs)
-    assert "train: 304/304 documents" in caplog.text and "validation: 2/2 documents" in caplog.text
+    assert (
+        "tokenizing train: 304/304 documents" in caplog.text and "tokenizing validation: 2/2 documents" in caplog.text
+    )
     loaded = load_tokenizer(inputs / "tokenizer/tokenizer.json")
     for split, documents in (("train", DOCUMENTS), ("validation", HELD_OUT)):
         shard = ShardFile.open(out / f"{split}.safetensors")

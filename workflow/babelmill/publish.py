@@ -78,7 +78,7 @@ def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
     if info.private and not private:
         raise UserError(
             f"the repository {repository} on {constants.ENDPOINT} is private and publish.private is false; make it"
-            " public there if that is meant, or set publish.private: true"
+            " public there if that is meant, or set publish.private: true (by hand: --private)"
         )
     if private and not info.private:
         log.info("%s: made private", repository)

@@ -15,7 +15,7 @@ import pydantic
 
 from babelmill.config import canonical
 from babelmill.config.added_settings import LEFT_OUT, whole
-from babelmill.config.inputs import SETTINGS
+from babelmill.config.inputs import SETTINGS, require_labels
 from babelmill.config.resolve import Configuration, Resolved
 from babelmill.config.schema import Section
 from babelmill.core import code_versions, manifest
@@ -109,7 +109,7 @@ def write_settings(configuration: Configuration, name: str) -> None:
     There are thousands for 500 languages: they are not flushed to disk, and a file that a crash left empty differs, so
     it is written again.
     """
-    configuration.languages_of(name)  # raises an error for an unknown name; every language is also a model
+    require_labels(configuration, name)  # raises an error for an unknown name, too; every language is also a model
     is_language = name in configuration.table
     stages = [
         f"{stage.name}.{part}" if part else stage.name

@@ -84,7 +84,7 @@ def build(
     began, bar = time.monotonic(), Bar(corpus.count)
     prompted, prompt_tokens = corpus.pieces > 1, 0
     with write_shard(path, corpus.count, vocabulary.size, digest, prompted) as writer:
-        writer.labels = labels
+        writer.labels, writer.texts = labels, corpus.texts()
         for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)
             prompts = pieces[:, 0] if prompted else None
@@ -93,7 +93,7 @@ def build(
             documents += len(pieces)
             size += text_bytes
             rate = size / 1e6 / (time.monotonic() - began)
-            bar.show(documents, f"{path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
+            bar.show(documents, f"tokenizing {path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
     counts = {"documents": documents, "tokens": writer.tokens, "bytes": size}
     return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
 
@@ -107,8 +107,11 @@ def read_labels(settings: ShardsSettings, corpus: Documents) -> tuple[Labels | N
     reader = CodeReader(settings.labels)
     labels = reader.read(corpus.labels())
     log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
-    if reader.bad:
-        log.warning("%s: %s left out (labels.on_error: skip)", corpus.path, plural(reader.bad, "bad code"))
+    if reader.first:
+        log.warning(
+            "%s: %s left out, %s without a code (labels.on_error: skip); the first: %s",
+            *(corpus.path, plural(reader.bad, "bad code"), plural(reader.without, "text"), reader.first),
+        )
     return labels, {"codes": len(labels.codes), "bad_codes": reader.bad, "without_code": reader.without}
 
 

@@ -214,6 +214,11 @@ def hours_text(hours: float | None) -> str:
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.1g}" if hours >= 0.01 else "< 0.01"
 
 
+def tenths(number: float) -> str:
+    """Return a number with a digit after the point, where it is small."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 0.1 else "< 0.1"
+
+
 HEADING = (
     *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB", "disk"),
     *("speed", "hours", "GPU-hours"),
@@ -229,12 +234,12 @@ def row_of(cost: Cost) -> list[str]:
         short(cost.parameters),
         short(cost.tokens),
         cost.source,
-        f"{cost.epochs:.1f}",
+        tenths(cost.epochs),
         f"{cost.steps:,}",
         f"{cost.flops:.1e}",
         f"{cost.gpus}",
         f"{cost.busy:.0%}" if cost.gpus else "",
-        f"{cost.memory_gib:.0f}",
+        tenths(cost.memory_gib),
         f"{cost.disk_gb:,.0f} GB" if cost.disk_gb >= 1 else f"{1000 * cost.disk_gb:,.0f} MB",
         speed_text(cost),
         hours_text(cost.hours),

@@ -46,11 +46,11 @@ def hub_text(configuration: Configuration, code: str) -> HubText | str | None:
 def _listed(configuration: Configuration, code: str) -> HubText:
     from babelmill.download.counting import HELD_OUT, MARGIN  # with the client of the Hub, which other plans go without
     from babelmill.download.parts import open_part, wanted
-    from babelmill.hub import client
+    from babelmill.hub.client import impatiently
 
-    client.WAITS = ()  # a plan is not worth a minute of waiting
     corpus = configuration.corpus(code).corpus
-    parts = [open_part(source, key) for key, source in hub_datasets(configuration, code)]
+    with impatiently():
+        parts = [open_part(source, key) for key, source in hub_datasets(configuration, code)]
     everything = {split: wanted(parts, split) for split in ("train", "validation")}
     limits, text = {"train": float("inf"), "validation": float("inf")}, float("inf")
     if corpus.budget:

@@ -56,20 +56,16 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
 
 def fetched(configuration: Configuration, model: str) -> Path:
     """Fetch the config.json of the repository that a model goes on from; return its path in the cache."""
-    from huggingface_hub.utils import disable_progress_bars
-
-    from babelmill.hub import client, revisions  # with the client of the Hub, which other plans need not import
-    from babelmill.hub.client import explained
+    from babelmill.hub import revisions  # with the client of the Hub, which other plans need not import
+    from babelmill.hub.client import QUICK, explained, impatiently
     from babelmill.hub.files import fetch
     from babelmill.hub.sources import MODEL, explanation, resolve
 
-    disable_progress_bars()  # one small file
-    client.WAITS = client.QUICK
     asked = hub_model(configuration, model) or {}
     repository, revision = asked["repository"], asked["revision"]
     known = asked["commit"] or revisions.recorded(revisions.model_key(repository, revision), repository, revision)
-    commit = known or resolve(MODEL, repository, revision)
-    with explained(functools.partial(explanation, MODEL, repository, revision)):
+    with impatiently(QUICK), explained(functools.partial(explanation, MODEL, repository, revision)):
+        commit = known or resolve(MODEL, repository, revision)
         return fetch(MODEL, repository, commit, ["config.json"])["config.json"]
 
 

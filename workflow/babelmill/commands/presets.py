@@ -5,32 +5,53 @@
     babelmill presets 1gpu_standard
 
 A preset is a file in `config/presets/`; put your own beside them, and it is listed. Text is the preset's own budget, or
-100 million words of English.
+100 million words of English; one million for a preset that asks for no GPU.
 """
 
 import argparse
 import glob
 import re
 import textwrap
+from dataclasses import dataclass
 
 from babelmill.commands.machine import gpu_here
-from babelmill.commands.plan import ASSUMED_GPU, aligned, cost_of, hours_text, known_peak, short
+from babelmill.commands.plan import ASSUMED_GPU, aligned, cost_of, hours_text, known_peak, short, tenths
 from babelmill.commands.plan_download import budget_bytes
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
-from babelmill.hub import client
 
 FOLDER = "config/presets"
 LANGUAGE = "eng"
-WORDS = "100000000 words"  # of text, where a preset has no budget
-HEADING = ("preset", "parameters", "GPUs", "GiB", "batch", "text", "hours", "for")
-NOTE = """\
-Hours of training on as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each), calculated; `babelmill plan`
-counts with your text. A preset for more GPUs than there are runs on fewer, with the same result. `babelmill presets
-NAME` says how to run one."""
-WIDTH = 100  # characters of what a preset is for
+WORDS = {False: "100000000 words", True: "1000000 words"}  # of text, where a preset has no budget; True: on a laptop
+HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
+NOTE = (
+    "Hours of training on as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each), calculated; without GPUs,"
+    " on this machine's processor. `babelmill plan` counts with your text. A preset for more GPUs than there are runs"
+    " on fewer, with the same result. `babelmill presets NAME` says more of one, and how to run it."
+)
+WIDTH = 100  # characters of a line
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a preset asks for, and what it costs.
+
+    Attributes:
+        gpus: those that its file names; 0 if it names none, as those for laptops.
+        text: what it trains on.
+        parameters, memory, hours: of the model, in GiB (of a GPU), and of training; "?" where they are not known.
+        batch: tokens.
+    """
+
+    name: str
+    gpus: int
+    text: str
+    parameters: str
+    memory: str
+    hours: str
+    batch: str
 
 
 def names() -> list[str]:
@@ -49,22 +70,47 @@ def about(name: str) -> str:
     return " ".join(comment)
 
 
-def row(name: str, gpu: str) -> list[str]:
-    """Return the line of a preset under `HEADING`. UserError: its file is wrong."""
+def gpus_of(name: str) -> int:
+    """Return how many GPUs the file of a preset asks for; 0 if it names none."""
+    return read_yaml(ROOT / FOLDER / f"{name}.yaml").get("resources", {}).get("gpus", 0)
+
+
+def preset(name: str, gpu: str) -> Preset:
+    """Return what a preset costs on GPUs of a kind. UserError: its file is wrong."""
     configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
-    resolved, budget = configuration.model(LANGUAGE), configuration.corpus(LANGUAGE).corpus.budget
-    gpus = max(1, resolved.resources.gpus)
+    resolved, gpus = configuration.model(LANGUAGE), gpus_of(name)
+    budget = configuration.corpus(LANGUAGE).corpus.budget or WORDS[not gpus]
     size = memory = hours = "?"
     try:
-        found = cost_of(configuration, LANGUAGE, gpus, gpu, None, budget_bytes(budget or WORDS, 1.0))
-        size, memory, hours = short(found.parameters), f"{found.memory_gib:.0f}", hours_text(found.hours)
+        found = cost_of(configuration, LANGUAGE, gpus, gpu, None, budget_bytes(budget, 1.0))
+        size, memory, hours = short(found.parameters), tenths(found.memory_gib), hours_text(found.hours)
     except UserError:
         if not resolved.source:
             raise
         # It goes on from a model of the Hub, which cannot be asked for its size now.
-    purpose = textwrap.shorten(re.split(r"\.\s+(?=[A-Z])", about(name))[0].rstrip("."), WIDTH, placeholder=" ...")
-    batch = f"{resolved.train.global_batch_tokens:,}"
-    return [name, size, f"{gpus}", memory, batch, text(budget or WORDS), hours, purpose]
+    return Preset(name, gpus, text(budget), size, memory, hours, f"{resolved.train.global_batch_tokens:,}")
+
+
+def listed(presets: list[Preset]) -> list[str]:
+    """Return a heading and a line of each, which ends with what it is for, as far as there is room."""
+    rows: list[list[str]] = [list(HEADING[:-1])]
+    rows += [[each.name, each.parameters, f"{each.gpus}", each.memory, each.text, each.hours] for each in presets]
+    purposes = [HEADING[-1], *(re.split(r"\.\s+(?=[A-Z])|: ", about(each.name))[0] for each in presets)]
+    lines = aligned(rows, to_the_left=("preset",))
+    room = WIDTH - len(lines[0]) - 2
+    return [
+        f"{line}  {textwrap.shorten(purpose, room, placeholder=' ...')}"
+        for line, purpose in zip(lines, purposes, strict=True)
+    ]
+
+
+def facts(found: Preset, gpu: str) -> str:
+    """Return a preset's size and cost in a sentence."""
+    where = f"on {found.gpus} {gpu}{'s' * (found.gpus > 1)}" if found.gpus else "on this machine's processor"
+    return (
+        f"{found.parameters} parameters, {found.batch} tokens per batch, {found.memory} GiB of memory"
+        f"{' of a GPU' * bool(found.gpus)}; {found.hours} hours of training on {found.text} {where}, calculated."
+    )
 
 
 def text(budget: float | str) -> str:
@@ -78,12 +124,13 @@ def text(budget: float | str) -> str:
 def commands(name: str) -> list[str]:
     """Return lines that run a preset: with text of the configuration, with a dataset, and on fewer GPUs."""
     configuration = Configuration([("presets", {"preset": name})])
-    gpus, budget = configuration.model(LANGUAGE).resources.gpus, configuration.corpus(LANGUAGE).corpus.budget
-    amount = "" if budget else ", budget: 100M words"
-    run = "snakemake --profile profiles/local --resources gpu={gpus} --config preset={name}{more} -- converted/eng"
+    gpus, budget = gpus_of(name), configuration.corpus(LANGUAGE).corpus.budget
+    amount = "" if budget else f", budget: {100 if gpus else 1}M words"
+    resources = f" --resources gpu={gpus}" if gpus else ""
+    run = "snakemake --profile profiles/local{resources} --config preset={name}{more} -- converted/eng"
     hub = f" 'corpus={{hub: [{{repository: allenai/c4, config: en}}]{amount}}}'"
-    lines = [run.format(gpus=gpus, name=name, more=""), "", "With text of a dataset on the Hub:", ""]
-    lines += [run.format(gpus=gpus, name=name, more=hub)]
+    lines = [run.format(resources=resources, name=name, more=""), "", "With text of a dataset on the Hub:", ""]
+    lines += [run.format(resources=resources, name=name, more=hub)]
     fewer = ["", "On fewer GPUs the result is the same: say how many there are by --resources gpu=N."]
     return lines + (fewer if gpus > 1 else [])
 
@@ -96,22 +143,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """List the presets, or show one."""
+    gpu = args.gpu or gpu_here() or ASSUMED_GPU
+    peak, problems = known_peak(gpu), []
     if args.name is None:
-        client.WAITS = ()  # a preset that goes on from a model of the Hub is not worth a minute of waiting
-        gpu = args.gpu or gpu_here() or ASSUMED_GPU
-        peak, problems = known_peak(gpu), []
-        rows: list[list[str]] = [list(HEADING)]
+        found: list[Preset] = []
         for name in names():
             try:
-                rows.append(row(name, gpu))
+                found.append(preset(name, gpu))
             except UserError as error:
                 problems.append(str(error))
-        print("\n".join(aligned(rows, to_the_left=("preset", "for"))))
-        print(NOTE.format(gpu=gpu, peak=peak / 1e12), *problems, sep="\n")
+        note = textwrap.fill(NOTE.format(gpu=gpu, peak=peak / 1e12), WIDTH)
+        print(*listed(found), note, *problems, sep="\n")
         return
     if args.name not in names():
         raise UserError(f"there is no preset {args.name!r}{nearest(args.name, names())}")
-    print(textwrap.fill(about(args.name), 120), end="\n\n")
+    print(textwrap.fill(about(args.name), WIDTH), textwrap.fill(facts(preset(args.name, gpu), gpu), WIDTH), sep="\n\n")
+    print()
     for section, values in read_yaml(ROOT / FOLDER / f"{args.name}.yaml").items():
         print(f"{section}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
     print("", *commands(args.name), sep="\n")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, errors
+from huggingface_hub import constants, errors, get_token
 from huggingface_hub.utils import disable_progress_bars, httpx
 
 from babelmill import __version__
@@ -139,7 +139,10 @@ def repositories(source: str) -> list[str]:
     """Return the repositories of `owner/prefix`; a UserError, which names the nearest, if there are none."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]*", source, re.ASCII):
         raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
-    known = owners.models_of(source.split("/")[0])
+    owner = source.split("/")[0]
+    if not get_token():
+        log.warning("HF_TOKEN is not set: private repositories of %s are not among these", owner)
+    known = owners.models_of(owner)
     found = [name for name in known if name.startswith(source)]
     if not found:
         raise UserError(f"{source}: no model of this owner begins so{nearest(source, known)}")
@@ -173,25 +176,18 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
             raise UserError(f"no config.json beside {', '.join(next(iter(found.values())).names)}; name it: --config")
         return "skipped: no GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
-    several = len(found) > 1
-    return [one_of(source, files, config, lang, weights, private, args, several) for lang, weights in found.items()]
+    models = []
+    for said, weights in found.items():
+        label = f"{source} ({said})" if said and (is_folder(source) or len(found) > 1) else source
+        language, target = language_and_target(source, said, args)
+        models.append(Old(label, origin_of(files, weights), files, weights, config, language, target, private))
+    return models
 
 
-def one_of(
-    source: str,
-    files: Files,
-    config: Path,
-    language: str | None,
-    weights: Weights,
-    private: bool,
-    args: argparse.Namespace,
-    several: bool = False,
-) -> Old:
-    """Return one of the models of a repository or a folder; `several`: it holds others, of other languages."""
-    local = is_folder(source)
-    owner, name = ("", "") if local else source.split("/")
-    label = f"{source} ({language})" if language and (local or several) else source
-    language = language or old_repository.language_of(name, read_table(TABLE))
+def language_and_target(source: str, said: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
+    """Return the language of a model, and where it goes; `said`: what the names of its checkpoints say of the one."""
+    owner, name = ("", "") if is_folder(source) else source.split("/")
+    language = said or old_repository.language_of(name, read_table(TABLE))
     rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # multi-all, where it is of several languages
     values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
@@ -200,9 +196,13 @@ def one_of(
             f"--repo-template {args.repo_template} is {target!r} of it, no owner/name"
             + ("; the pattern --checkpoint-regex finds a language by (?P<lang>...)" if not language else "")
         )
+    return language, target
+
+
+def origin_of(files: Files, weights: Weights) -> dict[str, Any]:
+    """Return repository and commit, or of a folder the digests of its checkpoints."""
     where = {key: files.figures[key] for key in ("repository", "commit") if key in files.figures}
-    where = where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
-    return Old(label, where, files, weights, config, language, target, private)
+    return where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
 
 
 # What becomes of it.

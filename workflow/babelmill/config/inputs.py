@@ -100,6 +100,17 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
     return revisions.source(key, name, revision, SETTINGS / model / "base_model.json")
 
 
+def require_labels(configuration: Configuration, model: str) -> None:
+    """Raise a UserError if a model is to learn labels, and the corpus of one of its languages has none."""
+    resolved = configuration.model(model)
+    for code in resolved.languages if resolved.train.objective == "labels" else ():
+        if not configuration.corpus(code).corpus.label_columns:
+            raise UserError(
+                f"{resolved.origins['train.objective']}: train.objective: labels learns what stands in the columns of"
+                f" labelled text; name those of {code}: languages.{code}.corpus.label_columns"
+            )
+
+
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     """What the settings of `base_model` say: `source` on the Hub or `sources`, a folder's content, `shape`, the
     keys that the configuration says beside `model.source`, and `auto_class`, that of a model of transformers.

@@ -147,6 +147,7 @@ class Train(Section):
     lora_alpha: Annotated[Positive | None, Neutral(None), Implied(default_alpha)]
     freeze: Annotated[Literal["none", "encoder"], OnlyIf("objective", ("labels",), "none"), Neutral("none")]
     unknown_context: Annotated[Share, OnlyIf("objective", ("labels",), 0.0), Neutral(0.0)]
+    typos: Annotated[Share, Neutral(0.0)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
@@ -186,6 +187,15 @@ class Train(Section):
             raise ValueError(
                 f"train.lora_rank = {self.lora_rank}: models of labels have no adapters; train.freeze: encoder trains"
                 " the heads alone"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _typos_are_in_labelled_text(self) -> Self:
+        if self.typos and self.objective != "labels":
+            raise ValueError(
+                f"train.typos = {self.typos:g} disturbs labelled texts (train.objective: labels), not the text of"
+                f" train.objective: {self.objective}; leave it out"
             )
         return self
 

@@ -24,6 +24,7 @@ class Bar:
 
     EVERY = 30.0  # seconds between plain lines
     DRAWN_EVERY = 0.1  # seconds between two drawings
+    EARLY = 5.0  # seconds in which the time left is not foretold, and of less than 1 % in twelve times as many
 
     def __init__(self, total: float, done: float = 0, at_once: bool = False):
         """The total, and what is done before this process began, are of what the time goes by, such as tokens.
@@ -40,7 +41,10 @@ class Bar:
                     handler.addFilter(self._beside_the_bar)
 
     def show(self, done: float, text: str) -> None:
-        """Say how far it is: `text` is what is done in the job's own words; time left is added. Ends with the total."""
+        """Say how far it is: `text` is what is done in the job's own words; time left is added. Ends with the total.
+
+        The time left is unknown at the beginning, when a job still starts and little of it is done.
+        """
         self._done, now = done, time.monotonic()
         ended = done >= self._total > 0
         if now - self._said >= self.EVERY or (ended and not self._silent):
@@ -61,10 +65,13 @@ class Bar:
         self._bar = self._lock = None
 
     def _left(self, now: float) -> str:
-        passed = self._done - self._start
-        if not passed:
+        seconds, left = now - self._began, self._total - self._done
+        if left <= 0:
+            return clock(0)
+        share = (self._done - self._start) / (self._total - self._start)
+        if share <= 0 or seconds < self.EARLY or (share < 0.01 and seconds < 12 * self.EARLY):
             return "unknown time"
-        return clock((now - self._began) / passed * (self._total - self._done))
+        return clock(seconds / (self._done - self._start) * left)
 
     def _draw(self, text: str) -> None:
         if self._bar is None:

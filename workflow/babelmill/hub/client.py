@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from huggingface_hub import errors
-from huggingface_hub.utils import httpx
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, httpx
 
 from babelmill.core.files import UserError
 
 T = TypeVar("T")
 log = logging.getLogger("babelmill.hub.client")
-WAITS = (1, 4, 15, 30)  # seconds before each new attempt
+WAITS: tuple[int, ...] = (1, 4, 15, 30)  # seconds before each new attempt
 QUICK = WAITS[:2]  # where somebody waits for the answer
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, signed ones too
+# Whoever asks for files that may not be there knows that they may not.
+logging.getLogger("huggingface_hub._snapshot_download").addFilter(
+    lambda record: not record.getMessage().startswith("No files matched")
+)
 # Not yet, too many, and: another change of the same repository was faster.
 LATER = (408, 409, 412, 429)
 
@@ -40,6 +44,21 @@ def patiently(ask: Callable[[], T], waits: Sequence[int] | None = None) -> T:
             log.warning("%s; next attempt in %d s", one_line(error), wait)
             time.sleep(wait)
     return ask()
+
+
+@contextlib.contextmanager
+def impatiently(waits: Sequence[int] = ()) -> Iterator[None]:
+    """Within, wait no longer than so, and draw none of the client's bars: a plan is not worth a minute of waiting."""
+    global WAITS
+    before, hidden = WAITS, are_progress_bars_disabled()
+    WAITS = tuple(waits)
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        WAITS = before
+        if not hidden:
+            enable_progress_bars()
 
 
 def asked_to_wait(error: BaseException) -> int:

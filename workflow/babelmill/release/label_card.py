@@ -10,6 +10,7 @@ from babelmill.release.label_picture import PICTURE
 TASK = "text-classification"
 CODES = 50  # that the card lists
 MISTAKES = 10
+NO_CODE = "?"  # as `tokens/codes.py` has it
 # By metric, as the Hub calls it, and what it is.
 HUB_METRICS = {"exact": ("accuracy", "exact set of codes"), "f1": ("f1", "micro F1")}
 SYSTEMS = {
@@ -22,7 +23,7 @@ METHODS = {"blocks": "codes are spelt, symbol by symbol", "linear": "the classif
 
 PREDICT = """\
 ```python
-# Which codes has a text, and how probable is each? `method="linear"` asks the classifier in place of the decoder.
+# Which codes has a text, and how probable is each?{asks}
 from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{path}"{trust})
@@ -80,12 +81,13 @@ def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_co
     top = len(example["likeliest"]) if example else 3
     method = "blocks" if about["decoder_layers"] else "linear"
     known = {"path": path, "trust": trust, "top": top}
+    asks = ' `method="linear"` asks the classifier in place of the decoder.' if about["decoder_layers"] else ""
     given = f"[{context!r}], texts" if context else "texts"
     return [
         "## Use",
         f"`{path}` stands for this folder, or for its name on the Hub. A text with a context, such as its language or"
         " its source, is given as a pair: `tokenizer(contexts, texts)`.",
-        PREDICT.format(**known, text=repr(text), given=given, method=method, printed=printed),
+        PREDICT.format(**known, text=repr(text), given=given, method=method, asks=asks, printed=printed),
         PIPELINE.format(
             **known,
             given=repr(pair) if context else repr(text),
@@ -93,8 +95,8 @@ def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_co
         ),
         "\n".join([NOTES.format(weights=weights), *notes(about)]),
         f"Meant for suggesting {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows no"
-        " other code than those below, and gives each text at least one. What matters should be looked at by a person,"
-        " first where the probability is low.",
+        f" other code than those below, and gives each text {'exactly' if about['blocks'] == 1 else 'at least'} one."
+        " What matters should be looked at by a person, first where the probability is low.",
     ]
 
 
@@ -106,7 +108,8 @@ def notes(about: dict[str, Any]) -> list[str]:
     said = " and ".join(done[key] for key in done if key in cleaning)
     lines = [f"* Its training text was {said}: so should yours be. `babelmill predict` sees to it."] if said else []
     named = '* `model.config.labels["names"]` says what codes are called.'
-    return [*lines, *([named] if "names" in about else [])]
+    none = f"* `{NO_CODE}` says that a text has no code."
+    return [*lines, *([named] if "names" in about else []), *([none] if NO_CODE in about["codes"] else [])]
 
 
 def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any]) -> list[str]:

@@ -211,12 +211,18 @@ def known_from(settings: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def scratch_beside(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out`, which must not exist."""
+    """Make a temporary folder beside `out`, which must not exist. Folders made for them are not left behind empty."""
     if out.exists():
         raise UserError(f"--out {out}: exists; remove it or name another folder")
+    made = [folder for folder in out.parents if not folder.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
-        yield Path(name)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
+            yield Path(name)
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):  # something is in it
+                folder.rmdir()
 
 
 def tokenizer_path(given: Path) -> Path:

@@ -14,20 +14,21 @@ from babelmill.runtime import slurm
 FOLDER = "logs"
 
 
-def keep_log(folder: Path, model: str, attempt: int, preset: str, done: int, steps: int) -> None:
+def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
     """Write what this process logs from now on to `logs/20261122-143105_small_attempt2_job812.log`, too.
 
-    The time is UTC, so that names sort by it on any machine. Each message is in the file at once, whatever kills the
-    process after it.
+    The time is UTC, so that names sort by it on any machine. All attempts are counted, also those that the user or
+    SLURM begins anew, which Snakemake calls the first. Each message is in the file at once, whatever kills the process
+    after it.
 
     Args:
         folder: of the run.
         model: its name.
-        attempt: 1, or more for what a retry repeats.
         preset: of the model; "" if none is known.
         done, steps: steps done before, and of the whole run.
     """
     now, job = datetime.now(UTC), slurm.job_id()
+    attempt = 1 + sum(1 for _ in (folder / FOLDER).glob("*.log"))
     parts = [f"{now:%Y%m%d-%H%M%S}", preset, f"attempt{attempt}", job and f"job{job}"]
     path = folder / FOLDER / ("_".join(part for part in parts if part) + ".log")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -78,7 +78,7 @@ class RunFolder:
         if done < steps:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             begin_attempt(self.path, attempt, done, steps, tokens, device)
-            keep_log(self.path, model, attempt, self._preset, done, steps)
+            keep_log(self.path, model, self._preset, done, steps)
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(self.path, model)
         self._opened.callback(self.history.close)

@@ -13,13 +13,15 @@ from babelmill.tokens.shard_file import Labels
 
 
 def code_list(path: str | Path) -> dict[str, str]:
-    """Return {code: name} of a file with a code on each line, and perhaps its name after a comma or a tab.
+    """Return {code: name} of a file with a code on each line, and perhaps its name after a comma, semicolon or tab.
 
     Raises:
         UserError: a code stands there twice, or none does.
     """
     lines = read_text(path).removeprefix("\ufeff").splitlines()
     delimiter = "\t" if any("\t" in line for line in lines) else ","
+    if all(";" in line for line in lines if line.strip()):
+        delimiter = ";"
     found: dict[str, str] = {}
     for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
         code = row[0].strip() if row else ""
@@ -45,7 +47,8 @@ class CodeReader:
 
     Attributes:
         bad: codes that were left out (`labels.on_error: skip`).
-        without: documents without a code.
+        without: documents without a code, or without a good one.
+        first: what is wrong with the first of them; "" if nothing is.
     """
 
     def __init__(self, labels: schema.Labels):
@@ -56,6 +59,7 @@ class CodeReader:
             raise UserError(f"{labels.codes}: {problem}; mend the list (labels.codes)") from None
         self._numbers = {name: i for i, name in enumerate(sorted(self._known or ()))}
         self.bad = self.without = 0
+        self.first = ""
 
     def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
         """Return the codes of documents.
@@ -69,10 +73,11 @@ class CodeReader:
         codes: list[int] = []
         ends = [0]
         for columns, origin in rows:
+            bad = self.bad
             mine = dict.fromkeys(code for text in columns for code in self._codes(text, origin))
             if not mine:
-                self._without(origin)
-                mine = {NO_CODE: None} if self._about.without else {}
+                self.without += 1
+                mine = self._none(origin) if self.bad == bad else {}  # a bad code does not say that there is none
             codes += (self._numbers.setdefault(code, len(self._numbers)) for code in mine)
             ends.append(len(codes))
         return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(self._numbers))
@@ -92,11 +97,14 @@ class CodeReader:
                 self.bad += 1
         return found
 
-    def _without(self, origin: str) -> None:
-        self.without += 1
-        if not self._about.without:
-            self._refuse(f"{origin}: has no code, and {self._labels.code} has none for that")
+    def _none(self, origin: str) -> dict[str, None]:
+        """Return the code of a document whose columns are empty."""
+        if self._about.without:
+            return {NO_CODE: None}
+        self._refuse(f"{origin}: has no code, and {self._labels.code} has none for that")
+        return {}
 
     def _refuse(self, message: str) -> None:
         if self._labels.on_error == "stop":
             raise UserError(f"{message}; mend it, or leave such codes out by labels.on_error: skip")
+        self.first = self.first or message

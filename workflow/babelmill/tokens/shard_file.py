@@ -5,8 +5,9 @@
 `tokens[offsets[i]:offsets[i + 1]]`. Where documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
 (int64, one entry a document) says where its response starts. Where documents have labels, `codes` (int32) are those of
 all documents, `code_offsets` (int64, documents + 1 entries) say which are whose, and `code_names` (JSON in bytes) which
-texts they stand for; a context is there as a prompt is. The metadata names the tokenizer by the sha256 of its file and
-its vocabulary size.
+texts they stand for; a context is there as a prompt is, and the documents' own texts are there once more as they were
+(`texts`, UTF-8, and `text_offsets`), so that the training can disturb them. The metadata names the tokenizer by the
+sha256 of its file and its vocabulary size.
 
 safetensors writes its table of sizes first, and a corpus is tokenized as a stream whose length is known at the end
 only. So the writer leaves room for the table and for what has an entry a document (their number is known: Parquet
@@ -18,7 +19,7 @@ alone.
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +32,7 @@ HEADER_BYTES = 1024  # the 8 bytes of its length included; a multiple of 8 keeps
 OFFSET_BYTES = 8
 DTYPES = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
 LABELS = ("codes", "I32"), ("code_offsets", "I64"), ("code_names", "U8")
+TEXTS = ("text_offsets", "I64"), ("texts", "U8")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,31 @@ class Labels:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """The texts of all documents, without their contexts.
+
+    Attributes:
+        content: [bytes] uint8, all in a row, in UTF-8.
+        offsets: [documents + 1] int64: document i has `content[offsets[i]:offsets[i + 1]]`.
+    """
+
+    content: np.ndarray
+    offsets: np.ndarray
+
+    def __getitem__(self, document: int) -> str:
+        """Return the text of a document."""
+        return bytes(self.content[self.offsets[document] : self.offsets[document + 1]]).decode()
+
+    @classmethod
+    def read(cls, header: dict[str, Any], body: np.ndarray) -> "Texts | None":
+        """Map them; None if a file has none."""
+        if "texts" not in header:
+            return None
+        offsets, content = (body[slice(*header[name]["data_offsets"])] for name, _ in TEXTS)
+        return cls(content, offsets.copy().view("<i8"))
+
+
+@dataclass(frozen=True)
 class ShardFile:
     """A shard, memory-mapped.
 
@@ -73,7 +100,7 @@ class ShardFile:
         metadata: `tokenizer_sha256` and `vocab_size`, both as text.
         responses: [documents] int64, where the response of each starts; None without prompts.
         position: of the first token in the file, in bytes.
-        labels: None of text without.
+        labels, texts: None of text without labels.
     """
 
     path: Path
@@ -83,6 +110,7 @@ class ShardFile:
     responses: np.ndarray | None = None
     position: int = 0
     labels: Labels | None = None
+    texts: Texts | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -115,8 +143,8 @@ class ShardFile:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UserError(f"{path}: not a token shard ({error}); delete it and run the workflow again") from None
         position = 8 + length + starts["tokens"]
-        labels = Labels.read(header, body)
-        return cls(path, arrays["tokens"], arrays["offsets"], metadata, arrays.get("responses"), position, labels)
+        more = arrays.get("responses"), position, Labels.read(header, body), Texts.read(header, body)
+        return cls(path, arrays["tokens"], arrays["offsets"], metadata, *more)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
         """Return which places of the stream belong to prompts, or are the `<s>` before them: bool, of any shape."""
@@ -154,7 +182,8 @@ class ShardWriter:
         self._before_tokens = self._offset_bytes + documents * OFFSET_BYTES * prompts
         self._written = 0  # documents whose tokens are in the file
         self.tokens = 0  # tokens in the file
-        self.labels: Labels | None = None  # of the documents; to be set before the end
+        self.labels: Labels | None = None  # of the documents; to be set before the end, as `texts`
+        self.texts: Iterable[list[str]] = ()  # of labelled documents, in batches
         self._put(HEADER_BYTES, np.zeros(1, "<i8"))
 
     def _put(self, position: int, array: np.ndarray) -> None:
@@ -172,8 +201,8 @@ class ShardWriter:
         self.tokens += len(tokens)
         self._written += len(lengths)
 
-    def finish(self, labels: Labels | None = None) -> None:
-        """Write the labels, if there are any, and the table of sizes."""
+    def finish(self) -> None:
+        """Write labels and texts, if there are any, and the table of sizes."""
         if self._written != self._documents:
             raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
         first, begin = self._offset_bytes, self._before_tokens
@@ -185,14 +214,39 @@ class ShardWriter:
             **({"responses": responses} if self._prompts else {}),
             "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [begin, end]},
         }
-        for (name, dtype), part in zip(LABELS if labels else (), labels.parts() if labels else (), strict=True):
+        parts = self.labels.parts() if self.labels else []
+        for (name, dtype), part in zip(LABELS, parts, strict=False):  # all of them or none
             self._put(HEADER_BYTES + end, np.frombuffer(part, np.uint8))
-            count = len(part) // {"I32": 4, "I64": 8, "U8": 1}[dtype]
-            header[name] = {"dtype": dtype, "shape": [count], "data_offsets": [end, end + len(part)]}
+            header[name] = _entry(dtype, end, len(part))
             end += len(part)
+        if self.labels:
+            header |= self._put_texts(end)
         text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # spaces may follow the JSON
         self._put(0, np.array([len(text)], "<u8"))
         self._put(8, np.frombuffer(text, np.uint8))
+
+    def _put_texts(self, begin: int) -> dict[str, Any]:
+        """Write the texts, and before them where they start; return their entries in the table of sizes."""
+        first = end = begin + self._offset_bytes
+        lengths: list[int] = []
+        for batch in self.texts:
+            parts = [text.encode() for text in batch]
+            self._put(HEADER_BYTES + end, np.frombuffer(b"".join(parts), np.uint8))
+            lengths += map(len, parts)
+            end += sum(map(len, parts))
+        if not lengths:
+            return {}
+        if len(lengths) != self._documents:
+            raise RuntimeError(f"{len(lengths)} texts written, {self._documents} announced")
+        self._put(HEADER_BYTES + begin, np.cumsum([0, *lengths]).astype("<i8"))
+        sizes = (begin, self._offset_bytes), (first, end - first)
+        return {name: _entry(dtype, *size) for (name, dtype), size in zip(TEXTS, sizes, strict=True)}
+
+
+def _entry(dtype: str, begin: int, size: int) -> dict[str, Any]:
+    """Return what the table of sizes says of so many bytes."""
+    count = size // {"I32": 4, "I64": 8, "U8": 1}[dtype]
+    return {"dtype": dtype, "shape": [count], "data_offsets": [begin, begin + size]}
 
 
 @contextlib.contextmanager
@@ -206,4 +260,4 @@ def write_shard(
     with atomic_write(path) as file:
         writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256, prompts)
         yield writer
-        writer.finish(writer.labels)
+        writer.finish()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from babelmill.core.files import UserError
 from babelmill.runtime.identity import SPLITS
@@ -17,6 +18,7 @@ from babelmill.training.layouts import Documents, Layout, Packed
 from babelmill.training.network import Network
 from babelmill.training.objectives import Objective
 from babelmill.training.trainer import Stream
+from babelmill.training.typos import Typos
 
 
 class Data:
@@ -55,7 +57,7 @@ class LabelledData(Data):
         blocks: how many of them a document has at most.
 
     Raises:
-        UserError: the shards have no labels, or one code alone.
+        UserError: the shards have no labels, the training ones one code alone, or the validation ones no code of those.
     """
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
@@ -64,14 +66,22 @@ class LabelledData(Data):
             raise UserError(
                 f"{shard.path}: has no labels, which train.objective: labels needs; set corpus.label_columns"
             )
-        train, labels = self.shards["train"], settings.labels
-        self.codes = known_codes(train, labels.code, labels.block_size, labels.symbol_separator)
-        self.blocks = most_codes(train)
+        shards, labels = self.shards["train"], settings.labels
+        self.codes = known_codes(shards, labels.code, labels.block_size, labels.symbol_separator)
+        self.blocks = most_codes(shards)
         if len(names := self.codes.names) < 2:
-            raise UserError(f"the text of {settings.name} has one code alone, {''.join(names)!r}: nothing to learn")
-        self._frame = frame_of(tokenizer / "tokenizer.json", self.vocabulary)
+            found = f"one code alone, {names[0]!r}" if names else "no code (labels.on_error: skip)"
+            raise UserError(f"the training text of {settings.name} has {found}: nothing to learn")
+        loaded, train = load_tokenizer(tokenizer / "tokenizer.json"), settings.train
+        self._frame = frame_of(loaded, self.vocabulary)
+        self._typos = Typos(train.typos, train.seed, loaded) if train.typos else None
         length = settings.train.sequence_lengths[0]
         self._streams = {split: self._stream(split) for split in SPLITS}
+        if not any(len(shard.labels.codes) for shard in self._streams["validation"].shards if shard.labels):
+            raise UserError(
+                f"no validation text of {settings.name} has a code that its training text has: nothing to measure;"
+                " raise corpus.validation_share, or name other corpus.validation_files"
+            )
         self.layouts = {
             split: [Documents(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels]
             for split, stream in self._streams.items()
@@ -87,6 +97,7 @@ class LabelledData(Data):
             train.seed,
             torch.device("cpu"),
             train.unknown_context,
+            self._typos,
         )
 
     def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> LabelStream:
@@ -102,9 +113,8 @@ class LabelledData(Data):
         return torch.from_numpy(np.sum(counts) / (len(self.codes.names) * np.maximum(1, counts))).float()
 
 
-def frame_of(path: Path, vocabulary: Vocabulary) -> Frame:
+def frame_of(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Frame:
     """Return the special tokens that a tokenizer puts around a text and a context."""
-    tokenizer = load_tokenizer(path)
 
     def parts(text: str, pair: str | None = None) -> list[list[int]]:
         """Return the special tokens before, between and after the texts."""

@@ -16,6 +16,7 @@ from babelmill.tokens.shard_file import Labels, ShardFile
 from babelmill.training import randomness
 from babelmill.training.batches import Rows
 from babelmill.training.randomness import CONTEXT
+from babelmill.training.typos import Typos
 
 MULTIPLE = 8  # lengths are rounded up to it
 
@@ -99,6 +100,7 @@ class LabelStream:
         seed: of all that is random.
         device: where micro-batches are made.
         unknown_context: share of the rows whose context is hidden.
+        typos: disturb texts; None: none are.
     """
 
     def __init__(
@@ -110,11 +112,12 @@ class LabelStream:
         seed: int,
         device: torch.device,
         unknown_context: float = 0.0,
+        typos: Typos | None = None,
     ):
         known = [replace(shard, labels=shard.labels and in_terms_of(shard.labels, codes, blocks)) for shard in shards]
         self.shards: list[ShardFile] = known
         self._frame, self._codes, self._blocks = frame, codes, blocks
-        self._seed, self._device, self._unknown_context = seed, device, unknown_context
+        self._seed, self._device, self._unknown_context, self._typos = seed, device, unknown_context, typos
 
     def on(self, device: torch.device) -> "LabelStream":
         """Return this stream with micro-batches on another device."""
@@ -137,11 +140,12 @@ class LabelStream:
             rows: which.
             length: of the longest row.
             weights: of a target of each kind.
-            stream: 0 in training, where contexts are hidden.
+            stream: 0 in training, where contexts are hidden and texts disturbed.
             pad_rows_to: not used: these models are not compiled.
         """
         hidden = randomness.uniform(randomness.key(self._seed, stream, CONTEXT, rows.number)) < self._unknown_context
-        ids = [self._row(rows, i, length, bool(hidden[i]) and not stream) for i in range(len(rows))]
+        typed = self._typos.tokens(rows, self.shards) if self._typos and not stream else {}
+        ids = [self._row(rows, i, length, bool(hidden[i]) and not stream, typed.get(i)) for i in range(len(rows))]
         longest = -(-max(map(len, ids)) // MULTIPLE) * MULTIPLE
         input_ids = np.full((len(rows), longest), self._frame.pad)
         seen = np.arange(longest) < np.array([len(row) for row in ids])[:, None]
@@ -156,13 +160,13 @@ class LabelStream:
         tensors = [each.to(self._device, non_blocking=True) for each in found]
         return LabelBatch(*tensors, weights=weights)
 
-    def _row(self, rows: Rows, i: int, length: int, hidden: bool) -> np.ndarray:
-        """Return the ids of a row."""
+    def _row(self, rows: Rows, i: int, length: int, hidden: bool, typed: np.ndarray | None) -> np.ndarray:
+        """Return the ids of a row; `typed`: its text's, if that is disturbed."""
         shard, document = self.shards[rows.language[i]], int(rows.row[i])
         begin, end = int(rows.begin[i]) + 1, int(rows.end[i]) - 1  # without `<s>` and `</s>`
         text = begin if shard.responses is None else int(shard.responses[document])
         context = shard.tokens[begin : begin if hidden else text]
-        return self._frame.row(context, shard.tokens[text:end], length)
+        return self._frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
 
     def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
         """Return the codes of a row; none of those that have no targets (`work.without_targets`)."""

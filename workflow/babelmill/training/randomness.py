@@ -18,7 +18,7 @@ FEISTEL_ROUNDS = 6
 
 # Streams keep uses apart: the same row number draws unrelated numbers in each.
 ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION, SHARED_DROPOUT = range(1, 11)
-RATES, CONTEXT = 11, 12
+RATES, CONTEXT, TYPOS = 11, 12, 13
 
 
 def mix(x: Integers) -> Integers:
