@@ -4,6 +4,7 @@ GPT-2 has one special token for everything, BERT a lossy WordPiece, Llama a Sent
 EuroBERT bytes and a mask. Weights and texts are the same on each call.
 """
 
+import json
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -106,4 +107,27 @@ def publish(kind: str, folder: Path, rows: int = 0, **config) -> Path:
         parameter.data += 0.05 * torch.randn(parameter.shape)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def publish_canine(folder: Path, **config) -> Path:
+    """Write a small CANINE with the files that `google/canine-s` has: no tokenizer.json, and names without a prefix."""
+    import torch
+    import transformers
+
+    values = SIZES | {"hidden_size": 32, "num_hash_buckets": 512, "max_position_embeddings": 512} | config
+    torch.manual_seed(1)
+    model = transformers.CanineModel(transformers.CanineConfig(**values))
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    model.config.architectures = ["CanineModel"]
+    model.config.save_pretrained(folder)
+    tokens = {"bos": "\ue000", "eos": "\ue001", "sep": "\ue001", "cls": "\ue000", "pad": "\x00", "mask": "\ue003"}
+    about = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+    named = {f"{name}_token": {"content": token, **about} for name, token in tokens.items()}
+    named["mask_token"]["lstrip"] = True
+    marked = {name: {**token, "__type": "AddedToken"} for name, token in named.items()}
+    settings = marked | {"add_prefix_space": False, "model_max_length": 256, "tokenizer_class": "CanineTokenizer"}
+    for name, content in (("special_tokens_map.json", named), ("tokenizer_config.json", settings)):
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
     return folder

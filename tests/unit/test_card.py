@@ -102,6 +102,21 @@ def test_origin_of_the_text(manifest, origin):
     )
 
 
+@pytest.mark.parametrize(
+    ("datasets", "documents", "said"),
+    [
+        ([{"license": "mit"}], {"cc0-1.0": 3}, "cc0-1.0"),
+        ([{"license": "mit"}, {"license": "mit"}], {}, "mit (the dataset's card)"),
+        ([{"license": "mit"}, {}], {}, "mit (the dataset's card), unknown"),
+        ([{}], {}, "unknown"),
+        ([], {}, "unknown"),
+    ],
+)
+def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names_one(datasets, documents, said):
+    manifest = corpus(hub=[HUB | dataset for dataset in datasets], licenses=documents)
+    assert f" | 1,234 | 5 | {said} |" in card.render(facts(corpora={"eng": manifest}))
+
+
 def test_a_tokenizer_from_elsewhere_is_named():
     text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"))
     assert "That of `org/tokenizer`, of 8,192 entries" in text and "Byte-level BPE" not in text

@@ -82,7 +82,8 @@ FOLDERS = {
     "training": {"train"},
 }
 SEVERAL = {
-    "model/code_decoder.py": {"train", "export"},
+    "model/__init__.py": {"base_model", "train", "export", "evaluate", "predict"},
+    "model/code_decoder.py": {"base_model", "train", "export", "evaluate", "predict"},
     "model/transformers/diffusion_generation.py": {"export"},
     "model/transformers/modeling_codes.py": {"export"},
     "model/transformers/modeling_gpt_bert_codes.py": {"export"},
@@ -129,6 +130,7 @@ SEVERAL = {
     "training/transformers_models.py": {"base_model", "train", "export", "evaluate"},
     "tokens/__init__.py": set(STAGES) - {"publish"},
     "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
+    "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate"},
     "tokens/label_text.py": {"corpus", "download", "predict"},
     "tokens/codes.py": {"shards", "train", "export", "evaluate"},
     "tokens/labels.py": {"shards", "evaluate"},

@@ -90,12 +90,13 @@ def fail(*args, **kwargs) -> str:
 
 
 def test_data_files_arrive_and_the_commit_is_recorded(hub):
-    commit = hub.commit(f"datasets/{REPOSITORY}", FILES)
+    commit = hub.commit(f"datasets/{REPOSITORY}", FILES | {"README.md": b"---\nlicense: cc-by-4.0\n---\n"})
     figures = succeed(hub)
     assert figures == {
         "repository": REPOSITORY,
         "revision": "main",
         "commit": commit,
+        "license": "cc-by-4.0",
         "train": TRAIN,
         "validation": VALIDATION,
     }

@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
@@ -26,13 +25,14 @@ from babelmill.config.model_source import check_shape
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
 from babelmill.hub import revisions
-from babelmill.hub.files import Files, of_repository
+from babelmill.hub.files import Files, licence_of, of_repository
 from babelmill.hub.sources import MODEL, resolve
 from babelmill.release.foreign_model import Kind, Model, Weights, kind_of, open_weights, read_model, weight_files
 from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
 from babelmill.stages import BaseModelSettings
+from babelmill.tokens import characters
 from babelmill.tokens.published_tokenizer import FILES
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 
@@ -114,17 +114,6 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
     return template or bool(re.search(r"[-_](instruct|chat|it)\b", repository, re.IGNORECASE))
 
 
-def licence(files: Files) -> str | None:
-    """What the model's card says of its licence."""
-    card = files.some("README.md")
-    try:
-        known = metadata_load(card["README.md"]) if card else None
-    except Exception:  # whatever a card of somebody's holds, it is no reason to stop
-        return None
-    found = known and (known.get("license_name") or known.get("license"))
-    return found if isinstance(found, str) else None
-
-
 def run(args: argparse.Namespace) -> None:
     """Fetch, read, and write the model."""
     settings = read_settings(args.settings, BaseModelSettings)
@@ -148,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
     shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())}
     figures = files.figures | {
         "architecture": model.architecture,
-        "license": licence(files),
+        "license": licence_of(files.some("README.md").get("README.md")),
         "parameters": sum(shape.numel() for shape in shapes.values()),
     }
     log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
@@ -162,6 +151,9 @@ def run(args: argparse.Namespace) -> None:
         rows = model.config.get("vocab_size", sys.maxsize)
         tokenizer = files.some(*FILES)
         names = write_tokenizer(folder, tokenizer, kind, rows, where)
+        if "tokenizer.json" not in names and model.config.get("model_type") == characters.KIND:
+            characters.write_file(folder / "tokenizer.json")
+            names.append("tokenizer.json")
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []

@@ -35,6 +35,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ from babelmill.evaluation.labelled_text import LabelledText, Tokens, predict
 from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import Score, Text, pooled
+from babelmill.model.code_decoder import longest_text
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings, recorded
@@ -211,7 +213,7 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
     training = training_codes(args.shards, args.corpora, about["codes"])
     text = LabelledText(dict(zip(settings.languages, args.corpora, strict=True)), settings.labels, about["codes"])
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
-    longest = min(tokenizer.model_max_length, config.get("max_position_embeddings") or tokenizer.model_max_length)
+    longest = min(tokenizer.model_max_length, longest_text(SimpleNamespace(**config)) or tokenizer.model_max_length)
     methods = ["blocks", "linear"] if about["decoder_layers"] else ["linear"]
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     predicted: Predicted = {}

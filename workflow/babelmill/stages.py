@@ -113,13 +113,14 @@ class CorpusSettings(Settings):
 
 class TokenizerSettings(Settings):
     """`source`: the repository of an adopted tokenizer; `sources`: {path: sha256} of a local one; `of_model`: the
-    `model.source` whose tokenizer it is."""
+    `model.source` whose tokenizer it is; `characters`: how many a model reads that has no other tokens."""
 
     tokenizer: schema.Tokenizer
     mixture: schema.Mixture
     source: dict[str, Any] | None
     sources: dict[str, str]
     of_model: str | None = None
+    characters: int | None = None
 
 
 class ShardsSettings(Settings):

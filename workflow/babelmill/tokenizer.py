@@ -34,6 +34,7 @@ from babelmill.hub.client import explained, patiently
 from babelmill.hub.sources import TOKENIZER, explanation, resolve
 from babelmill.settings import read_settings
 from babelmill.stages import TokenizerSettings
+from babelmill.tokens import characters
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
 from babelmill.tokens.published_tokenizer import FILES, roles_of
@@ -262,6 +263,9 @@ def run(args: argparse.Namespace) -> None:
     if of_model:
         log.info("adopting the tokenizer of %s", of_model)
         tokenizer, roles = adopt_from_model(args.source[0], of_model)
+    elif settings.characters:
+        log.info("the tokens are characters")
+        tokenizer, roles = characters.make(), characters.ROLES
     elif source := settings.tokenizer.source:
         path = source
         if settings.source:
@@ -280,7 +284,10 @@ def run(args: argparse.Namespace) -> None:
     }
     if roles:
         figures["roles"] = roles
-    files = write(args.out, tokenizer, args.source[0] if roles else None)
+    if settings.characters:
+        files = characters.write_files(args.out, settings.characters)
+    else:
+        files = write(args.out, tokenizer, args.source[0] if roles else None)
     upstream = [*args.corpora, *args.source[:1]]
     manifest.write(args.out, settings, files, upstream=upstream, figures=figures)
 

@@ -52,10 +52,13 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say where an adopted tokenizer comes from. It has no mixture, and a local file has no revision."""
-    if inputs.has_tokenizer_of_source(configuration, name):
+    of_source, positions = inputs.has_tokenizer_of_source(configuration, name), inputs.characters(configuration, name)
+    if of_source or positions:
         unread = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
         added = {"source": None, "sources": {}, "mixture": None, "tokenizer": unread.model_dump()}
-        return added | {"of_model": configuration.model(name).model.source}
+        return added | (
+            {"of_model": configuration.model(name).model.source} if of_source else {"characters": positions}
+        )
     added = inputs.tokenizer_source(configuration, name)
     if configuration.model(name).tokenizer.source:
         added["mixture"] = None

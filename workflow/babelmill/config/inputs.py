@@ -90,6 +90,14 @@ def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
     return resolved.source is not None and not resolved.tokenizer.source
 
 
+def characters(configuration: Configuration, model: str) -> int | None:
+    """How many characters a model from scratch reads whose tokens they are; None for any other."""
+    resolved = configuration.model(model)
+    if resolved.source or resolved.tokenizer.source or (resolved.model.config or {}).get("model_type") != "canine":
+        return None
+    return resolved.model.max_position_embeddings
+
+
 def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
     """The repository that a model goes on from, as `hub_datasets` says; None if it goes on from none."""
     resolved = configuration.model(model)

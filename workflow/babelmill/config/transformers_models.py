@@ -17,6 +17,9 @@ from babelmill.config.layers import nearest
 # Other names of what `rope_parameters` holds, from earlier versions, which transformers understands.
 ROPE = ("rope_theta", "rope_scaling", "global_rope_theta", "local_rope_theta")
 BASE = {"PreTrainedConfig", "PretrainedConfig"}
+# What a value may be by the kinds that its key is annotated with, if all of these are here.
+KINDS = {str: {"str", "Literal"}, bool: {"bool"}, int: {"int", "float"}, float: {"float"}, list: {"list", "tuple"}}
+KNOWN = {*set().union(*KINDS.values()), "dict", "None"}
 
 
 @functools.cache
@@ -43,8 +46,8 @@ def _table(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def _fields(model_type: str) -> tuple[dict[str, ast.expr | None], dict[str, str]]:
-    """Return the keys of a kind's configuration with their defaults, and other names of them; none if not found."""
+def _fields(model_type: str) -> tuple[dict[str, ast.AnnAssign], dict[str, str]]:
+    """Return the keys of a kind's configuration as they are declared, and other names of them; none if not found."""
     module = _table("SPECIAL_MODEL_TYPE_TO_MODULE_NAME").get(model_type, model_type.replace("-", "_"))
     tree, wanted = _tree(module, f"configuration_{module}.py"), _table("CONFIG_MAPPING_NAMES").get(model_type)
     for node in tree.body if tree else ():
@@ -54,7 +57,7 @@ def _fields(model_type: str) -> tuple[dict[str, ast.expr | None], dict[str, str]
                 if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "attribute_map":
                     aliases = ast.literal_eval(part.value)
             parts = [part for part in node.body if isinstance(part, ast.AnnAssign)]
-            return {ast.unparse(part.target): part.value for part in parts}, aliases
+            return {ast.unparse(part.target): part for part in parts}, aliases
     return {}, {}
 
 
@@ -75,7 +78,7 @@ def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
 
     def value(key: str) -> int | None:
         name = aliases.get(key, key)
-        default = fields.get(name)
+        default = fields[name].value if name in fields else None
         known = default.value if isinstance(default, ast.Constant) else None
         found = config.get(key, config.get(name, known))
         return found if isinstance(found, int) else None
@@ -87,14 +90,21 @@ def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
     return 2 * vocab_size * width + layers * (4 * width**2 + 3 * width * inner + 16 * width)
 
 
-def unknown(config: dict[str, Any]) -> str | None:
-    """Return what transformers does not know of a `model.config`, with the nearest names; None if it knows all."""
+def wrong(config: dict[str, Any]) -> str | None:
+    """Return what transformers does not take of a `model.config`, with what it knows; None if it takes all."""
     model_type, types = config["model_type"], _table("CONFIG_MAPPING_NAMES")
     if types and model_type not in types:
         return f"model.config.model_type = {model_type!r}: transformers has no such model{nearest(model_type, types)}"
     known = keys(model_type)
     for key in sorted(config.keys() - known - {"model_type"}) if known else ():
         return f"model.config has {key!r}, which {types[model_type]} of transformers does not{nearest(key, known)}"
+    fields, aliases = _fields(model_type)
+    for key, value in config.items():
+        declared = fields.get(aliases.get(key, key))
+        kinds = ast.unparse(declared.annotation) if declared else ""
+        names = {kind.split("[")[0].strip() for kind in kinds.split("|")}
+        if names <= KNOWN and type(value) in KINDS and not names & KINDS[type(value)]:
+            return f"model.config.{key} = {value!r}: {types[model_type]} of transformers has {kinds} there"
     return None
 
 
@@ -112,7 +122,7 @@ def refused(model: schema.Model, train: schema.Train) -> str | None:
         return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked, diffusion or causal"
     if train.optimizer == "muon":
         return f"{name} trains with adamw or lamb; set train.optimizer"
-    return unknown(model.config) if model.config else None
+    return wrong(model.config) if model.config else None
 
 
 def without_adapters(train: schema.Train, export: schema.Export) -> str | None:

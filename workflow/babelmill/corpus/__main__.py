@@ -125,8 +125,9 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
             paths += [folder / name for name in part[split]]
             if "text_column" in part:
                 columns |= dict.fromkeys((folder / name for name in part[split]), part["text_column"])
-    keys = ("repository", "revision", "commit")
-    origins = [{key: part[key] for key in keys} for part in parts or [figures] if part["train"] + part["validation"]]
+    keys = ("repository", "revision", "commit", "license")
+    used = [part for part in parts or [figures] if part["train"] + part["validation"]]
+    origins = [{key: part[key] for key in keys if key in part} for part in used]
     train, validation = [*train, *sorted(found["train"])], validation or sorted(found["validation"])
     hub = origins if parts else origins[0]
     return Inputs(each_real_file_once(train), each_real_file_once(validation), local, hub, columns)

@@ -142,6 +142,7 @@ def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
     described = [
         {key: value for key, value in part.asked.items() if value}
         | {"commit": part.commit, "train": part.files.train, "validation": part.files.validation}
+        | ({"license": part.license} if part.license else {})
         for part in parts
     ]
     return {"parts": described} if settings.parts else described[0]

@@ -13,7 +13,7 @@ from babelmill.core.words import plural
 from babelmill.download.data_files import DataFiles, data_files, in_order
 from babelmill.hub import revisions
 from babelmill.hub.client import explained
-from babelmill.hub.files import fetch, sizes
+from babelmill.hub.files import fetch, licence_of, sizes
 from babelmill.hub.sources import DATASET, explanation, resolve
 
 log = logging.getLogger("babelmill.download")
@@ -21,12 +21,14 @@ log = logging.getLogger("babelmill.download")
 
 @dataclass(frozen=True)
 class Part:
-    """What is wanted of a repository: `asked` as the settings say it, the commit, its data files, sizes and paths."""
+    """What is wanted of a repository: `asked` as the settings say it, the commit, its data files, sizes and paths, and
+    the licence that its card names."""
 
     asked: dict[str, Any]
     commit: str
     files: DataFiles
     sizes: dict[str, int]
+    license: str | None = None
     paths: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -61,7 +63,7 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
     total = sum(size[name] for name in files.train + files.validation)
     count = plural(len(files.train + files.validation), "file")
     log.info("%s at %s has %s, %.1f MB", repository, commit, count, total / 1e6)
-    return Part(asked, commit, files, size)
+    return Part(asked, commit, files, size, licence_of(card))
 
 
 def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:

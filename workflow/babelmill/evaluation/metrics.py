@@ -8,8 +8,11 @@ of labels (`label_report.py`). A new metric is an entry here and one in `evaluat
 from dataclasses import asdict, dataclass
 from typing import Any
 
+TEXT = "the validation text"
+SHARE = "share"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Metric:
     """What a score is.
 
@@ -26,23 +29,19 @@ class Metric:
 
     name: str
     unit: str
-    bound: bool
-    measured_on: str
+    bound: bool = False
+    measured_on: str = TEXT
     meaning: str
-    perplexity: bool
+    perplexity: bool = False
     task: str
 
 
-TEXT = "the validation text"
-SHARE = "share"
 METRICS = {
     metric.name: metric
     for metric in (
         Metric(
             name="causal",
             unit="bits per byte",
-            bound=False,
-            measured_on=TEXT,
             meaning="each token from those before it",
             perplexity=True,
             task="text-generation",
@@ -50,17 +49,13 @@ METRICS = {
         Metric(
             name="masked",
             unit="bits per byte",
-            bound=False,
-            measured_on=TEXT,
             meaning="each token hidden once, from both sides",
-            perplexity=False,
             task="fill-mask",
         ),
         Metric(
             name="diffusion",
             unit="bits per byte",
             bound=True,
-            measured_on=TEXT,
             meaning="any share of the tokens hidden, from both sides: an upper bound of what each text needs",
             perplexity=True,
             task="fill-mask",
@@ -68,8 +63,6 @@ METRICS = {
         Metric(
             name="unigram",
             unit="bits per byte",
-            bound=False,
-            measured_on=TEXT,
             meaning="each token by its frequency in the training text",
             perplexity=True,
             task="",
@@ -77,19 +70,13 @@ METRICS = {
         Metric(
             name="exact",
             unit=SHARE,
-            bound=False,
-            measured_on=TEXT,
             meaning="texts whose codes are all right, and no other",
-            perplexity=False,
             task="text-classification",
         ),
         Metric(
             name="f1",
             unit=SHARE,
-            bound=False,
-            measured_on=TEXT,
             meaning="harmonic mean of precision and recall of all codes together",
-            perplexity=False,
             task="text-classification",
         ),
     )

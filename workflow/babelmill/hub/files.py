@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import tqdm
 
 from babelmill.core.files import UserError, sha256
@@ -149,6 +150,16 @@ def intact(path: Path) -> bool:
     if COMMIT.fullmatch(announced):
         return git_oid(path) == announced
     return True  # a cache without links, on a file system that has none
+
+
+def licence_of(card: Path | None) -> str | None:
+    """Return what a repository's card says of its licence; None if it says nothing, or several."""
+    try:
+        known = metadata_load(card) if card else None
+    except Exception:  # whatever a card of somebody's holds, it is no reason to stop
+        return None
+    found = known and (known.get("license_name") or known.get("license"))
+    return found if isinstance(found, str) else None
 
 
 def link(source: Path, target: Path) -> None:

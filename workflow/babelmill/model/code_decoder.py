@@ -8,12 +8,51 @@ This file is shipped inside exported models: it imports nothing but torch and th
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 HEADS = 8
+
+
+def padded(input_ids: torch.Tensor, seen: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows, both [B, T], padded as far as an encoder needs it to say the same of a text in any batch.
+
+    Args:
+        input_ids: of the texts.
+        seen: 0 or false at padding.
+        config: of the encoder.
+    """
+    more = padded_length(input_ids.size(1), config) - input_ids.size(1)
+    pad = getattr(config, "pad_token_id", None) or 0
+    return F.pad(input_ids, (0, more), value=pad), F.pad(seen, (0, more))
+
+
+def padded_length(length: int, config: Any) -> int:
+    """Return how long `padded` rows are.
+
+    CANINE joins four characters into one. In transformers' class the last four of a row have none of their own and take
+    that of those before; what is less than four is dropped; a character's features need those of the two after it; and
+    padding sees all of its chunk of 128 characters where there is no text in that. So rows end with two fours of
+    padding at least, and those of several chunks with a whole one.
+    """
+    if not hasattr(config, "downsampling_rate"):
+        return length
+    rate, chunk = config.downsampling_rate, config.local_transformer_stride
+    beyond = -(-(config.upsampling_kernel_size // 2) // rate)
+    found = (-(-length // rate) + 1 + beyond) * rate
+    return found if found <= chunk else -(-found // chunk) * chunk
+
+
+def longest_text(config: Any) -> int | None:
+    """Return how many tokens an encoder reads; None if nothing limits them."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or not hasattr(config, "downsampling_rate"):
+        return positions
+    positions = min(positions, config.num_hash_buckets)  # there is an embedding for so many
+    return next((length for length in range(positions, 0, -1) if padded_length(length, config) <= positions), 0)
 
 
 class _TokenEmbedding(nn.Module):

@@ -10,6 +10,7 @@ import torch
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
+from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
 from babelmill.tokens.clean_text import Cleaning
 
@@ -64,8 +65,7 @@ class Predictor:
         trust = loading.runs_code(folder)  # else a terminal is asked
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         self._model: Any = loading.load(transformers.AutoModel, folder, None).to(device)
-        positions = getattr(self._model.config, "max_position_embeddings", None) or 1 << 20
-        self.longest = int(min(self._tokenizer.model_max_length, positions))
+        self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
 
     def predict(self, pairs: Sequence[Pair], tick: Callable[[float], None]) -> list[tuple[str, ...]]:
         """Return the values of each text, in its order; `tick` hears which share of the tokens is done."""

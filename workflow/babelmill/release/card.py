@@ -320,7 +320,7 @@ def usage(facts: Facts) -> list[str]:
     if facts.labels:
         example = (facts.evaluation or {"labels": {}})["labels"].get("example")
         weights_there = weights(facts.variants, facts.default_variant)
-        return label_card.use(facts.name, facts.labels, example, facts.model_type is None, weights_there)
+        return label_card.use(facts.name, facts.labels, example, facts.model_type, weights_there)
     hides = facts.objective != "causal"
     adapters = [adapter_use(facts.name, facts.begun_with or {}, hides)] if facts.adapter != "none" else []
     if facts.adapter == "only":

@@ -30,14 +30,22 @@ def origin(corpus: dict[str, Any]) -> str:
     return " and ".join(parts)
 
 
+def licences(corpus: dict[str, Any]) -> str:
+    """Return the licences that the documents of a corpus manifest name; where none does, those of their datasets."""
+    if named := corpus["figures"].get("licenses"):
+        return ", ".join(sorted(named))
+    declared = [dataset.get("license") for dataset in datasets_of(corpus)]
+    said = sorted(f"{name} (the dataset's card)" if name else "unknown" for name in set(declared))
+    return ", ".join(said) or "unknown"
+
+
 def training_data(corpora: dict[str, dict[str, Any]], languages: dict[str, Any]) -> str:
     """Return size and origin of each language's text, from the corpus manifests, and what its prompts were."""
     rows = []
     for code, manifest in corpora.items():
         figures = manifest["figures"]
-        licences = ", ".join(sorted(figures.get("licenses", {}))) or "unknown"
         documents, size = figures["documents"]["train"], figures["bytes"]["train"]
-        rows.append([languages[code]["name"], origin(manifest), documents, size / 1e6, licences])
+        rows.append([languages[code]["name"], origin(manifest), documents, size / 1e6, licences(manifest)])
     made = table(["language", "source", "documents", "MB", "licence of the text"], rows)
     with_prompt = sum(manifest["figures"].get("with_prompt", {"train": 0})["train"] for manifest in corpora.values())
     return f"{made}\n\n{PROMPTS.format(count=with_prompt)}" if with_prompt else made

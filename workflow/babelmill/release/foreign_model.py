@@ -78,12 +78,18 @@ def kind_of(config: Any, where: str) -> Kind:
     from transformers.models.auto.modeling_auto import (  # seconds
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     )
 
-    if model_type not in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_MASKED_LM_MAPPING_NAMES}:
+    known = {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_MASKED_LM_MAPPING_NAMES}
+    known |= (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.keys() - MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.keys()
+    )
+    if model_type not in known:
         raise UserError(
             f"{where}: model_type = {model_type!r} in config.json is neither a masked nor a causal language model of"
-            " transformers, nor GPT-BERT"
+            " transformers, nor an encoder of text, nor GPT-BERT"
         )
     return "transformers"
 

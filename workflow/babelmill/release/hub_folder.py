@@ -20,6 +20,7 @@ from babelmill.release.gpt_bert_folder import GPTBertFolder
 from babelmill.release.labels_folder import LabelsFolder
 from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import SavedTensors
+from babelmill.tokens import characters
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_roles
 
@@ -75,6 +76,8 @@ def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
 def copy_published(tokenizer: Path, folder: Path) -> list[str]:
     """Copy the tokenizer of a published model as it is, and return the names of its files."""
     files = list(manifest.read(tokenizer)["files"])
+    if characters.is_file(tokenizer / "tokenizer.json"):
+        files.remove("tokenizer.json")  # which no other reads
     for name in files:
         copy_file(tokenizer / name, folder / name)
     return files

@@ -36,12 +36,14 @@ for found in model.predict(inputs["input_ids"], inputs["attention_mask"], top={t
 ```"""
 PIPELINE = """\
 ```python
-# The classifier alone{without_code}.
+# The classifier alone{without_code}.{fours}
 from transformers import pipeline
 
 classify = pipeline("text-classification", model="{path}"{trust})
-print(classify({given}, top_k={top}))
+print(classify({given}, top_k={top}{padding}))
 ```"""
+FOURS = """ transformers' CANINE reads characters in fours: it cannot read
+# less, and says something else of what is not padded to whole ones."""
 NOTES = """\
 * {weights}
 * The probability of a code is what the model says, and the calibration below says how far that is true.
@@ -60,18 +62,21 @@ def introduction(kind: str, languages: str, parameters: str, about: dict[str, An
     )
 
 
-def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_code: bool, weights: str) -> list[str]:
+def use(
+    path: str, about: dict[str, Any], example: dict[str, Any] | None, model_type: str | None, weights: str
+) -> list[str]:
     """Return how the model is used, as code that works as it stands, and for what.
 
     Args:
         path: of the folder.
         about: `labels` of config.json.
         example: a text that the evaluation predicted rightly, with what it printed; None if there is none.
-        own_code: its encoder is a class of ours.
+        model_type: what transformers calls its encoder; None of a class of ours.
         weights: which weights there are.
     """
     text, context = (example["text"], example.get("context", "")) if example else ("A text", "")
-    trust = ", trust_remote_code=True" if own_code else ""
+    trust = "" if model_type else ", trust_remote_code=True"
+    in_fours = model_type == "canine"
     pair = {"text": text, "text_pair": ""} if not context else {"text": context, "text_pair": text}
     printed = ""
     if example:
@@ -91,7 +96,9 @@ def use(path: str, about: dict[str, Any], example: dict[str, Any] | None, own_co
         PIPELINE.format(
             **known,
             given=repr(pair) if context else repr(text),
-            without_code="" if own_code else ", without code of ours",
+            without_code=", without code of ours" if model_type else "",
+            fours=FOURS if in_fours else "",
+            padding=", padding=True, pad_to_multiple_of=4" if in_fours else "",
         ),
         "\n".join([NOTES.format(weights=weights), *notes(about)]),
         f"Meant for suggesting {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows no"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save
 from torch import nn
+from torch.nn import functional as F
 
 from babelmill.config.schema import Export
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
@@ -91,7 +92,10 @@ class LabelsFolder(Architecture):
     def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
         """See `Architecture.exported_logits`."""
         if mode == "classes":
-            return super().exported_logits(exported, row, mode)[:, None]
+            more = -row.size(1) % getattr(exported.config, "downsampling_rate", 1)  # as the card says of CANINE
+            row = F.pad(row, (0, more), value=getattr(exported.config, "pad_token_id", None) or 0)
+            seen = torch.arange(row.size(1))[None] < row.size(1) - more
+            return exported(input_ids=row, attention_mask=seen.long()).logits[:, None]
         return exported(row, torch.ones_like(row), torch.tensor([[BEGIN, *SYMBOLS[:-1]]])).logits
 
     def cases(self, model: Path) -> list[Case]:

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":  # before transformers is imported, which reads these
     # Nothing is fetched, and the copy that transformers makes of the folder's code goes with this process.
@@ -73,15 +73,15 @@ def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
     return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
 
 
-def check_tokenizer(folder: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
-    """The tokenizer as users load it has no entry beyond the embedding, and does what that of the training does.
+def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
+    """The tokenizer as users load it has no entry beyond the embedding, and does what `own`, the training one, does.
 
     It puts one `<s>` in front, but for that of a published model, which does as it was published.
     """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     if len(tokenizer) > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
-    trained_with = load_tokenizer(folder / "tokenizer.json")
+    trained_with = load_tokenizer(own)
     for row in texts:
         text = tokenizer.decode(row[0, 1:-1].tolist(), clean_up_tokenization_spaces=False)
         wanted = trained_with.encode(text, add_special_tokens=not published).ids
@@ -123,13 +123,23 @@ def in_float64(model: nn.Module) -> Iterator[None]:
         for tensor, before in zip(_numbers(layer), kept.pop(id(layer)), strict=True):
             tensor.data = before
 
-    hooks = [layer.register_forward_pre_hook(widen) for layer in layers]
+    local = [module for module in model.modules() if type(module).__name__ == "CanineSelfAttention"]
+    hooks = [module.register_forward_pre_hook(_masked) for module in local]
+    hooks += [layer.register_forward_pre_hook(widen) for layer in layers]
     hooks += [layer.register_forward_hook(narrow) for layer in layers]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Mask CANINE's local attention in float64, which its own class does in float32, where the number is infinite."""
+    rows, columns, mask, *more = given
+    if mask is not None and mask.ndim == 3:
+        mask = ((1.0 - mask.double()) * torch.finfo(torch.float64).min)[:, None]
+    return (rows, columns, mask, *more)
 
 
 def _numbers(module: nn.Module) -> list[torch.Tensor]:
@@ -217,7 +227,7 @@ def compare(args: argparse.Namespace) -> str:
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
     path = args.tokenizer / "tokenizer.json"
     rows = documents(args.shards, length, Vocabulary.read(path, vocab_size))
-    check_tokenizer(args.folder, rows, vocab_size, published_roles(args.tokenizer) is not None)
+    check_tokenizer(args.folder, path, rows, vocab_size, published_roles(args.tokenizer) is not None)
     rows = rows or random_rows(vocab_size, length)
     architecture = architecture_of(args.model)
     inputs = ExportInputs(args.model, args.tokenizer, args.shards, args.frozen)
@@ -225,7 +235,7 @@ def compare(args: argparse.Namespace) -> str:
     for variant in args.variants:
         exported = args.folder, None if variant == args.default_variant else variant
         by_case: dict[str, dict[str, float]] = {}
-        for portion in portions(rows, vocab_size):
+        for portion in portions(rows, len(shape["labels"]["codes"]) if "labels" in shape else vocab_size):
             for case, found in compare_variant(architecture, inputs, exported, variant, portion):
                 known = by_case.get(str(case), dict.fromkeys(found, 0.0))
                 by_case[str(case)] = {key: max(value, found[key]) for key, value in known.items()}

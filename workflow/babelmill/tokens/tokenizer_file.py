@@ -9,6 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer, processors
 
 from babelmill.core.files import UserError
+from babelmill.tokens import characters
 from babelmill.tokens.pretokenizer import parts, parts_are_the_text
 from babelmill.tokens.vocabulary import BOS
 
@@ -29,7 +30,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     file from elsewhere may bring them, and would cut documents.
     """
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = characters.make() if characters.is_file(path) else Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises no narrower type
         raise UserError(f"{path}: not a tokenizer of the `tokenizers` library ({error})") from None
     tokenizer.encode_special_tokens = True
@@ -55,6 +56,8 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 def vocab_size(tokenizer: Tokenizer) -> int:
     """Rows that an embedding table needs: the largest id + 1."""
+    if characters.is_tokenizer(tokenizer):
+        return characters.ENTRIES  # without a table of them all
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 

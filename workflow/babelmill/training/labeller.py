@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.code_decoder import CodeDecoder, padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
 from babelmill.model.transformers.modeling_gpt_bert import GPTBertForSequenceClassification
 from babelmill.tokens.codes import BEGIN
@@ -34,6 +34,7 @@ class Labeller(nn.Module):
         self, input_ids: torch.Tensor, seen: torch.Tensor, blocks: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the scores of the classes, [B, K], and of the symbols of the blocks, [B, n s, V]."""
+        input_ids, seen = padded(input_ids, seen, self.encoder.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=seen.long()).logits
         if self.decoder is None:
             return scores, None

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
-from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.code_decoder import CodeDecoder, padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
 from babelmill.runtime.processes import Processes
 from babelmill.stages import TrainSettings
@@ -194,10 +194,10 @@ def prove_padding(encoder: PreTrainedModel, length: int) -> None:
     ordinary = torch.randint(encoder.config.vocab_size // 2, encoder.config.vocab_size, (1, max(2, length // 2)))
     seen = torch.ones_like(ordinary)
     more = length - ordinary.size(1)
-    scores = [
-        encoder(input_ids=F.pad(ordinary, (0, n), value=pad), attention_mask=F.pad(seen, (0, n))).logits
-        for n in (0, more)
-    ]
+    scores = []
+    for n in (0, more):
+        rows = padded(F.pad(ordinary, (0, n), value=pad), F.pad(seen, (0, n)), encoder.config)
+        scores.append(encoder(input_ids=rows[0], attention_mask=rows[1]).logits)
     encoder.train()
     if (scores[0] - scores[1]).abs().max() > TOLERANCE * scores[0].abs().max():
         raise refused(encoder.config.model_type, "padding changes its scores")

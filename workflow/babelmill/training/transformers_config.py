@@ -11,6 +11,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.model_source import check_shape
 from babelmill.config.transformers_models import ROPE
 from babelmill.core.files import UserError
+from babelmill.model.code_decoder import padded_length
 from babelmill.stages import TrainSettings
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.beginning import check_lengths, published_config
@@ -68,7 +69,7 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
         near = nearest(key, known_keys(plain))
         raise UserError(f"model.config has {key!r}, which {type(plain).__name__} of transformers does not{near}")
     values |= {key: value for key, value in special_tokens(vocabulary).items() if hasattr(plain, key)}
-    values |= {"vocab_size": vocabulary.size}
+    values |= {"vocab_size": vocabulary.entries}
     if hasattr(plain, "max_position_embeddings"):
         values["max_position_embeddings"] = model.max_position_embeddings
     try:
@@ -77,6 +78,10 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
         raise refused(model_type, error) from error
     if first := first_position(on_meta(config, auto)):
         config.max_position_embeddings = model.max_position_embeddings + first
+    elif hasattr(plain, "max_position_embeddings"):
+        config.max_position_embeddings = longest = padded_length(model.max_position_embeddings, config)
+        if longest > getattr(config, "num_hash_buckets", longest):
+            raise refused(model_type, f"num_hash_buckets = {config.num_hash_buckets} is less than {longest} positions")
     return config
 
 

@@ -28,6 +28,8 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.schema import MAX_LENGTH
 from babelmill.core.files import UserError
+from babelmill.model.code_decoder import longest_text
+from babelmill.tokens import characters
 from babelmill.training.document_masks import NAME
 
 MASKED, CAUSAL, CLASSIFIER = "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSequenceClassification"
@@ -68,6 +70,8 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
             f"{where}: its weights are quantized, which cannot be trained; name the model that it was made of"
         )
     own = {key: value for key, value in values.items() if key not in NOT_OF_THE_MODEL}
+    if model_type == characters.KIND:
+        own |= {"vocab_size": characters.ENTRIES}  # which it does not say
     try:
         return type(AutoConfig.for_model(model_type)).from_dict(own)
     except Exception as error:  # whatever transformers raises, of many types
@@ -76,7 +80,7 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
 
 def longest_row(model: PreTrainedModel) -> int:
     """Return how many positions a model has."""
-    positions = getattr(model.config, "max_position_embeddings", None)
+    positions = longest_text(model.config)
     return positions - first_position(model) if isinstance(positions, int) else MAX_LENGTH
 
 

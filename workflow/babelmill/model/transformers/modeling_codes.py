@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, P
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.hub import cached_file
 
-from ..code_decoder import CodeDecoder
+from ..code_decoder import CodeDecoder, padded
 
 PAD, BEGIN, END, FIRST = 1, 2, 3, 5  # ids of an empty block's symbol, of what begins, of what fills a block, of symbols
 
@@ -84,6 +84,7 @@ class CodesModel(PreTrainedModel):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, symbols: torch.Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
         """Return the scores of the classes, [B, K]; with `symbols` [B, n], of those after them, [B, n, V]."""
+        input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
         hidden, self._hidden = self._hidden, None
         if symbols is not None:
@@ -110,6 +111,7 @@ class CodesModel(PreTrainedModel):
             threshold: of a text that may have several codes, from which probability on the classifier gives a further
                 one; None: `config.labels["threshold"]`, or 0.5 where it holds none.
         """
+        input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
         hidden, self._hidden = self._hidden, None
         if method == "linear" or self.decoder is None:

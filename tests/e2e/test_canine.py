@@ -1,0 +1,94 @@
+"""CANINE, which reads characters, from a repository as it is on the Hub to its codes of a table."""
+
+import csv
+import json
+import os
+
+import pytest
+
+from babelmill.core.files import read_json
+from conftest import ROOT, Workspace
+from make_occupations import write
+from prepared import run_python
+from published_models import publish_canine
+
+LONGEST = 256  # `model_max_length` of the published tokenizer
+TEXTS = ["smith", "ab", "x", "Küfer 🧔", "a long text " * 40]
+MODEL = {
+    "languages": ["occ"],
+    "model": {"architecture": "transformers", "source": "google/canine-tiny"},
+    "labels": {"code": "hisco", "on_error": "skip", "decoder_layers": 1},
+    "train": {
+        **{"objective": "labels", "sequence_lengths": [40], "phase_starts": [0.0], "max_steps": 3},
+        **{"global_batch_tokens": 640, "optimizer": "adamw", "precision": "fp32", "typos": 0.5},
+    },
+    "predict": {"inputs": {"table": {"file": "table.csv", "context_column": "lang"}}, "method": "linear", "top": 3},
+}
+SETTINGS = {
+    "targets": ["occ"],
+    "preset": "tiny",
+    "models": {"occ": MODEL},
+    "languages": {
+        "occ": {
+            "name": "Occupations",
+            "corpus": {
+                **{"files": ["occ.csv"], "text_column": "occ1", "validation_share": 0.1},
+                **{"label_columns": ["code1", "code2"], "context_column": "lang"},
+            },
+        }
+    },
+    "predict": {"text_column": "occ1"},
+}
+# Without code of ours.
+USE = """
+import json, sys, transformers
+classify = transformers.pipeline("text-classification", "converted/occ", top_k=3)
+fours = {"padding": True, "pad_to_multiple_of": 4}
+texts = [{"text": "eng", "text_pair": text} if i % 2 else text for i, text in enumerate(json.loads(sys.argv[1]))]
+print(json.dumps({
+    "fours": [classify([text], **fours, truncation=True)[0] for text in texts],
+    "as_it_is": classify(["ab"])[0],
+    "ids": transformers.AutoTokenizer.from_pretrained("converted/occ")("中🧔")["input_ids"],
+}))
+"""
+
+
+@pytest.fixture
+def work(tmp_path, hub) -> Workspace:
+    """The workflow, run to its end."""
+    workspace = Workspace(tmp_path / "work")
+    workspace.configure(SETTINGS)
+    write(workspace.path / "occ.csv", 200)
+    with open(workspace.path / "table.csv", "w", newline="", encoding="utf-8") as file:
+        rows = [(text, "eng" if i % 2 else "") for i, text in enumerate(TEXTS)]
+        csv.writer(file).writerows([("occ1", "lang"), *rows])
+    published = publish_canine(tmp_path / "canine")
+    hub.commit("models/google/canine-tiny", {file.name: file.read_bytes() for file in published.iterdir()})
+    workspace.snakemake("converted/occ", "predictions/occ/table.csv", "--profile", ROOT / "profiles/local")
+    return workspace
+
+
+def test_a_published_model_gives_codes_with_our_code_and_without(work):
+    converted = work.path / "converted/occ"
+    assert not (converted / "tokenizer.json").exists()
+    theirs, published = (
+        read_json(folder / "tokenizer_config.json") for folder in (converted, work.path.parent / "canine")
+    )
+    assert theirs == published
+    card = (converted / "README.md").read_text(encoding="utf-8")
+    assert "padding=True, pad_to_multiple_of=4))" in card and "A `canine` encoder with a classifier" in card
+
+    with open(work.path / "predictions/occ/table.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["predicted"] for row in rows] == ["yes", "yes", "yes", "yes", "cut"]
+    environment = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+    done = run_python("-c", USE, json.dumps(TEXTS), cwd=work.path, environment=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ids"] == [0xE000, ord("中"), ord("🧔"), 0xE001] and len(found["as_it_is"]) == 3
+    for row, likeliest in zip(rows, found["fours"], strict=True):
+        assert [row[f"likeliest_{i}"] for i in (1, 2, 3)] == [each["label"] for each in likeliest], row
+        chances = [float(row[f"likeliest_probability_{i}"]) for i in (1, 2, 3)]
+        assert chances == pytest.approx([each["score"] for each in likeliest], rel=2e-3)
+    evaluation = read_json(work.path / "results/evaluations/occ/evaluation.json")
+    assert evaluation["documents"]["scored"] > 10

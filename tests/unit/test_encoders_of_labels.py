@@ -1,0 +1,95 @@
+"""Encoders of transformers in a model of labels: they are proved, take a step, and are exported as they were trained."""
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from babelmill.core.files import write_json
+from babelmill.release.architecture import ExportInputs
+from babelmill.release.labels_folder import LabelsFolder
+from babelmill.release.prove import check_differences, compare_variant
+from babelmill.tokens.codes import Codes
+from babelmill.training.label_batches import LabelBatch
+from babelmill.training.labels_network import LabelsNetwork
+from babelmill.training.transformers_config import make_config
+from babelmill.training.transformers_models import CLASSIFIER
+from training_data import VOCABULARY, section
+from transformers_models import ALONE
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+KINDS = {
+    "bert": SIZES,
+    "canine": SIZES | {"num_hash_buckets": 640, "local_transformer_stride": 16},
+    "modernbert": SIZES | {"num_hidden_layers": 3, "local_attention": 8},
+    "electra": SIZES | {"embedding_size": 16},
+    "roberta": SIZES,
+    "deberta-v2": SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2},
+    "llama": SIZES,
+}
+LABELS = section("labels", code="general", block_size=2, decoder_layers=1)
+
+
+@pytest.fixture(params=list(KINDS))
+def network(request) -> LabelsNetwork:
+    model = section("model", architecture="transformers", config={"model_type": request.param, **KINDS[request.param]})
+    train = section("train", objective="labels", sequence_lengths=[30], phase_starts=[0.0], ema_decay=0)
+    codes = Codes(["a", "b", "cc", "d", "e"], "general", 2)
+    return LabelsNetwork(make_config(model, CLASSIFIER, VOCABULARY), train, LABELS, codes, 2, torch.ones(5), ALONE)
+
+
+def step(network: LabelsNetwork) -> None:
+    """Change the weights by the gradient of a small batch; its shortest row has one token."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(16, 96, (4, 24), generator=generator)
+    seen = torch.arange(24) < torch.tensor([24, 9, 3, 1])[:, None]
+    classes = torch.eye(5)[:4]
+    blocks = torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]], [[7, 7], [1, 1]], [[8, 3], [5, 3]]])
+    batch = LabelBatch(ids.where(seen, 3), seen, classes, blocks, torch.zeros(4, dtype=torch.long), (1.0, 1.0, 1.0))
+    loss, _ = network.forward(batch, 2)
+    loss.backward()
+    with torch.no_grad():
+        for parameter in network.model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+
+
+def test_it_is_proved_trained_and_exported(network, tmp_path):
+    """Rows of each length have the scores of the trained model, one token alone included; so does padded text."""
+    before = {name: value.clone() for name, value in network.weights().items()}
+    step(network)
+    weights = network.weights()
+    assert any(not torch.equal(before[name], value) for name, value in weights.items() if name.startswith("encoder."))
+    model, folder = tmp_path / "model", tmp_path / "export"
+    model.mkdir()
+    folder.mkdir()
+    write_json(model / "config.json", network.config | VOCABULARY.ids)
+    save_file({name: value.contiguous() for name, value in weights.items()}, model / "model.safetensors")
+    architecture, inputs = LabelsFolder(), ExportInputs(model, tmp_path, [])
+    export = section("export", variants=["main"], default_variant="main")
+    architecture.write(folder, inputs, export)
+    generator = torch.Generator().manual_seed(2)
+    rows = [torch.randint(16, 96, (1, length), generator=generator) for length in (1, 2, 4, 7, 13, 32)]
+    cases = list(compare_variant(architecture, inputs, (folder, None), "main", rows))
+    assert [case.mode for case, _ in cases] == ["classes", "blocks"]
+    for case, differences in cases:
+        check_differences(str(case), differences)
+
+    found = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    assert_same_in_a_batch(found, rows)
+
+
+def assert_same_in_a_batch(model, rows: list[torch.Tensor]) -> None:
+    """Texts of several lengths, together and each alone."""
+    longest = max(row.size(1) for row in rows)
+    ids = torch.cat([torch.nn.functional.pad(row, (0, longest - row.size(1)), value=3) for row in rows])
+    seen = torch.stack([torch.arange(longest) < row.size(1) for row in rows]).long()
+    for method in ("linear", "blocks"):
+        together = model.predict(ids, seen, top=3, method=method)
+        for row, each in zip(rows, together, strict=True):
+            (alone,) = model.predict(row, torch.ones_like(row), top=3, method=method)
+            assert [code for code, _ in alone.likeliest] == [code for code, _ in each.likeliest]
+            chances = [[chance for _, chance in found.likeliest] for found in (alone, each)]
+            assert chances[0] == pytest.approx(chances[1], rel=1e-4)

@@ -1,0 +1,197 @@
+"""Settings files: what stands in them, and what does not; how stages read them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from test_config import TEXT, configuration
+
+from babelmill.config import schema
+from babelmill.core.files import UserError, write_json
+from babelmill.settings import read_settings, recorded, settings_of, write_settings
+from babelmill.stages import STAGES, RunSettings, TrainSettings
+
+LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}
+GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2"}}, "train": {"objective": "causal"}}
+
+
+@pytest.mark.parametrize(
+    ("layer", "repository"),
+    [
+        ({}, "{username}/babybabellm-gptbert-eng"),
+        ({"publish": {"username": "lab"}}, "lab/babybabellm-gptbert-eng"),
+        ({"train": {"objective": "causal"}}, "{username}/babybabellm-gptbert-eng-causal"),
+        ({"train": {"objective": "masked"}}, "{username}/babybabellm-gptbert-eng"),
+        ({"export": {"variants": ["ema"]}}, "{username}/babybabellm-gptbert-eng-ema"),
+        ({"export": {"variants": ["main"], "default_variant": "main"}}, "{username}/babybabellm-gptbert-eng"),
+        ({"models": {"eng": {"publish": {"repo_template": "lab/my-english.v2"}}}}, "lab/my-english.v2"),
+        (GPT2, "{username}/babybabellm-gpt2-eng-causal"),
+        ({"preset": "bert_30m"}, "{username}/babybabellm-bert-eng"),
+        (
+            {"models": {"eng": LLADA}},
+            "{username}/babybabellm-llada-8b-eng",
+        ),
+    ],
+)
+def test_the_repository_of_a_model(layer, repository):
+    assert settings_of(configuration(layer), "eng", "publish")["repository"] == repository
+
+
+def test_source_files_enter_the_settings_by_number_and_size_as_long_as_there_is_no_corpus(tmp_path, monkeypatch):
+    """What is known without reading them; see `test_local_sources.py`."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one")
+    Path("b.txt").write_text("four")
+    found = settings_of(configuration({"corpus": {"files": ["*.txt"]}}), "eng", "corpus")["sources"]
+    assert found == {"*.txt": {"files": 2, "bytes": 7, "sha256": None}}
+
+
+def test_single_language_models_ignore_the_mixture():
+    def settings(name, *layers):
+        two = {"models": {"two": {"languages": ["eng", "deu"]}}}
+        return [settings_of(configuration(two, *layers), name, stage) for stage in ("tokenizer", "train")]
+
+    assert settings("eng", {"mixture": {"weights": 0.5}}) == settings("eng")
+    for half, size in zip(settings("two", {"mixture": {"weights": 0.5}}), settings("two"), strict=True):
+        assert half != size and half | {"mixture": {"weights": 1.0}} == size
+
+
+TWO = {"models": {"two": {"languages": ["eng", "deu"]}}}
+
+
+@pytest.mark.parametrize(
+    ("stage", "always", "one", "other"),
+    [
+        ("train", {"train": {"max_steps": 100}}, {"train": {"epochs": 3}}, {"train": {"epochs": 4}}),
+        *(
+            ("train", {"train": {"objective": objective}}, {"train": {key: one}}, {"train": {key: other}})
+            for objective in ("causal", "masked")
+            for key, one, other in (("hybrid_ratio", "1/2", "2/3"), ("token_weighted", True, False))
+        ),
+        *(
+            ("train", {"train": {"objective": "causal"}}, {"train": {key: 0.2}}, {"train": {key: 0.3}})
+            for key in ("mask_rate_start", "mask_rate_end")
+        ),
+        *(
+            ("tokenizer", {"tokenizer": {"source": "a/b"}}, {"tokenizer": {key: 500}}, {"tokenizer": {key: 600}})
+            for key in ("vocab_size", "min_frequency")
+        ),
+        ("tokenizer", {"tokenizer": {"source": "a/b"}}, {"mixture": {"weights": 0.5}}, {"mixture": {"weights": 1}}),
+        ("tokenizer", {}, {"tokenizer": {"revision": "v1"}}, {"tokenizer": {"revision": "v2"}}),
+        ("corpus", {"corpus": {"builtin": "python-docs"}}, {"corpus": {"hub": "a/b"}}, {"corpus": {"revision": "v"}}),
+    ],
+)
+def test_what_cannot_matter_is_no_setting(stage, always, one, other):
+    name = "eng" if stage == "corpus" else "two"
+
+    def settings(*layers):
+        return settings_of(configuration(TWO, *layers), name, stage)
+
+    assert settings(always, one) == settings(always, other)
+    if stage == "train":
+        assert settings({"train": {"objective": "hybrid"}}, one) != settings({"train": {"objective": "hybrid"}}, other)
+
+
+@pytest.mark.parametrize(
+    ("objective", "scores"), [("hybrid", ["causal", "masked"]), ("masked", ["masked"]), ("causal", ["causal"])]
+)
+def test_a_model_is_evaluated_by_the_scores_of_its_objective(objective, scores):
+    made = settings_of(configuration({"train": {"objective": objective}}), "eng", "evaluate")
+    assert made["scores"] == scores
+
+
+@pytest.mark.parametrize("stage", [*STAGES.values(), None], ids=lambda stage: stage.name if stage else "run")
+def test_settings_are_read_as_they_were_configured(stage, tmp_path, monkeypatch):
+    """What a file leaves out is filled in; the stage finds its own sections, typed, and its own code."""
+    monkeypatch.chdir(tmp_path)
+    more = {"models": {"more": {"languages": ["eng"], "model": {"source": "owner/name"}}}}
+    made = configuration(TWO, {"publish": {"username": "lab"}}, more)
+    name = "eng" if stage and stage.of == "language" else "more" if stage is STAGES["base_model"] else "two"
+    resolved = made.corpus(name) if stage and stage.of == "language" else made.model(name)
+    values = settings_of(made, name, stage.name if stage else "run")
+    write_json("settings.json", values)
+    kind = stage.settings if stage else RunSettings
+    found = read_settings("settings.json", kind)
+    sections = {section: resolved.sections[section] for section in kind.sections()}
+    if "tokenizer" in sections:  # it comes from no repository
+        sections["tokenizer"] = sections["tokenizer"].model_copy(update={"revision": ""})
+    if "publish" in sections:  # the architecture has its name
+        template = "{username}/babybabellm-gptbert-{model}{causal_suffix}{variant_suffix}"
+        sections["publish"] = sections["publish"].model_copy(update={"repo_template": template})
+    assert {section: getattr(found, section) for section in sections} == sections
+    assert (found.name, found.raw) == (name, values)
+    assert found.languages == (list(resolved.languages) if stage else [])
+    assert found.code == values.get("code", "") and found.modules == (stage.modules if stage else {})
+    other = STAGES["export" if stage and stage.name == "train" else "train"]
+    with pytest.raises(UserError, match=rf"settings\.json: these are settings of stage .*, not of '{other.name}'"):
+        read_settings("settings.json", other.settings)
+
+
+def test_settings_for_other_code_are_refused(tmp_path):
+    """A job in the queue was submitted for the code of then; what it would make now is another result."""
+    path = tmp_path / "settings.json"
+    values = settings_of(configuration(), "eng", "train")
+    write_json(path, values | {"code": "0123456789abcdef"})
+    with pytest.raises(UserError, match=r"settings\.json: the code of stage train has changed .* \(0123456789abcdef"):
+        read_settings(path, TrainSettings)
+    write_json(path, values | {"model": values["model"] | {"hidden_size": "wide"}})
+    with pytest.raises(UserError, match=r"settings\.json: model\.hidden_size = 'wide': "):
+        read_settings(path, TrainSettings)
+    write_json(path, values | {"model": values["model"] | {"depth": 3}})
+    with pytest.raises(UserError, match=r"settings\.json: model\.depth = 3: "):
+        read_settings(path, TrainSettings)
+
+
+def test_settings_files_are_written_where_they_differ(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_settings(configuration(TEXT), "eng")
+    folder = Path("results/settings/eng")
+    stages = {"corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert", "publish", "run"}
+    assert {path.stem for path in folder.iterdir()} == stages, "text of one's own is not downloaded"
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    (folder / "train.json").write_text("")  # as a crash may leave it
+    write_settings(configuration(TEXT, {"evaluation": {"sequence_length": 64}}), "eng")
+    changed = {path.name for path in folder.iterdir() if path.stat().st_mtime_ns != before[path.name]}
+    assert changed == {"train.json", "evaluate.json"}
+    write_settings(configuration(TWO), "two")
+    assert {path.stem for path in Path("results/settings/two").iterdir()} == stages - {"corpus"}
+    with pytest.raises(UserError, match="no model 'tow'"):
+        write_settings(configuration(TWO), "tow")
+
+
+def test_a_new_key_of_the_mixture_leaves_models_of_one_language_as_they_are(monkeypatch):
+    """They have no mixture in their files; what stages read is complete."""
+
+    class Wider(schema.Mixture):
+        temperature: Annotated[float, schema.Neutral(1.0)]
+
+    class Wide(TrainSettings):
+        mixture: Wider
+
+    values = settings_of(configuration(), "eng", "train")
+    assert "mixture" not in values
+    read = recorded(values, Wide, "train.json")
+    assert read.mixture.weights == 1.0 and read.mixture.temperature == 1.0
+
+
+def test_the_default_scale_of_adapters_may_be_written_out():
+    """The same settings file, so that nothing is trained again; another scale is in it."""
+
+    def train_file(alpha: int | str | None) -> dict[str, Any]:
+        train = {"objective": "masked", "optimizer": "adamw", "lora_rank": 4, "lora_alpha": alpha}
+        model = {"architecture": "transformers", "source": "owner/name"}
+        made = configuration({"models": {"more": {"languages": ["eng"], "model": model, "train": train}}})
+        return settings_of(made, "more", "train")
+
+    assert train_file(None) == train_file(8) == train_file("8") and "lora_alpha" not in train_file(8)["train"]
+    assert train_file(4)["train"]["lora_alpha"] == 4
+    read = recorded(train_file(8), TrainSettings, "train.json").train
+    assert (read.lora_rank, read.lora_alpha) == (4, None)
+
+
+def test_without_an_average_main_is_the_one_variant():
+    """As soon as it is said, and not before."""
+    made = configuration({"train": {"ema_decay": 0}})
+    assert settings_of(made, "eng", "export")["export"]["variants"] == ["main"]
+    assert made.model("eng").export.default_variant == "main"
+    assert configuration({}).model("eng").export.variants == ["main", "ema"]

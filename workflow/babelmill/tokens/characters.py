@@ -1,0 +1,69 @@
+"""The tokenizer of CANINE (Clark et al., 2022, arXiv:2103.06874): a character is a token, its code point the id.
+
+There is no `tokenizer.json` of it: one with all 1.1 million entries would have 16 MB. Where the workflow needs the
+file, it writes one that says so, and `load_tokenizer` makes the tokenizer; exported folders have the files of
+transformers' `CanineTokenizer` alone, which makes the same ids.
+"""
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+
+from babelmill.core.files import read_json, write_json
+
+ENTRIES = sys.maxunicode + 1
+PAD, CLS, SEP, MASK = 0, 0xE000, 0xE001, 0xE003
+KIND = "canine"  # model_type of the models that have it
+TYPE = "code points"
+SMALL = 4096  # bytes; no other is
+ROLES = {"entries": ENTRIES, "begin": CLS, "end": SEP, "pad": PAD, "mask": MASK, "unknown": None}
+NAMES = {
+    **{"bos_token": chr(CLS), "eos_token": chr(SEP), "cls_token": chr(CLS), "sep_token": chr(SEP)},
+    **{"pad_token": chr(PAD), "mask_token": chr(MASK)},
+}
+
+
+def write_file(path: Path) -> None:
+    """Write the `tokenizer.json` that stands for the tokenizer."""
+    special = [{"id": token, "content": chr(token), "special": True} for token in (PAD, CLS, SEP, MASK)]
+    write_json(path, {"type": TYPE, "added_tokens": special})
+
+
+def write_files(folder: Path, positions: int) -> list[str]:
+    """Write it with the files of `CanineTokenizer`, of a model with so many positions; return their names."""
+    config: dict[str, Any] = NAMES | {"tokenizer_class": "CanineTokenizer", "model_max_length": positions}
+    write_file(folder / "tokenizer.json")
+    write_json(folder / "tokenizer_config.json", config)
+    write_json(folder / "special_tokens_map.json", NAMES)
+    return ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether a `tokenizer.json` is of `write_file`."""
+    return Path(path).stat().st_size < SMALL and read_json(path).get("type") == TYPE
+
+
+def is_tokenizer(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer is of `make`."""
+    return tokenizer.token_to_id(chr(sys.maxunicode)) == sys.maxunicode
+
+
+def make() -> Tokenizer:
+    """Return the tokenizer: `[CLS] A [SEP]`, and of a pair `[CLS] A [SEP] B [SEP]`."""
+    tokenizer = Tokenizer(_model())
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(chr(token), special=True) for token in (PAD, CLS, SEP, MASK)])
+    begin, end = chr(CLS), chr(SEP)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        f"{begin} $A {end}", f"{begin} $A {end} $B {end}", [(begin, CLS), (end, SEP)]
+    )
+    return tokenizer
+
+
+@functools.cache
+def _model() -> models.BPE:
+    """Return the vocabulary, which takes 2 s; half of a surrogate pair is no character."""
+    return models.BPE({chr(i): i for i in range(ENTRIES) if not 0xD800 <= i < 0xE000}, [])
