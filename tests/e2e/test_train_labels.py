@@ -4,10 +4,12 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
+from babelmill.tokens.shard_file import ShardFile
 from training_data import TRADES, Data, LabelledData, export, wait_for_step
 
 
@@ -41,6 +43,19 @@ def test_what_is_written(whole):
     last = whole.metrics()[-1]
     assert last["kind"] == "validation" and {"loss_blocks", "loss_classes", "ema_loss"} <= last.keys()
     assert set(last["languages"]) == {"eng", "deu"}
+
+
+def test_texts_that_are_cut_are_counted(whole, tmp_path):
+    data = LabelledData.at(tmp_path / "cut", whole)
+    data.settings(sequence_lengths=[6], max_steps=1)
+    lengths = []
+    for language in data.languages:
+        shard = ShardFile.open(data.folder / f"shards/{language}/train.safetensors")
+        context = shard.responses - shard.offsets[:-1] - 1
+        lengths += (np.diff(shard.offsets) - 2 + 1 + (context > 0)).tolist()  # `<s>` before each
+    cut = sum(length > 6 for length in lengths)
+    assert 20 < cut < 160
+    assert f"{cut} training texts longer than train.sequence_lengths = [6], with their contexts" in data.train()
 
 
 @pytest.mark.parametrize("processes", [2, 3])

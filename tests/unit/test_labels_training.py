@@ -1,5 +1,6 @@
 """Training on labels: rows and their codes, what the loss is made of, and that it is learnt."""
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from babelmill.model.code_decoder import CodeDecoder
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.codes import BEGIN, PAD, Codes
 from babelmill.tokens.shard_file import Texts
-from babelmill.tokens.tokenizer_file import load_tokenizer
+from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.training import randomness, work
 from babelmill.training.block_loss import block_losses
 from babelmill.training.label_batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
@@ -100,6 +101,11 @@ def test_rows_are_framed_as_the_tokenizer_does_it_and_cut_at_the_end(shard):
     assert long.row(context, text, 8).tolist() == [1, 90, 2, 20, 21, 22, 23, 2]
     assert long.row(context[:0], text[:2], 8).tolist() == [1, 20, 21, 2]
     assert len(long.row(np.arange(90, 120), text, 8)) == 8
+    for frame in (long, FRAME):
+        for n, m in itertools.product(range(7), repeat=2):
+            context, text, found = np.arange(n), np.arange(10, 10 + m), frame.cut(np.array([n]), np.array([m]), 9)
+            whole = set(context) | set(text) <= set(frame.row(context, text, 9))
+            assert found.tolist() == [not whole], (n, m)
     codes = known_codes([shard], "general", 7)
     stream, layout = (
         LabelStream([shard], FRAME, codes, 2, 7, CPU),
@@ -162,6 +168,9 @@ def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tok
     assert contexts[0] == contexts[1] and len(contexts[0]) > 50
     parts = [ids(0.5, rows[i::3]) for i in range(3)]
     assert [parts[i % 3][i // 3] for i in range(200)] == half, "whoever builds a row, and with which others"
+    tokens, _ = encode(tokenizer, [shard.texts[i] for i in range(200)])
+    bounds = zip(shard.responses, shard.offsets[1:] - 1, strict=True)
+    assert tokens.tolist() == [token for begin, end in bounds for token in shard.tokens[begin:end].tolist()]
     later = replace(rows, number=rows.number + 200)
     assert differ(ids(0.5, later), half) > 0.3 < differ(ids(0.5, seed=8), half), "other ones in the next epoch"
     with pytest.raises(

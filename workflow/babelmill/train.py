@@ -28,6 +28,7 @@ from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
+from babelmill.core.words import plural
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
@@ -151,6 +152,9 @@ def make_labels_network(
     """Make the network of a run that learns labels; `source`: see `make_network`."""
     from babelmill.training.labels_network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
+    if processes.main and (cut := data.cut()):
+        text = "%s longer than train.sequence_lengths = %s, with their contexts: their ends are cut off"
+        log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # refused once
     return LabelsNetwork(config, settings.train, settings.labels, data.codes, data.blocks, weights, processes)

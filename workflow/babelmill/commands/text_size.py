@@ -11,7 +11,7 @@ from babelmill.corpus.sampling import WORD
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
 BYTES_PER_TOKEN = 4.2  # of English, vocabularies of 8,192 to 32,768; other languages: times the byte premium
-BYTES_PER_DESCRIPTION = 40  # of a table of labelled text, its codes included
+BYTES_PER_DESCRIPTION = 60  # of a table of labelled text, its codes included
 BUILTIN_BYTES = 2.26e6  # of Python 3.11
 
 

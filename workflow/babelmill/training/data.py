@@ -104,6 +104,16 @@ class LabelledData(Data):
         """See `Data.stream`."""
         return self._streams[split].on(device)
 
+    def cut(self) -> int:
+        """Return how many training texts are longer than a row, with their contexts."""
+        count = 0
+        for shard in self.shards["train"]:
+            first = shard.offsets[:-1] + 1
+            context = 0 * first if shard.responses is None else shard.responses - first
+            text = np.diff(shard.offsets) - 2 - context
+            count += int(self._frame.cut(context, text, self.settings.train.sequence_lengths[0]).sum())
+        return count
+
     def class_weights(self) -> torch.Tensor:
         """Return what each code's class weighs in the loss, [K]: `balanced` weighs by 1 / frequency, 1 on average."""
         shards = self._streams["train"].shards

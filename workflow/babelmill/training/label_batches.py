@@ -35,6 +35,11 @@ class Frame:
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     pad: int
 
+    def cut(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
+        """Return which rows lose tokens, bool, from the numbers of tokens of contexts and texts, [rows]."""
+        alone, pair = (sum(map(len, parts)) for parts in (self.alone, self.pair))
+        return (context > length // 2) | (context + text + np.where(context > 0, pair, alone) > length)
+
     def row(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
         """Return the ids of a row of at most `length`; an empty context is none."""
         before, after = self.alone
