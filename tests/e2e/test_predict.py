@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from babelmill.commands import status, why
+from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
 from babelmill.prediction.windows import Windows, held
 from conftest import Workspace
@@ -194,25 +196,34 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     assert peaks[1] < 2 * peaks[0] < 10e6
 
 
-def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
+def test_the_workflow_predicts_each_table_once(labeller, tmp_path, monkeypatch):
     workspace = Workspace(tmp_path)
     table(tmp_path / "one.csv", 30)
     table(tmp_path / "two.csv", 30, seed=2)
     (tmp_path / "converted").mkdir()
     (tmp_path / "converted/occ").symlink_to(labeller)
 
-    def configure(**predict) -> None:
+    def configure(**predict) -> Configuration:
         inputs = {"inputs": {"one": "one.csv", "two": {"file": "two.csv", "context_column": "lang"}}}
         train = {"objective": "labels", "sequence_lengths": [128], "phase_starts": [0.0]}
         occ = {"languages": ["eng"], "train": train, "predict": inputs | predict}
         values = {"preset": "tiny", "corpus": {"label_columns": ["code"]}, "predict": {"text_column": "occ1"}}
         workspace.configure(values | {"models": {"occ": occ}})
+        return Configuration([("test", values | {"models": {"occ": occ}})])
+
+    def told() -> tuple[dict[str, list[str]], str, str]:
+        """What `why` and `status` say."""
+        now = status.status_of_tables(configuration, status.Status("occ", "convert", "converted"))
+        return why.reasons_to_predict(configuration, "occ"), now.state, now.note
 
     def would_run() -> list[str]:
         said = workspace.snakemake("--dry-run", *targets).stdout
         return [line.split("input=")[1] for line in said.splitlines() if "wildcards: model=occ, input=" in line]
 
-    configure()
+    configuration = configure()
+    monkeypatch.chdir(tmp_path)
+    never = ["has not run yet"]
+    assert told() == ({"one": never, "two": never}, "converted", "0/2 tables predicted")
     targets = ["predictions/occ/one.csv", "predictions/occ/two.csv", "--allowed-rules", "predict"]
     workspace.snakemake(*targets)
     about = read_json(tmp_path / "predictions/occ/two.json")
@@ -221,11 +232,20 @@ def test_the_workflow_predicts_each_table_once(labeller, tmp_path):
     assert len(review) == 30 and review[0]["predicted"] == "no text" and review[0]["row"] == "1"
     assert {*about["files"]} == {"two.csv", "two.review.csv"}
     assert not list((tmp_path / "results/predictions/occ").glob("*/"))
+    assert told() == ({"one": [], "two": []}, "converted", "2/2 tables predicted")
     os.utime(tmp_path / "one.csv")
     assert would_run() == []
     table(tmp_path / "two.csv", 31, seed=2)
     assert would_run() == ["two"]
-    configure(top=3)
+    assert told() == ({"one": [], "two": ["two.csv replaced"]}, "outdated", "two.csv replaced")
+    kept = Path("results/predictions/occ/two")
+    with held(kept):
+        Windows(kept, {"rows": 10_000}).write([["a row"]])
+        assert told()[2] == "two: 4,096 of 10,000 rows; two.csv replaced"
+    configuration = configure(top=3)
     assert sorted(would_run()) == ["one", "two"]
+    assert told()[0] == {"one": ["predict.top unset -> 3"], "two": ["two.csv replaced", "predict.top unset -> 3"]}
+    said = workspace.python("-m", "babelmill", "why", "occ").stdout.splitlines()
+    assert said[-2] == "  predict one      predict.top unset -> 3"
     done = workspace.snakemake("predictions/occ/on.csv", "--dry-run", check=False)
     assert "error: model occ has no table 'on' to predict; did you mean one?" in done.stderr

@@ -131,6 +131,20 @@ def test_the_decoder_sees_no_later_symbol_and_no_padding():
     assert np.isfinite(before.detach().numpy()).all()
 
 
+def test_a_symbol_at_a_time_scores_as_all_at_once():
+    """Beams of a row have symbols of their own before them."""
+    torch.manual_seed(0)
+    decoder = CodeDecoder(18, 24, layers=2, longest=26).double().eval()
+    hidden, seen = torch.randn(3, 7, 24).double(), torch.arange(7) < torch.tensor([[7], [4], [1]])
+    symbols = torch.randint(FIRST, 18, (3, 2, 6))  # [rows, beams, symbols]
+    symbols[:, :, 0] = BEGIN
+    whole = torch.stack([decoder(hidden, seen, symbols[:, beam]) for beam in range(2)], 1)
+    text, before = decoder.read(hidden), [each.expand(-1, 2, -1, -1) for each in decoder.nothing(hidden)]
+    for place in range(6):
+        scores, before = decoder.advance(text, seen, symbols[:, :, place], before)
+        torch.testing.assert_close(scores, whole[:, :, place], atol=1e-12, rtol=0)
+
+
 # From tables to shards.
 
 ROWS = [

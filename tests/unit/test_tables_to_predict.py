@@ -165,7 +165,8 @@ def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
 
 def test_settings_files_of_tables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_settings(Configuration([("test", {"models": {"occ": OCC}})]), "occ")
+    corpus = {"label_columns": ["code1"]}
+    write_settings(Configuration([("test", {"corpus": corpus, "models": {"occ": OCC}})]), "occ")
     names = {path.name for path in Path("results/settings/occ").glob("predict*")}
     assert names == {"predict.census.json", "predict.letters.json"}
 

@@ -56,6 +56,7 @@ def predict(
         check_name(path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.said]}
+    identity["rows"] = table.rows
     identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}
     predictor = Predictor(folder, wanted, device)
     windows = Windows(partial, identity)

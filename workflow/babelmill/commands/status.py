@@ -9,19 +9,21 @@ training run, with its lock and its metrics, how far training is. `attempt` is o
 
 import argparse
 import base64
+import dataclasses
 import json
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from babelmill.commands import why
 from babelmill.config import loading
+from babelmill.config.prediction_tables import PARTIAL
 from babelmill.config.resolve import Configuration
 from babelmill.core.bars import clock
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.prediction.windows import rows_done
 from babelmill.runtime.attempt_log import newest_log
 from babelmill.runtime.run_lock import DEAD_AFTER, died_here
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -32,7 +34,7 @@ RIGHT = ("step", "loss", "tokens/s", "left", "attempt")  # columns of numbers
 TAIL = 2**16  # bytes read from the end of a file; a line of metrics has less than 2,000
 
 
-@dataclass
+@dataclasses.dataclass
 class Status:
     """How far a model is; None is unknown or does not apply.
 
@@ -128,7 +130,7 @@ def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
         log = status.log if status.log is not None and status.log.parts[0] == "logs" else None
         begun = log is not None and log.stat().st_mtime >= since and (stage != "train" or not job)
         status.state, status.job = "running" if begun else "queued", job or None
-    elif (folder / "manifest.json").is_file():
+    elif (folder if folder.suffix else folder / "manifest.json").is_file():
         status.state = "outdated"
     elif status.log is not None:
         failed, status.note = last_words(status.log)
@@ -205,9 +207,25 @@ def status_of(configuration: Configuration, model: str) -> Status:
     under_way = [stage for stage, status in statuses.items() if status.state in ("running", "queued")]
     stage = next(iter([*under_way, *statuses]), None)
     status = statuses[stage] if stage else Status(model, "convert", "converted")
+    if not stage:
+        status = status_of_tables(configuration, status)
     if stage == "train" or stage not in leading_to("train"):
         add_training(status, running=stage == "train")
     return status
+
+
+def status_of_tables(configuration: Configuration, converted: Status) -> Status:
+    """Say of a converted model how far its tables to predict are. One never begun does not count as waiting."""
+    tables = why.reasons_to_predict(configuration, converted.model)
+    reasons = {table: because for table, because in tables.items() if because}
+    note = f"{len(tables) - len(reasons)}/{len(tables)} tables predicted" if tables else ""
+    if not reasons:
+        return dataclasses.replace(converted, note=note)
+    status = status_of_stage("predict", converted.model, tuple(tables), reasons)
+    if status.state == "waiting":
+        return dataclasses.replace(converted, note=note)
+    done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PARTIAL / converted.model / table))]
+    return dataclasses.replace(status, note="; ".join(done + ([status.note] if status.note else [])))
 
 
 def begun(configuration: Configuration) -> list[str]:

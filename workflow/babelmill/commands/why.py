@@ -17,7 +17,7 @@ from babelmill.config.model_source import ModelSource
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core import manifest
 from babelmill.core.code_versions import results_between
-from babelmill.core.files import canonical_json, sha256
+from babelmill.core.files import canonical_json, read_json, sha256
 from babelmill.core.globs import expand_glob
 from babelmill.core.local_sources import hashes
 from babelmill.runtime.identity import fingerprint, identity
@@ -231,6 +231,32 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
     return jobs
 
 
+def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
+    """Say of each table of a model why it would be predicted again, whether or not stages before it run."""
+    stage = STAGES["predict"]
+    parts = stage.parts(configuration, model) if stage.applies(configuration, model) else []
+    return {part: _reasons_of_table(configuration, model, stage, part) for part in parts}
+
+
+def _reasons_of_table(configuration: Configuration, model: str, stage: Stage, part: str) -> list[str]:
+    about = stage.path(model, part)
+    if not about.is_file():
+        return ["has not run yet"]
+    recorded, now = read_json(about), settings_of(configuration, model, f"{stage.name}.{part}")
+    digests = [settings["table"].pop("sha256", None) for settings in (recorded["settings"], now)]
+    table = now["table"]["file"]
+    found = [f"{table} is missing" if digests[1] is None else f"{table} replaced"] if digests[0] != digests[1] else []
+    found += changed_values(recorded["settings"], now)
+    found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, model, stage))
+    paths = [about.with_name(name) for name in recorded["files"]]
+    found += [f"{path} is missing" for path in paths if not path.is_file()]
+    for source, digest in recorded["upstream"].items():
+        path = Path(source, manifest.NAME)
+        if path.is_file() and sha256(path) != digest:
+            found.append(f"{source} is not the one it was made from")
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
@@ -248,3 +274,6 @@ def run(args: argparse.Namespace) -> None:
             title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")
+        for table, reasons in reasons_to_predict(configuration, model).items():
+            reasons += [f"runs because {jobs[-1].stage.name} does"] if jobs[-1].runs and not reasons else []
+            print(f"  {f'predict {table}':<16} {'; '.join(reasons) or 'up to date'}")

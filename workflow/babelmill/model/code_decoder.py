@@ -7,6 +7,7 @@ This file is shipped inside exported models: it imports nothing but torch and th
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -99,35 +100,60 @@ class CodeDecoder(nn.Module):
         given = self.drop(self.token_emb(symbols) + self.positions[:length])
         return self.head(self.decoder(given, hidden, tgt_mask=later, memory_key_padding_mask=~seen))
 
+    def read(self, hidden: torch.Tensor) -> list[torch.Tensor]:
+        """Return the keys and values of a text for each layer, [2, B, heads, T, H / heads], which `advance` takes.
+
+        hidden: [B, T, H], the encoder's last layer.
+        """
+        found = []
+        for layer in self._layers():
+            attention, width = layer.multihead_attn, hidden.size(-1)
+            both = F.linear(hidden, attention.in_proj_weight[width:], attention.in_proj_bias[width:])
+            found.append(both.unflatten(-1, (2, attention.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous())
+        return found
+
     def advance(
-        self, hidden: torch.Tensor, seen: torch.Tensor, symbols: torch.Tensor, before: list[torch.Tensor]
+        self, text: list[torch.Tensor], seen: torch.Tensor, symbols: torch.Tensor, before: list[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Return the scores after one symbol more, [B, W, V], and what the next call takes as `before`.
 
-        As `forward` without dropout, but neither the symbols before nor the text are computed again for each beam.
+        As `forward` without dropout, but neither the symbols before nor the text are computed again.
 
         Args:
-            hidden, seen: as in `forward`.
+            text: see `read`.
+            seen: [B, T] bool, false at padding.
             symbols: [B, W] int64, the last one of each of the W beams of a row.
-            before: what came before it into each layer, [B, W, n, H]; see `nothing`.
+            before: keys and values of the symbols before it in each layer, [B, W, n, 2 H]; see `nothing`.
         """
         last = self.token_emb(symbols) + self.positions[before[0].size(2)]
         kept = []
-        for layer, given in zip(self.decoder.layers, before, strict=True):
-            assert isinstance(layer, nn.TransformerDecoderLayer)
-            given = torch.cat([given, last[:, :, None]], 2)
+        for layer, of_text, given in zip(self._layers(), text, before, strict=True):
+            attention, heads = layer.self_attn, layer.self_attn.num_heads
+            own = F.linear(last, attention.in_proj_weight, attention.in_proj_bias)
+            width = last.size(-1)
+            given = torch.cat([given, own[:, :, None, width:]], 2)
             kept.append(given)
-            flat = given.flatten(0, 1)
-            of_symbols = layer.self_attn(flat[:, -1:], flat, flat, need_weights=False)[0]
-            last = layer.norm1(last + of_symbols.view_as(last))
-            of_text = layer.multihead_attn(last, hidden, hidden, key_padding_mask=~seen, need_weights=False)[0]
-            last = layer.norm2(last + of_text)
+            # [B, W, heads, 1 or n, H / heads]
+            query = own[:, :, None, :width].unflatten(-1, (heads, -1)).transpose(2, 3)
+            keys, values = given.unflatten(-1, (2, heads, -1)).permute(3, 0, 1, 4, 2, 5)
+            found = F.scaled_dot_product_attention(query, keys, values)
+            last = layer.norm1(last + attention.out_proj(found.flatten(2)))
+            attention = layer.multihead_attn
+            query = F.linear(last, attention.in_proj_weight[:width], attention.in_proj_bias[:width])
+            query = query.unflatten(-1, (heads, -1)).transpose(1, 2)
+            found = F.scaled_dot_product_attention(query, *of_text, attn_mask=seen[:, None, None])
+            last = layer.norm2(last + attention.out_proj(found.transpose(1, 2).flatten(2)))
             last = layer.norm3(last + layer.linear2(layer.activation(layer.linear1(last))))
         return self.head(last), kept
 
     def nothing(self, hidden: torch.Tensor) -> list[torch.Tensor]:
-        """Return the `before` of `advance` where there is no symbol yet: one beam a row, [B, 1, 0, H]."""
-        return [hidden.new_zeros(len(hidden), 1, 0, hidden.size(-1)) for _ in self.decoder.layers]
+        """Return the `before` of `advance` where there is no symbol yet: one beam a row, [B, 1, 0, 2 H]."""
+        return [hidden.new_zeros(len(hidden), 1, 0, 2 * hidden.size(-1)) for _ in self.decoder.layers]
+
+    def _layers(self) -> Iterator[nn.TransformerDecoderLayer]:
+        for layer in self.decoder.layers:
+            assert isinstance(layer, nn.TransformerDecoderLayer)
+            yield layer
 
 
 def _sinusoidal(length: int, width: int) -> torch.Tensor:

@@ -62,24 +62,26 @@ class Predictor:
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        trust = loading.runs_code(folder)  # else a terminal is asked
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         self._model: Any = loading.load(transformers.AutoModel, folder, None).to(device)
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
 
-    def predict(self, pairs: Sequence[Pair], tick: Callable[[int], None]) -> list[tuple[str, ...]]:
-        """Return the values of each text, in its order; `tick` hears how many are done."""
+    def predict(self, pairs: Sequence[Pair], tick: Callable[[float], None]) -> list[tuple[str, ...]]:
+        """Return the values of each text, in its order; `tick` hears which share of the tokens is done."""
         rows = self._tokens(pairs)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
         budget = CPU_TOKENS if self._device.type == "cpu" else GPU_TOKENS
         found: list[tuple[str, ...]] = [()] * len(rows)
-        done = 0
+        done, read, tokens = 0, 0, max(1, sum(map(len, rows)))
         while done < len(order):
             batch = order[done : done + max(1, budget // max(1, min(len(rows[order[done]]), self.longest)))]
             ids = [rows[i] if len(rows[i]) <= self.longest else self._shortened(pairs[i]) for i in batch]
             for i, values in zip(batch, self._batch(ids), strict=True):
                 found[i] = (CUT if len(rows[i]) > self.longest else YES, *values)
             done += len(batch)
-            tick(done)
+            read += sum(len(rows[i]) for i in batch)
+            tick(read / tokens)
         return found
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:

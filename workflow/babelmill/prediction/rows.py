@@ -15,10 +15,9 @@ from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.prediction.predictor import CUT, NO_TEXT, Pair, Predictor
 from babelmill.prediction.tables import Table
-from babelmill.prediction.windows import Windows, write_table
+from babelmill.prediction.windows import WINDOW, Windows, write_table
 from babelmill.tokens.label_text import context_text
 
-WINDOW = 4096  # rows that are sorted by length, predicted and kept together
 REMEMBERED = 100_000  # texts whose predictions are at hand: about 100 MB
 BY = "likeliest_probability_1"  # of the rows that a person should look at: the smallest
 NUMBER = "row"  # the column of their numbers
@@ -122,8 +121,8 @@ class Prediction:
         new = [key for key in pairs if self._memory.get(key) is None]
         before, total = self._counts["rows"], self._table.rows
 
-        def tick(done: int) -> None:
-            at = before + len(rows) * done // len(new) - (done == len(new))  # the last one when the window is on disk
+        def tick(share: float) -> None:
+            at = before + int(len(rows) * share) - (share == 1)  # the last one when the window is on disk
             bar.show(at, f"{at:,} of {total:,} rows")
 
         found = dict(zip(new, self._predictor.predict([pairs[key] for key in new], tick), strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.runtime.run_lock import Lock
 
+WINDOW = 4096  # rows that are sorted by length, predicted and kept together
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -31,6 +32,12 @@ def held(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def rows_done(folder: Path) -> str:
+    """Say how many rows of a table are predicted so far; "" if none are."""
+    windows = sum(1 for _ in folder.glob("*.csv"))
+    return f"{windows * WINDOW:,} of {read_json(folder / 'identity.json')['rows']:,} rows" if windows else ""
 
 
 class Windows:

@@ -144,7 +144,7 @@ class _Search:
     def __init__(self, model: CodesModel, hidden: torch.Tensor, seen: torch.Tensor, top: int):
         assert model.decoder is not None
         self._model, self._decoder = model, model.decoder
-        self._hidden, self._seen, device = hidden, seen, hidden.device
+        self._text, self._seen, device = self._decoder.read(hidden), seen, hidden.device
         self._last = torch.full((len(hidden), 1), BEGIN, device=device)  # symbol of what is spelt so far
         self._before = model.decoder.nothing(hidden)
         spelt = model.spelt.to(device)
@@ -155,7 +155,7 @@ class _Search:
 
     def run(self) -> list[Found]:
         """Return what is found."""
-        rows, known = len(self._hidden), self._model.codes
+        rows, known = len(self._seen), self._model.codes
         found: list[Found] = []
         for block in range(self._model.blocks):
             codes, chances = self._block()
@@ -175,12 +175,12 @@ class _Search:
 
     def _block(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the likeliest codes of the next block, [B, W] with their probabilities, the likeliest first."""
-        rows, width, size, device = len(self._hidden), self._width, self._table.size(1), self._hidden.device
+        rows, width, size, device = len(self._seen), self._width, self._table.size(1), self._seen.device
         codes, row = torch.arange(len(self._table), device=device), torch.arange(rows, device=device)[:, None]
         last, before, chances = self._last, self._before, torch.zeros(rows, 1, device=device)
         open_ = self._open[:, None]  # [B, beams, codes]: which codes begin as a beam does
         for place in range(size):
-            logits, before = self._decoder.advance(self._hidden, self._seen, last, before)
+            logits, before = self._decoder.advance(self._text, self._seen, last, before)
             beams, entries = logits.shape[1:]
             follows = torch.zeros(len(codes), entries, device=device)
             follows[codes, self._table[:, place]] = 1
