@@ -83,8 +83,8 @@ FOLDERS = {
     "training": {"train"},
 }
 SEVERAL = {
-    "model/__init__.py": {"base_model", "train", "export", "evaluate", "predict"},
-    "model/code_decoder.py": {"base_model", "train", "export", "evaluate", "predict"},
+    "model/__init__.py": {"base_model", "train", "export", "evaluate", "predict", "score"},
+    "model/code_decoder.py": {"base_model", "train", "export", "evaluate", "predict", "score"},
     "model/transformers/diffusion_generation.py": {"export"},
     "model/transformers/modeling_codes.py": {"export"},
     "model/transformers/modeling_gpt_bert_codes.py": {"export"},
@@ -136,7 +136,7 @@ SEVERAL = {
     "suites/pairs.py": {"suite"},
     "tokens/__init__.py": set(STAGES) - {"publish", "suite"},
     "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
-    "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate"},
+    "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},
     "tokens/label_text.py": {"corpus", "download", "predict"},
     "tokens/codes.py": {"shards", "train", "export", "evaluate"},
     "tokens/labels.py": {"shards", "evaluate"},
