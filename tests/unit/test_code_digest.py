@@ -119,6 +119,7 @@ SEVERAL = {
     "release/foreign_model.py": {"base_model"},
     "release/llada.py": {"base_model"},
     "release/transformers_names.py": {"base_model"},
+    "release/occcanine.py": {"base_model"},
     "release/published_checkpoint.py": {"base_model"},
     "release/training_history.py": {"convert"},
     "release/transformers_folder.py": {"export"},

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
@@ -27,6 +28,7 @@ from babelmill.core.files import UserError, atomic_folder, copy_file, read_json,
 from babelmill.hub import revisions
 from babelmill.hub.files import Files, licence_of, of_repository
 from babelmill.hub.sources import MODEL, resolve
+from babelmill.release import occcanine
 from babelmill.release.foreign_model import Kind, Model, Weights, kind_of, open_weights, read_model, weight_files
 from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
@@ -128,13 +130,16 @@ def run(args: argparse.Namespace) -> None:
     kind = kind_of(read_json(config), where)
     check_architecture(settings, kind, read_json(config), where)
     chosen = weight_files(files.names, lambda name: read_json(files.get([name])[name]), where)
-    weights = open_weights(files.get(chosen), where)
+    weights, heads, codes = open_weights(files.get(chosen), where), {}, None
+    if settings.auto_class and occcanine.is_of(weights):
+        heads, codes = occcanine.heads_of(weights, where)
+        weights = occcanine.encoder_of(weights)
     model = read_model(kind, config, weights, where)
     if settings.auto_class:
         model = under_its_names(model, weights, settings.auto_class, settings.shape, where)
     else:
         check_shape(settings.shape, model.config, where)
-    shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())}
+    shapes = {ours: weights.shapes[theirs] for ours, theirs in sorted(model.names.items())} | heads
     figures = files.figures | {
         "architecture": model.architecture,
         "license": licence_of(files.some("README.md").get("README.md")),
@@ -143,10 +148,12 @@ def run(args: argparse.Namespace) -> None:
     log.info("%s: %s, %.1f M parameters", where, model.architecture, figures["parameters"] / 1e6)
     if kind == "llada":
         figures["renamed"] = "EuroBERT"
+
+    def load(name: str) -> torch.Tensor:
+        return heads[name] if name in heads else weights.load(model.names[name])
+
     with atomic_folder(args.out) as folder:
-        write_tensors(
-            folder / "model.safetensors", shapes, {"format": "pt"}, lambda name: weights.load(model.names[name])
-        )
+        write_tensors(folder / "model.safetensors", shapes, {"format": "pt"}, load)
         write_json(folder / "config.json", model.config)
         rows = model.config.get("vocab_size", sys.maxsize)
         tokenizer = files.some(*FILES)
@@ -154,6 +161,9 @@ def run(args: argparse.Namespace) -> None:
         if "tokenizer.json" not in names and model.config.get("model_type") == characters.KIND:
             characters.write_file(folder / "tokenizer.json")
             names.append("tokenizer.json")
+        if codes:
+            write_json(folder / occcanine.CODES, codes)
+            names.append(occcanine.CODES)
         settings_of = tokenizer.get("tokenizer_config.json")
         figures["instructed"] = instructed(files.names, settings_of, figures.get("repository", ""))
         figures["sources"] = hashed(local, folder) if local else []

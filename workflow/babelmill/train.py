@@ -40,6 +40,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training import begun_heads
 from babelmill.training.beginning import lineage, load_weights, shape_of
 from babelmill.training.data import Data, LabelledData
 from babelmill.training.gpt_bert_network import GPTBertNetwork
@@ -83,7 +84,8 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if (source is None) != (settings.begin_with is None):
         raise UserError(f"--source: a folder is expected for a model.source alone, which is {settings.model.source}")
     if source and settings.begin_with:
-        manifest.verify(source, "config.json", settings.begin_with, remember=True)
+        heads = [begun_heads.FILE] if (source / begun_heads.FILE).is_file() else []
+        manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
     manifest.verify(tokenizer, "tokenizer.json")
     digest = sha256(tokenizer / "tokenizer.json")
     for folder in shards:
@@ -120,7 +122,8 @@ def train(arguments: argparse.Namespace) -> int:
     source = next(iter(options.source), None)
     processes.on_main(lambda: verify(settings, options.tokenizer, options.shards, source))
 
-    data = (LabelledData if settings.train.objective == "labels" else Data)(settings, options.tokenizer, options.shards)
+    given = settings, options.tokenizer, options.shards
+    data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], settings.labels)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
@@ -135,6 +138,8 @@ def train(arguments: argparse.Namespace) -> int:
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
             log.info("begins with the weights of %s", settings.model.source)
+            if isinstance(data, LabelledData) and data.begun.said:
+                log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
         if processes.main:
             announce(trainer, folder, done, options.gpus)
@@ -157,7 +162,8 @@ def make_labels_network(
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # refused once
-    return LabelsNetwork(config, settings.train, settings.labels, data.codes, data.blocks, weights, processes)
+    made = settings.train, settings.labels, data.codes, data.blocks, weights, processes
+    return LabelsNetwork(config, *made, heads=data.begun.heads)
 
 
 def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:

@@ -24,6 +24,7 @@ from babelmill.runtime.checkpoint import DTYPES, TYPES
 
 Kind = Literal["ours", "published", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
+LAST = "last.bin"  # of OccCANINE, beside those of earlier steps
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
@@ -31,10 +32,11 @@ NAMED_BY = "model.safetensors or pytorch_model.bin"
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Tensors in files. `shapes`: {name: tensor on the meta device}; `load` reads one."""
+    """Tensors in files. `shapes`: {name: tensor on the meta device}; `load` reads one; `key`: OccCANINE's."""
 
     shapes: dict[str, Tensor]
     load: Callable[[str], Tensor]
+    key: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +149,7 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
         raise UserError(f"{where}: half downloaded, {parts[0]} is there without an index (*.index.json)")
     averages = [name for name in found if name.endswith("_ema.bin")]  # as the published GPT-BERT code leaves them
     found = averages if len(averages) == 1 else found
+    found = [LAST] if LAST in found else found
     if len(found) == 1:
         return found
     if found:
@@ -173,6 +176,7 @@ def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
     """Open files of weights, by name; a UserError, which begins with `where`, for one that is damaged."""
     shapes: dict[str, Tensor] = {}
     loads: dict[str, Callable[[str], Tensor]] = {}
+    key = None
     for file, path in paths.items():
         label = f"{where}: {file}"
         part = _open_safetensors(path, label) if file.endswith(".safetensors") else _open_pickle(path, label)
@@ -180,7 +184,8 @@ def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
             raise UserError(f"{where}: {file} holds {min(twice)}, and so does another file")
         shapes |= part.shapes
         loads |= dict.fromkeys(part.shapes, part.load)
-    return Weights(shapes, lambda name: loads[name](name))
+        key = part.key or key
+    return Weights(shapes, lambda name: loads[name](name), key)
 
 
 def _open_safetensors(path: Path, where: str) -> Weights:
@@ -201,9 +206,10 @@ def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str)
 
 
 def _open_pickle(path: Path, where: str) -> Weights:
-    content = published_checkpoint.read_pickle(path)
+    content, key = published_checkpoint.read_pickle(path), None
     if published_checkpoint.is_whole_state(content):
+        key = content.get("key")
         content = content.get("ema_model") or content["model"]
     tensors = published_checkpoint.check_state_dict(content, path)
     _check_types({name: tensor.dtype for name, tensor in tensors.items()}, DTYPES, where)
-    return Weights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__)
+    return Weights({name: tensor.to("meta") for name, tensor in tensors.items()}, tensors.__getitem__, key)

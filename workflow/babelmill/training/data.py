@@ -13,6 +13,7 @@ from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.batches import TokenStream
+from babelmill.training.begun_heads import begun
 from babelmill.training.label_batches import Frame, LabelStream, known_codes, most_codes
 from babelmill.training.layouts import Documents, Layout, Packed
 from babelmill.training.network import Network
@@ -60,7 +61,7 @@ class LabelledData(Data):
         UserError: the shards have no labels, the training ones one code alone, or the validation ones no code of those.
     """
 
-    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
+    def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path], source: Path | None = None):
         super().__init__(settings, tokenizer, folders)
         for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
             raise UserError(
@@ -72,6 +73,8 @@ class LabelledData(Data):
         if len(names := self.codes.names) < 2:
             found = f"one code alone, {names[0]!r}" if names else "no code (labels.on_error: skip)"
             raise UserError(f"the training text of {settings.name} has {found}: nothing to learn")
+        self.begun = begun(source, self.codes, labels)
+        self.codes = self.begun.codes
         loaded, train = load_tokenizer(tokenizer / "tokenizer.json"), settings.train
         self._frame = frame_of(loaded, self.vocabulary)
         self._typos = Typos(train.typos, train.seed, loaded) if train.typos else None

@@ -104,6 +104,7 @@ class LabelsNetwork(TransformersNetwork):
         blocks: n, how many codes a text has at most.
         class_weights: [K].
         processes: this process among the others.
+        heads: that go on from its source (`begun_heads.py`).
 
     Raises:
         UserError: transformers has no classifier of it, or padding changes its scores.
@@ -118,7 +119,9 @@ class LabelsNetwork(TransformersNetwork):
         blocks: int,
         class_weights: torch.Tensor,
         processes: Processes,
+        heads: tuple[str, ...] = (),
     ):
+        self._heads = heads
         logging.set_verbosity_error()
         config.num_labels = len(codes.names)
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
@@ -155,15 +158,18 @@ class LabelsNetwork(TransformersNetwork):
         self._spread(made, _WithLoss(made, blocks == 1, class_weights), train.precision, processes, loaded=False)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
-        """See `Network.begun_with`: the encoder's weights, by the names of its class."""
-        return {name: local_rows(p) for name, p in self.model.named_parameters() if name.startswith(ENCODER)}
+        """See `Network.begun_with`: the encoder's weights, by the names of its class, and heads that go on."""
+        known = (ENCODER, *self._heads)
+        return {name: local_rows(p) for name, p in self.model.named_parameters() if name.startswith(known)}
 
     def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
         """See `Network.names_in`: the source may be a language model, whose head is left out."""
-        names = [name.removeprefix(ENCODER) for name in self.begun_with()]
-        encoder = self._encoder
-        found = names_in_source(names, saved, encoder.base_model_prefix, heads_of(encoder), where)
-        return {f"{ENCODER}{name}": theirs for name, theirs in found.items()}
+        begun, encoder = self.begun_with(), self._encoder
+        names = [name.removeprefix(ENCODER) for name in begun if name.startswith(ENCODER)]
+        new = {name for name in heads_of(encoder) if not name.startswith(self._heads)}
+        found = names_in_source(names, saved, encoder.base_model_prefix, new, where)
+        others = {name: name for name in begun if not name.startswith(ENCODER)}
+        return {f"{ENCODER}{name}": theirs for name, theirs in found.items()} | others
 
 
 def freeze(encoder: PreTrainedModel) -> None:
