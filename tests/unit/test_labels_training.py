@@ -26,7 +26,7 @@ from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_config import make_config
 from babelmill.training.transformers_models import CLASSIFIER
-from babelmill.training.typos import Typos, disturbed, letter_of
+from babelmill.training.typos import MOST, Typos, disturbed, letter_of
 from training_data import TRADES, VOCABULARY, section, train_settings, write_labelled, write_tokenizer
 
 CPU = torch.device("cpu")
@@ -180,15 +180,18 @@ def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tok
 
 
 def test_typos_are_characters_left_out_put_in_replaced_and_swapped():
-    text, seen = "gårdmand", set()
-    for i in range(400):
-        found = disturbed(text, randomness.key(3, i), lambda number: "xyz"[number % 3])
-        assert abs(len(found) - len(text)) <= 3 and found
+    text = "gårdmand"
+    seen: dict[int, set[tuple[int, int]]] = {changes: set() for changes in range(MOST)}
+    for i in range(600):
+        key = randomness.key(3, i)
+        found = disturbed(text, key, lambda number: "xyz"[number % 3])
         taken, new = Counter(text) - Counter(found), Counter(found) - Counter(text)
-        assert new.total() <= 3 and set(new) <= set("xyz")
+        assert set(new) <= set("xyz") and found
         if found != text:
-            seen.add((taken.total(), new.total()))
-    assert {(1, 0), (0, 1), (1, 1), (0, 0), (3, 0), (0, 3)} <= seen
+            seen[randomness.below(randomness.draw(key, 0), MOST)].add((taken.total(), new.total()))
+    assert seen[0] == {(1, 0), (0, 1), (1, 1), (0, 0)}, "one change of each kind"
+    assert {(2, 0), (0, 2), (2, 2)} < seen[1] and {(3, 0), (0, 3), (3, 3)} < seen[2]
+    assert max(max(pair) for pairs in seen.values() for pair in pairs) == 3
     assert {disturbed("a", randomness.key(i), lambda _: "b") for i in range(99)} >= {"a", "b", "ab", "ba"}
     texts = Texts(np.frombuffer("åß水a".encode(), np.uint8), np.array([0, 4, 8]))
     assert (texts[0], texts[1]) == ("åß", "水a")

@@ -1,0 +1,85 @@
+"""Plain classification from the corpus to the converted folder: a text has one code, which is a class, or none."""
+
+import re
+from collections import Counter
+from typing import ClassVar
+
+import pytest
+from test_evaluate_labels import Labelled
+
+from babelmill.core.files import read_json
+from babelmill.settings import read_settings
+from babelmill.stages import TrainSettings
+from babelmill.training.data import LabelledData
+from training_data import TRADES
+
+
+class OneCode(Labelled):
+    """A text has one code, which is a class, or none, and rare codes weigh more: plain classification."""
+
+    LABELS: ClassVar = {"code": "classes", "class_weights": "balanced"}
+
+    def rows(self, split: str, language: str, seed: int) -> list[dict]:
+        """The rows with one trade, farmers thrice; a few texts have none."""
+        rows = [row for row in super().rows(split, "", seed) if row["labels"][1] is None]
+        rows += [row | {"text": f"{row['text']} word59"} for row in rows if row["labels"][0] == "farmer"] * 2
+        idle = [{"text": f"word{60 + i % 30} word{61 + i % 25}", "labels": [None]} for i in range(len(rows) // 10)]
+        return [row | {"labels": row["labels"][:1]} for row in rows] + [rows[0] | row for row in idle]
+
+
+@pytest.fixture(scope="module")
+def one_code(tmp_path_factory) -> OneCode:
+    data = OneCode(tmp_path_factory.mktemp("one"), ["eng"])
+    data.all()
+    return data
+
+
+def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
+    import transformers
+
+    folder = one_code.folder / "converted"
+    config, trades = read_json(folder / "config.json"), ["?", *sorted(TRADES)]
+    assert config["problem_type"] == "single_label_classification" and [*config["id2label"].values()] == trades
+    assert config["labels"]["exclusive"] and not config["labels"]["decoder_layers"]
+    assert not list(folder.glob("decoder*"))
+    classifier = transformers.pipeline("text-classification", str(folder), top_k=None)
+    model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    for text, wanted in (("word16 word70", "farmer"), ("word31 word60", "miller"), ("word75 word62", "?")):
+        said = {each["label"]: each["score"] for each in classifier([text])[0]}
+        assert max(said, key=said.get) == wanted and sum(said.values()) == pytest.approx(1)
+        given = classifier.tokenizer(text, return_tensors="pt")
+        (found,) = model.predict(given["input_ids"], given["attention_mask"], top=3)
+        assert [code for code, _ in found.codes] == [wanted] and len(found.likeliest) == 3
+        assert dict(found.likeliest) == pytest.approx({code: said[code] for code, _ in found.likeliest})
+    card = (folder / "README.md").read_text()
+    assert "exactly one of 7 classes" in card and "gives each text exactly one" in card and "the decoder" not in card
+    assert "* `?` says that a text has no code." in card
+    for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
+        exec(block.replace('"test"', repr(str(folder))), {})
+    assert "codes: [('" in capsys.readouterr().out
+
+
+def test_the_figures_of_one_code_a_text(one_code):
+    found = read_json(one_code.folder / "evaluation/evaluation.json")
+    truth = [row["labels"][0] or "?" for row in one_code.rows("validation", "eng", len("validation"))]
+    assert found["documents"] == {"scored": len(truth), "of": len(truth), "with_code": len(truth)}
+    frequent = found["most_frequent"]["exact"]
+    assert frequent["right"] == truth.count("farmer") and found["labels"]["codes"][0]["code"] == "farmer"
+    assert [*found["labels"]["figures"]["ema"]] == ["linear"] and found["labels"]["most"] == 1
+    own = found["labels"]["figures"]["ema"]["linear"]
+    assert own["exact"] == own["top_1"] == own["micro"]["f1"] == own["micro"]["precision"] > 0.8 > frequent["value"]
+    assert own["codes"] == {"true": len(truth), "predicted": len(truth), "right": own["exact_texts"]}
+    assert own["threshold"] is None and own["digits"] == [] and own["columns"] == {}
+    last = one_code.metrics()[-1]
+    assert last["loss_blocks"] is None and last["loss"] == last["loss_classes"]
+
+
+def test_rare_codes_weigh_more(one_code):
+    """Each code has the same weight in all texts together, and a text has 1 on average."""
+    settings = read_settings(one_code.folder / "train.json", TrainSettings)
+    data = LabelledData(settings, one_code.folder / "tokenizer", [one_code.folder / "shards/eng"])
+    counts = Counter(row["labels"][0] or "?" for row in one_code.rows("train", "eng", len("train")))
+    weights = dict(zip(data.codes.names, data.class_weights().tolist(), strict=True))
+    assert weights["farmer"] < 0.5 and min(weights, key=weights.get) == "farmer"
+    for code, weight in weights.items():
+        assert counts[code] * weight == pytest.approx(counts.total() / len(counts))
