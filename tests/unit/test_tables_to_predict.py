@@ -67,10 +67,10 @@ def test_delimiter_and_encoding_are_said(tmp_path):
 
 
 def test_values_that_are_no_text(tmp_path):
-    values = {"n": [1, None], "x": [1.5, 2.0], "many": [["a"], []], "yes": [True, False]}
+    values = {"n": [1, None], "x": [1.5, 2.0], "y": [float("nan"), 1.0], "many": [["a"], []], "yes": [True, False]}
     pq.write_table(pa.table(values), tmp_path / "a.parquet")
-    assert list(Table(tmp_path / "a.parquet")) == [["1", "1.5", '["a"]', "true"], ["", "2", "[]", "false"]]
-    (tmp_path / "a.jsonl").write_text('{"n": 1, "many": ["a"]}\n\n{"x": 2.0, "n": null}\n')
+    assert list(Table(tmp_path / "a.parquet")) == [["1", "1.5", "", '["a"]', "true"], ["", "2", "1", "[]", "false"]]
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "many": ["a"]}\n\n{"x": 2.0, "n": NaN}\n')
     table = Table(tmp_path / "a.jsonl")
     assert table.columns == ["n", "many", "x"] and list(table) == [["1", '["a"]', ""], ["", "", "2.0"]]
 
@@ -83,6 +83,8 @@ def test_values_that_are_no_text(tmp_path):
         ("a.csv", b"", "empty; a line with the names of the columns is expected"),
         ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2: not an object"),
         ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
+        ("a.jsonl", b"\n", "empty; a line with an object is expected"),
+        ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2: holds half of a surrogate pair"),
         ("a.csv.gz", gzip.compress(b"a\n" * 1000, mtime=0)[:-9], "damaged: "),
         ("a.parquet", b"PAR1", "damaged: "),
         ("a.xlsx", b"", r"not a format that is read here; allowed are \.csv, \.tsv, \.parquet"),

@@ -93,6 +93,8 @@ class Table:
         for value in self._objects():
             names |= dict.fromkeys(value)
             count += 1
+        if not names:
+            raise UserError(f"{self._path}: empty; a line with an object is expected")
         self.columns = list(names)
         return count
 
@@ -160,6 +162,12 @@ class Table:
                 continue
             try:
                 value = json.loads(line)
+                if "\\u" in line:
+                    json.dumps(value, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise UserError(
+                    f"{self._path}: line {number}: holds half of a surrogate pair, which is no text"
+                ) from None
             except ValueError as error:
                 raise UserError(f"{self._path}: line {number}: not JSON: {error}") from None
             if not isinstance(value, dict):
@@ -196,7 +204,8 @@ def is_utf8(line: bytes) -> bool:
 def texts_of(column: pa.Array) -> list[str]:
     """Return the values of a column of a Parquet file as text."""
     try:
-        return [value or "" for value in column.cast(pa.string()).to_pylist()]
+        missing = (None, "nan") if pa.types.is_floating(column.type) else (None,)
+        return ["" if value in missing else value for value in column.cast(pa.string()).to_pylist()]
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists and the like; bytes that are no text
         return [as_text(value) for value in column.to_pylist()]
 
@@ -205,6 +214,8 @@ def as_text(value: Any) -> str:
     """Return a value of JSON or Parquet as text."""
     match value:
         case None:
+            return ""
+        case float() if value != value:
             return ""
         case str():
             return value
