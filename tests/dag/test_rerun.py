@@ -61,6 +61,7 @@ SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
+SEVERAL |= {f"evaluation.{name}" for name in ("suites", "masked_pairs", "within_word_l2r")}  # test_suites_of_pairs.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 
 
@@ -93,7 +94,7 @@ def downstream(stages):
     """The stages, and all that follow from them."""
     found = set(stages)
     for stage in TO_CONVERTED.values():
-        if found.intersection(stage.reads):
+        if stage.name != "score" and found.intersection(stage.reads):
             found.add(stage.name)
     return found
 

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 import yaml
@@ -13,12 +15,15 @@ from safetensors.torch import load_file
 
 from babelmill.core.files import read_json
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+from babelmill.score import Model
+from babelmill.suites.partial import Partial
 from environments import SUITES, TRANSFORMERS_4, installed
 from hub_data import BOS, SENTENCES
 from prepared import run_python
 
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
+PAIR = ("The black cat sat on the mat near the old door.", "The black cat sat mat on the near the old door.")
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}
 
 
@@ -82,6 +87,16 @@ def test_lm_evaluation_harness(exported, tmp_path):
         for choice, answer in zip(("sen", "wrong_sen"), sample["filtered_resps"], strict=True):
             found[sample["doc"][choice]] = float(answer[0])
     assert found == pytest.approx({text: likelihood(exported, text) for text in found}, abs=1e-3)
+    assert ours(exported / "export", "causal", pairs, tmp_path) == pytest.approx(found, abs=1e-4)
+
+
+def ours(folder: Path, method: str, pairs: list[tuple[str, str]], tmp_path: Path) -> dict[str, float]:
+    """The scores of sentences as the stage `score` has them."""
+    table = pa.table({"good": [good for good, _ in pairs], "bad": [bad for _, bad in pairs]})
+    model = Model(folder, within_word_l2r=False)
+    rows = model.score(method, table, np.ones(len(pairs), bool), Partial(tmp_path / f"partial-{method}", {}))
+    scores = dict(zip(table["good"].to_pylist(), rows[:, 0].tolist(), strict=True))
+    return scores | dict(zip(table["bad"].to_pylist(), rows[:, 1].tolist(), strict=True))
 
 
 @torch.inference_mode()
@@ -110,6 +125,8 @@ def test_minicons(exported, tmp_path, kind, version):
     good, bad = (tuple(map(float, line.split())) for line in output.splitlines()[-2:])
     assert good[0] == pytest.approx(good[1], abs=1e-3) and bad[0] == pytest.approx(bad[1], abs=1e-3)
     assert good[0] > bad[0] + 1
+    scores = ours(exported / "export", kind, [PAIR], tmp_path)
+    assert [scores[text] for text in PAIR] == pytest.approx([good[0], bad[0]], abs=1e-4)
     code = readme_code("minicons").replace("converted/eng", str(exported / "export"))
     code = code.replace('"The cat sat."', repr(SENTENCES[0]))
     if kind == "masked":

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from babelmill.config import inputs, schema
+from babelmill.config import inputs, schema, suites
 from babelmill.config.added_settings import (
     add_base_model,
     add_convert,
@@ -25,13 +25,17 @@ from babelmill.config.added_settings import (
     add_nothing,
     add_predict,
     add_publish,
+    add_score,
+    add_suite_scored,
     add_table,
     add_tokenizer,
     add_train,
     always,
     from_the_hub,
     has_labels,
+    has_suites,
     how_codes_are_read,
+    is_scored,
     tables_of,
     whole,
 )
@@ -182,6 +186,43 @@ class EvaluateSettings(Settings):
     code_list: str | None = None
 
 
+class SuiteSettings(Settings):
+    """Which pairs of sentences of a language a suite has.
+
+    Attributes:
+        suite: its name.
+        columns: keys of `suite_section.Suite` that say how its files are read.
+        files: globs in the dataset of the Hub.
+        source: the dataset.
+        sources: in their place, what local files there are.
+    """
+
+    suite: str = ""
+    columns: dict[str, str] = {}
+    files: list[str] = []
+    source: dict[str, Any] | None = None
+    sources: dict[str, Any] = {}
+
+
+class ScoreSettings(Settings):
+    """How a model is scored on a suite.
+
+    Attributes:
+        suite: its name.
+        covered: the model's languages that it has pairs of.
+        headline: whether the suite's score is the share of its pairs or the mean of its paradigms.
+        methods: how sentences are scored.
+        masked_pairs, within_word_l2r: as the section `evaluation` says.
+    """
+
+    suite: str = ""
+    covered: list[str] = []
+    headline: Literal["pairs", "paradigms"] = "pairs"
+    methods: list[str]
+    masked_pairs: int | Literal["all"] = "all"
+    within_word_l2r: bool = False
+
+
 class ConvertSettings(Settings):
     """`language_table`: {code: {"name", "tag", "script"}} of the model's languages."""
 
@@ -218,7 +259,7 @@ class Stage:
         of: whether its settings are a language's or a model's.
         settings: the type of its settings; it says which sections of the configuration the stage reads.
         folder: where its results are, with {language}, {model} or both; a stage with {language} has a job for each, and
-            one with {input} for each of its parts.
+            one with {input} or {suite} for each of its parts.
         reads: the stages whose results it reads.
         adds: what its settings say beyond its sections.
         applies: whether a language or model has this stage at all.
@@ -243,9 +284,30 @@ class Stage:
         """Whether the stage has a job for each language."""
         return "{language}" in self.folder
 
-    def path(self, model: str, part: str) -> Path:
-        """The folder of its results; `part`: the language or the input, where it has a job for each."""
-        return Path(self.folder.format(model=model, language=part, input=part))
+    def path(self, name: str, part: str) -> Path:
+        """The folder of its results; `part`: the language, the input or the suite, where it has a job for each."""
+        language = name if "{suite}" in self.folder else part
+        return Path(self.folder.format(model=name, language=language, input=part, suite=part))
+
+    def jobs(self, configuration: Configuration, model: str) -> list[tuple[str, str]]:
+        """Return the jobs that a model needs: the language or model that each one's settings are of, and its part."""
+        languages = configuration.languages_of(model)
+        names = [n for n in (languages if self.of == "language" else [model]) if self.applies(configuration, n)]
+        if self.parts is whole and self.of == "language":
+            return [(code, code) for code in names]
+        if self.parts is whole:
+            return [(name, part) for name in names for part in (languages if self.by_language else [""])]
+        scored = suites.suites_of_model(configuration, model)
+        return [
+            (name, part)
+            for name in names
+            for part in self.parts(configuration, name)
+            if self.of == "model" or part in scored
+        ]
+
+    def settings_name(self, part: str) -> str:
+        """Return what its settings file is called, without .json."""
+        return self.name if self.parts is whole else f"{self.name}.{part}"
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -272,6 +334,16 @@ TABLE = (
         reads=(),
         adds=add_download,
         applies=from_the_hub,
+    ),
+    Stage(
+        name="suite",
+        of="language",
+        settings=SuiteSettings,
+        folder="results/suites/{suite}/{language}",
+        reads=(),
+        applies=has_suites,
+        parts=suites.suites_of_language,
+        adds_to_part=suites.pairs_of_suite,
     ),
     Stage(
         name="base_model",
@@ -331,11 +403,22 @@ TABLE = (
         adds=add_evaluate,
     ),
     Stage(
+        name="score",
+        of="model",
+        settings=ScoreSettings,
+        folder="results/scores/{model}/{suite}",
+        reads=("export", "suite"),
+        adds=add_score,
+        applies=is_scored,
+        parts=suites.suites_of_model,
+        adds_to_part=add_suite_scored,
+    ),
+    Stage(
         name="convert",
         of="model",
         settings=ConvertSettings,
         folder="converted/{model}",
-        reads=("export", "evaluate", "corpus", "tokenizer", "train"),
+        reads=("export", "evaluate", "score", "corpus", "tokenizer", "train"),
         adds=add_convert,
     ),
     Stage(

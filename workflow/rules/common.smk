@@ -31,6 +31,7 @@ from babelmill.config.input_size import input_bytes, text_bytes
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
 from babelmill.config.parameter_count import parameters_of
 from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.suites import languages_of_suite, suites_of_language, suites_of_model
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
@@ -83,6 +84,10 @@ def settings(stage):
     def of(wildcards):
         if stage in STAGES and STAGES[stage].of == "language":
             name = CONFIG.language(wildcards.language).code
+            if stage == "suite" and wildcards.suite not in suites_of_language(CONFIG, name):
+                raise UserError(
+                    f"no model of {name} is scored on {wildcards.suite}; name it in evaluation.suites, if it covers {name}"
+                )
             if not STAGES[stage].applies(CONFIG, name):
                 raise UserError(
                     f"the text of {name} does not come from the Hub: there is nothing to {stage};"
@@ -90,6 +95,12 @@ def settings(stage):
                 )
         else:
             name = wildcards.model
+            if stage == "score" and wildcards.suite not in suites_of_model(CONFIG, name):
+                known = ", ".join(suites_of_model(CONFIG, name)) or "none"
+                raise UserError(
+                    f"model {name} is not scored on {wildcards.suite}: evaluation.suites has no suite of this name that"
+                    f" covers its languages (it is scored on: {known})"
+                )
             if stage == "predict" and not STAGES[stage].applies(CONFIG, name):
                 raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
             if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
@@ -97,8 +108,8 @@ def settings(stage):
         if name not in WRITTEN and workflow.is_main_process:
             write_settings(CONFIG, name)
             WRITTEN.add(name)
-        part = f".{wildcards.input}" if stage == "predict" else ""
-        return str(SETTINGS / name / f"{stage}{part}.json")
+        part = getattr(wildcards, "input", None) or getattr(wildcards, "suite", "")
+        return str(SETTINGS / name / f"{STAGES[stage].settings_name(part) if stage in STAGES else stage}.json")
 
     return of
 
@@ -110,8 +121,11 @@ def run_settings(wildcards):
 
 def settings_of_stages(model, names):
     """The settings files of those stages of a model that it has, and of its corpora."""
-    stages = [name for name, stage in STAGES.items() if name in names and stage.of == "model"]
+    stages = [name for name, stage in STAGES.items() if name in names and stage.of == "model" and name != "score"]
     found = [settings(name)(SimpleNamespace(model=model)) for name in stages if STAGES[name].applies(CONFIG, model)]
+    if "score" in names:
+        suites = suites_of_model(CONFIG, model)
+        found += [settings("score")(SimpleNamespace(model=model, suite=suite)) for suite in suites]
     return found + [settings("corpus")(SimpleNamespace(language=code)) for code in CONFIG.languages_of(model)]
 
 
@@ -194,6 +208,21 @@ def table_to_predict(wildcards):
     if not Path(path).is_file():
         raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: no such file")
     return ancient(path)
+
+
+@one_line
+def pairs_of_suite(wildcards):
+    """The pairs of a suite, for each language of the model that it covers."""
+    known = languages_of_suite(CONFIG, wildcards.model, wildcards.suite)
+    return [f"results/suites/{wildcards.suite}/{language}/manifest.json" for language in known]
+
+
+@one_line
+def scores_of_model(wildcards):
+    """The scores of a model on each suite that it is scored on."""
+    suites = suites_of_model(CONFIG, wildcards.model)
+    files = ("manifest.json", "scores.json", "pairs.parquet")
+    return [f"results/scores/{wildcards.model}/{suite}/{name}" for suite in suites for name in files]
 
 
 @one_line
@@ -302,3 +331,4 @@ wildcard_constraints:
     input="[^/]+",
     language="[^/]+",
     model="[^/]+",
+    suite="[^/]+",

@@ -8,6 +8,7 @@ rule convert:
         made_with=made_with,
         export="results/exports/{model}",
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
+        scores=scores_of_model,
         corpora=languages("results/corpora/{language}/manifest.json"),
         tokenizer="results/tokenizers/{model}/manifest.json",
         model=multiext("results/models/{model}/", "manifest.json", "metrics.jsonl"),

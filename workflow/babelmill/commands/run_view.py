@@ -84,13 +84,14 @@ class Job:
     def announced(cls, record: Any) -> "Job":
         """Make a job of Snakemake's event."""
         wildcards = dict(record.wildcards or {})
-        model, language = wildcards.get("model", ""), wildcards.get("language", "")
         stage = STAGES.get(record.rule_name)
+        owner = wildcards.get("model") or wildcards.get("language", "")
+        part = next((wildcards[key] for key in ("input", "suite", "language") if key in wildcards), "")
         return cls(
             rule=record.rule_name,
             name="/".join(dict.fromkeys(map(str, wildcards.values()))),
             makes=bool(record.output),
-            folder=stage.path(model, language or wildcards.get("input", "")) if stage else None,
+            folder=stage.path(owner, part) if stage else None,
             benchmark=record.benchmark,
             reason=record.reason,
             begun=time.monotonic(),

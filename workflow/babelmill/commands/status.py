@@ -179,16 +179,16 @@ def gpu_figures(line: dict[str, float]) -> str:
     return " ".join(write(line[name]) for name, write in shown.items() if name in line)
 
 
-def status_of_stage(stage: str, model: str, languages: tuple[str, ...], reasons: dict[str, list[str]]) -> Status:
-    """State of a stage that is not done; `reasons` as from `why`, by language where the stage has several jobs."""
-    jobs = []
-    for language, because in reasons.items():
-        job = state_of_job(stage, model, language, STAGES[stage].path(model, language))
-        if job.state == "outdated":
-            job.note = because[0]
-        jobs.append(job)
-    status = min(jobs, key=lambda job: STATES.index(job.state))
-    status.stage = f"{stage} {len(languages) - len(jobs)}/{len(languages)}" if len(languages) > 1 else stage
+def status_of_stage(stage: str, model: str, jobs: list[why.Job]) -> Status:
+    """State of a stage that is not done; `jobs`: all that it has."""
+    found = []
+    for job in jobs:
+        if job.reasons:
+            found.append(state_of_job(stage, model, job.part, job.folder))
+            if found[-1].state == "outdated":
+                found[-1].note = job.reasons[0]
+    status = min(found, key=lambda status: STATES.index(status.state))
+    status.stage = f"{stage} {len(jobs) - len(found)}/{len(jobs)}" if len(jobs) > 1 else stage
     return status
 
 
@@ -196,16 +196,14 @@ def status_of(configuration: Configuration, model: str) -> Status:
     """How far a model is: at the stage that has a job under way or, if none has, at the first that is not done."""
     try:
         explained = why.explain(configuration, model)
-        languages = configuration.languages_of(model)
     except UserError as error:
         return Status(model, state="failed", note=str(error))
     statuses = {}
     for stage in TO_CONVERTED:
-        mine = [job for job in explained if job.name == (job.language if STAGES[stage].of == "language" else model)]
-        reasons = {job.language: job.reasons for job in mine if job.stage.name == stage and job.reasons}
-        if reasons:
-            jobs = languages if STAGES[stage].by_language else ("",)
-            statuses[stage] = status_of_stage(stage, model, jobs, reasons)
+        mine = [job for job in explained if job.stage.name == stage]
+        mine = [job for job in mine if job.stage.of == "language" or job.name == model]
+        if any(job.reasons for job in mine):
+            statuses[stage] = status_of_stage(stage, model, mine)
     under_way = [stage for stage, status in statuses.items() if status.state in ("running", "queued")]
     stage = next(iter([*under_way, *statuses]), None)
     status = statuses[stage] if stage else Status(model, "convert", "converted")

@@ -46,7 +46,7 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str,
     """
     train, total, prompts, sources = configuration.model(model).train, 0.0, 0, []
     row = train.sequence_lengths[0] if train.objective == "labels" else None
-    outdated = {(job.stage.name, job.language) for job in explain(configuration, model) if job.reasons}
+    outdated = {(job.stage.name, job.part) for job in explain(configuration, model) if job.reasons}
     for code in configuration.languages_of(model):
         shards, corpus = (Path("results", *at, code, "manifest.json") for at in (("shards", model), ("corpora",)))
         built = corpus.is_file() and ("corpus", code) not in outdated

@@ -30,12 +30,12 @@ OWN_WORDS = ("code", "sources")  # keys of a settings file that `changed_code` a
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """A stage of one model, or of one of its languages.
+    """A stage of one model, or of one of its languages or parts.
 
     Attributes:
         stage: its entry in the table.
         name: the language or model that its settings are of.
-        language: if the stage has a job for each language, else "".
+        part: the language, suite or table, if the stage has a job for each, else "".
         folder: of its results.
         reasons: why it runs; empty if it does not.
         reads, readers: the jobs whose results it reads, and those that read its results.
@@ -44,7 +44,7 @@ class Job:
 
     stage: Stage
     name: str
-    language: str
+    part: str
     folder: Path
     reasons: list[str]
     reads: list["Job"] = dataclasses.field(default_factory=list)
@@ -120,12 +120,13 @@ def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path)
     return found or ["source files changed"]
 
 
-def own_reasons(configuration: Configuration, stage: Stage, name: str, folder: Path) -> list[str]:
+def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
     """Say how a stage that has run differs from now: its settings, its code, its files, what it was made from."""
+    folder = stage.path(name, part)
     if not (folder / manifest.NAME).is_file():
         return []
     recorded = manifest.read(folder)
-    now = settings_of(configuration, name, stage.name)
+    now = settings_of(configuration, name, stage.settings_name(part))
     found = changed_values(recorded["settings"], now)
     found += changed_code(stage, recorded, now["code"], versions_of_others(configuration, name, stage))
     found += changed_sources(recorded, now, CORPORA / name)
@@ -145,11 +146,12 @@ def made_with_others(configuration: Configuration, job: Job, model: str) -> bool
     converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return False
-    path = (SETTINGS / job.name / f"{job.stage.name}.json").as_posix()
+    settings = job.stage.settings_name(job.part)
+    path = (SETTINGS / job.name / f"{settings}.json").as_posix()
     made_with = manifest.read(converted)["figures"].get("made_with", {})
     if path not in made_with:
         return job.stage.of == "model"  # a stage that is new since then; of those of a language only some are noted
-    now = canonical_json(settings_of(configuration, job.name, job.stage.name))
+    now = canonical_json(settings_of(configuration, job.name, settings))
     return made_with[path] != hashlib.sha256(now.encode()).hexdigest()
 
 
@@ -184,18 +186,15 @@ def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] =
     there = {job.folder: job for job in theirs}
     mine: list[Job] = []
     for stage in stages.values():
-        for language in configuration.languages_of(model) if stage.by_language else [""]:
-            name = language if stage.of == "language" else model
-            folder = stage.path(model, language)
-            if folder in there or not stage.applies(configuration, name):
-                mine += [there[folder]] if folder in there else []
+        for name, part in stage.jobs(configuration, model):
+            folder = stage.path(name, part)
+            if folder in there:
+                mine.append(there[folder])
                 continue
-            job = Job(stage, name, language, folder, own_reasons(configuration, stage, name, folder))
-            # A job of one language reads what is of this language, or of the whole model.
+            job = Job(stage, name, part, folder, own_reasons(configuration, stage, name, part))
+            # A job of one language or suite reads what is of this one, or of the whole model.
             job.reads = [
-                other
-                for other in mine
-                if other.stage.name in stage.reads and (not language or other.language in ("", language))
+                other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
             ]
             job.reads += [other for other in theirs if other.folder in read_of_source(configuration, model, stage)]
             for source in job.reads:
@@ -269,10 +268,10 @@ def run(args: argparse.Namespace) -> None:
     configuration = loading.from_arguments(args)
     for model in args.models or configuration.targets():
         jobs = explain(configuration, model)
-        several = len({language for job in jobs if (language := job.language)}) > 1
+        several = len({part for job in jobs if (part := job.part)}) > 1
         print(model)
         for job in jobs:
-            title = f"{job.stage.name} {job.language}" if several and job.language else job.stage.name
+            title = f"{job.stage.name} {job.part}" if several and job.part else job.stage.name
             title = title if job.stage.of == "language" or job.name == model else f"{job.name}: {title}"
             print(f"  {title:<16} {'; '.join(job.reasons) or 'up to date'}")
         for table, reasons in reasons_to_predict(configuration, model).items():

@@ -8,13 +8,14 @@ section out, LEFT_OUT a key of it.
 from pathlib import Path
 from typing import Any
 
-from babelmill.config import inputs, schema
+from babelmill.config import inputs, schema, suites
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, sha256
 
 LEFT_OUT = object()
+OF_SUITES = ("suites", "masked_pairs", "within_word_l2r")  # keys of `evaluation` that the stage `score` reads
 
 
 def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
@@ -100,11 +101,37 @@ def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say which metrics there are, whose tokenizer may lose text, and how codes are read."""
     lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
     scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
-    added = scores | lossy | how_codes_are_read(configuration, name)
+    added: dict[str, Any] = scores | lossy | how_codes_are_read(configuration, name)
+    unread: dict[str, Any] = dict.fromkeys(OF_SUITES, LEFT_OUT)
     if has_labels(configuration, name):  # all of the validation text is predicted, as it is
-        unread = {"sequence_length": 2, "disjoint_masks": 2, "diffusion_samples": LEFT_OUT, "documents": LEFT_OUT}
-        added["evaluation"] = unread
-    return added
+        unread |= {"sequence_length": 2, "disjoint_masks": 2, "diffusion_samples": LEFT_OUT, "documents": LEFT_OUT}
+    return added | {"evaluation": unread}
+
+
+def add_score(configuration: Configuration, name: str) -> dict[str, Any]:
+    """Say how sentences are scored."""
+    resolved = configuration.model(name)
+    evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
+    asked: dict[str, Any] = {"methods": list(methods)}
+    if "masked" in methods:
+        asked |= {"masked_pairs": evaluation.masked_pairs, "within_word_l2r": evaluation.within_word_l2r}
+    return asked
+
+
+def add_suite_scored(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
+    """Say on which suite a model is scored, in which of its languages."""
+    covered = suites.languages_of_suite(configuration, name, part)
+    return {"suite": part, "covered": covered, "headline": configuration.suite(part).headline}
+
+
+def is_scored(configuration: Configuration, name: str) -> bool:
+    """Whether a model is scored on a suite."""
+    return bool(suites.suites_of_model(configuration, name))
+
+
+def has_suites(configuration: Configuration, name: str) -> bool:
+    """Whether a model of a language is scored on a suite that covers it."""
+    return bool(suites.suites_of_language(configuration, name))
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 DEFAULTS = "config/defaults.yaml"  # the first layer
+SUITES = "config/suites/"
 PRESETS = "config/presets/"  # a file of these is the second
 
 

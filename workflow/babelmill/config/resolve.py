@@ -15,10 +15,22 @@ import pydantic
 
 from babelmill.config import schema
 from babelmill.config.languages import Language, nearest_or_new, read_table
-from babelmill.config.layers import ABSENT, DEFAULTS, PRESETS, Layer, dotted_keys, flatten_keys, lookup, merge, nearest
+from babelmill.config.layers import (
+    ABSENT,
+    DEFAULTS,
+    PRESETS,
+    SUITES,
+    Layer,
+    dotted_keys,
+    flatten_keys,
+    lookup,
+    merge,
+    nearest,
+)
 from babelmill.config.model_size import too_large
 from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
 from babelmill.config.schema import SECTIONS, User
+from babelmill.config.suite_section import Suite
 from babelmill.config.transformers_models import refused, too_long, without_adapters
 from babelmill.config.user_keys import check_keys
 from babelmill.config.wording import in_plain_words, where_said
@@ -93,7 +105,7 @@ class Configuration:
         self.table = self._language_table()
         self.batches = {f"tier{tier}": [c for c, row in self.table.items() if row.tier == tier] for tier in (1, 2, 3)}
         self.batches |= self.top.batches
-        for name in [*self.top.models, *self.top.languages, *self.top.batches]:
+        for name in [*self.top.models, *self.top.languages, *self.top.batches, *self.top.suites]:
             if not NAME.fullmatch(name):
                 raise UserError(
                     f"{self.origin_of_name(name)}: {name!r} is not a name; names are letters and digits in groups"
@@ -173,6 +185,22 @@ class Configuration:
             raise UserError(f"there is no language {code!r}{nearest_or_new(code, self.table)}")
         return self.table[code]
 
+    @functools.cache  # noqa: B019
+    def suite(self, name: str) -> Suite:
+        """The evaluation suite of a name: an entry of `suites:`, or a file of `config/suites/`; a UserError if none."""
+        if name in self.top.suites:
+            return self.top.suites[name]
+        known = {path.stem for path in (self.root / SUITES).glob("*.yaml")}
+        if name not in known:
+            raise UserError(f"there is no suite {name!r}{nearest(name, known | set(self.top.suites))}")
+        path = f"{SUITES}{name}.yaml"
+        suite = self._validate(Suite, read_yaml(self.root / path), "", lambda _key, _message: path)
+        if suite.repository:
+            return suite
+        folder = self.root / SUITES
+        folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        return suite.model_copy(update={"files": [str(folder / name) for name in suite.files]})
+
     def targets(self) -> list[str]:
         """The models of `targets:`, batches expanded, each once."""
         return self.models_of(self.top.targets)
@@ -208,6 +236,11 @@ class Configuration:
                 f"{origins['model.source']}: model.source = {source.name}: that model's results are adapters; name the"
                 f" folder where they are merged, ./results/exports/{source.name}"
             )
+        for suite in sections["evaluation"].suites:
+            try:
+                self.suite(suite)
+            except UserError as error:
+                raise UserError(f"{origins['evaluation.suites']}: evaluation.suites: {error}") from None
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
         if source and source.kind == "model" and self.model(source.name).train.objective == "labels":
             raise UserError(
@@ -292,7 +325,9 @@ class Configuration:
 
     def origin_of_name(self, name: str) -> str:
         """The user's source in which a model, language or batch is named."""
-        return next(filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches"))), "?")
+        return next(
+            filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches", "suites"))), "?"
+        )
 
     # Details.
 

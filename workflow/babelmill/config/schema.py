@@ -23,6 +23,7 @@ from babelmill.config.section import (
     Section,
     Share,
 )
+from babelmill.config.suite_section import Suite
 from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
@@ -280,6 +281,9 @@ class Evaluation(Section):
     disjoint_masks: Annotated[Integer, Field(ge=2)]
     diffusion_samples: Annotated[Integer, Field(ge=1, le=1024), Neutral(16)]
     documents: Annotated[Annotated[Integer, Field(ge=2)] | None, Neutral(None)]
+    suites: Annotated[Names, Neutral([])]
+    masked_pairs: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"], Neutral("all")]
+    within_word_l2r: Annotated[bool, Neutral(False)]
 
     @model_validator(mode="after")
     def _masks_are_in_a_row(self) -> Self:
@@ -380,5 +384,6 @@ class User(Section):
     targets: Names
     preset: str
     batches: dict[str, Names]
+    suites: dict[str, Suite]
     models: dict[str, ModelEntry]
     languages: dict[str, LanguageEntry]

@@ -34,6 +34,14 @@ DATASET = Use(
     instead="name your own text in corpus.files or another dataset in corpus.hub",
     fetch="snakemake all --until download",
 )
+SUITE = Use(
+    repo_type="dataset",
+    noun="suite",
+    key="suites.<name>.repository",
+    revision_key="suites.<name>.revision",
+    instead="name files of your own in suites.<name>.files",
+    fetch="snakemake all --until suite",
+)
 TOKENIZER = Use(
     repo_type="model",
     noun="tokenizer",

@@ -1,0 +1,117 @@
+"""The stages `suite` and `score`: from a name in `evaluation.suites` to scores, and what is not done twice."""
+
+import copy
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from babelmill.core.files import read_json
+from babelmill.score import Model
+from babelmill.suites import sentences
+from babelmill.suites.partial import Partial
+from conftest import SMALL
+from hub_data import SENTENCES
+
+OWN = {"files": ["pairs.tsv"], "language": "eng", "good": "good", "bad": "bad", "headline": "paradigms"}
+
+
+def configured(*suites, **evaluation) -> dict:
+    values = copy.deepcopy(SMALL) | {"suites": {"mine": OWN}}
+    values["models"] = {"eng": {"evaluation": {"suites": list(suites), "documents": 10} | evaluation}}
+    return values
+
+
+def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
+    """In the small workflow, whose model of eng is built."""
+    workspace.configure(configured("english_basics", masked_pairs=5))
+    assert workspace.would_run() == {("suite", "english_basics"), ("score", "eng"), ("convert", "eng")}
+    workspace.snakemake("converted/eng")
+    folder = workspace.path / "results/scores/eng/english_basics"
+    scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet")
+    eng = scores["languages"]["eng"]
+    assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
+    assert eng["methods"]["masked"]["pairs"]["n"] == 30 == eng["headline"]["n"], "five of each of six paradigms"
+    assert scores["masked_pairs"] == 5 and scores["headline"] == {"method": "fused", "of": "pairs"}
+    low, high = eng["headline"]["interval"]
+    assert 0 <= low <= eng["headline"]["score"] <= high <= 1
+    assert len(rows) == 200 and rows["masked_good"].null_count == 170
+    fused, parts = rows["fused_good"].to_numpy(), [rows[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
+    assert fused == pytest.approx(parts[0] + parts[1], nan_ok=True)
+    assert workspace.would_run() == set()
+    (workspace.path / "pairs.tsv").write_text("good\tbad\nthe fox jumps\tfox the jumps\n")
+    workspace.configure(configured("english_basics", "mine", masked_pairs=5))
+    assert workspace.would_run() == {("suite", "mine"), ("score", "eng"), ("convert", "eng")}
+    answer = workspace.snakemake("results/scores/eng/blimp/scores.json", "--dry-run", check=False)
+    assert "model eng is not scored on blimp" in answer.stdout + answer.stderr
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """Sentences that the exported model knows by heart, beside ones with two words changed."""
+    bad = [" ".join([words[1], words[0], *words[2:]]) for words in (text.split() for text in SENTENCES)]
+    return pa.table({"good": SENTENCES * 2, "bad": bad * 2})
+
+
+def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
+    """An attempt that was killed left the scores of the first pairs, and half a row."""
+    monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
+    model, everything = Model(exported / "export", False), np.ones(len(pairs), bool)
+    whole = model.score("masked", pairs, everything, Partial(tmp_path / "whole", {}))
+    kept = Partial(tmp_path / "partial", {})
+    rows = np.fromfile(tmp_path / "whole/masked.f64").reshape(-1, 3)
+    kept.add("masked", rows[:2])
+    with open(tmp_path / "partial/masked.f64", "ab") as file:
+        file.write(b"half")
+    scored = []
+    of_group = sentences._of_group
+    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.append(given[2]) or of_group(*given))
+    again = model.score("masked", pairs, everything, Partial(tmp_path / "partial", {}))
+    assert np.array_equal(whole, again) and len(scored) == len(pairs) - 2
+    assert (whole[:, 0] > whole[:, 1]).all(), "it knows the good ones"
+
+
+def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
+    model, everything, found = Model(exported / "export", False), np.ones(len(pairs), bool), []
+    for positions in (1, 100, 100_000):
+        monkeypatch.setattr(sentences, "POSITIONS", {"cpu": positions})
+        found.append(model.score("causal", pairs, everything, Partial(tmp_path / f"{positions}", {})))
+    assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
+
+
+@torch.inference_mode()
+def test_within_a_word_the_later_tokens_are_hidden_too(exported, tmp_path):
+    """Beside a loop that is plain."""
+    folder = exported / "export"
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    masked = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True, dtype=torch.float32)
+    text = "The black catapult sat on every matted garden."
+    encoded = tokenizer(text)
+    words, ids, total = encoded.word_ids(), torch.tensor(encoded["input_ids"]), 0.0
+    assert len(set(words)) < len(words), "some word has several tokens"
+    for place in range(1, len(ids)):
+        hidden = ids.clone()
+        hidden[[later for later in range(place, len(ids)) if words[later] == words[place]]] = tokenizer.mask_token_id
+        total += masked(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]].item()
+    pair = pa.table({"good": [text], "bad": [text[::-1]]})
+    found = Model(folder, True).score("masked", pair, np.ones(1, bool), Partial(tmp_path / "l2r", {}))
+    plain = Model(folder, False).score("masked", pair, np.ones(1, bool), Partial(tmp_path / "plain", {}))
+    assert found[0, 0] == pytest.approx(total, abs=1e-4) and abs(found[0, 0] - plain[0, 0]) > 1e-3
+
+
+def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, pairs):
+    tokenizer = AutoTokenizer.from_pretrained(exported / "export", trust_remote_code=True)
+    good = sentences.encode(tokenizer, [SENTENCES[0]], causal=False)[0]
+    other = good._replace(ids=good.ids[:1] + good.ids[:0:-1])
+    rows_of = sentences.bound_rows(tokenizer.mask_token_id)
+    both = [list(rows_of(7, number, each)) for number, each in enumerate((good, other))]
+    assert [row.scored for row in both[0]] == [row.scored for row in both[1]]
+    assert {len(row.scored) for row in both[0]} == set(range(1, len(good.scored) + 1))
+    assert sum(row.weight * len(row.scored) for row in both[0]) == pytest.approx(len(good.scored))
+    found = Model(exported / "export", False).score(
+        "bound", pairs, np.ones(len(pairs), bool), Partial(tmp_path / "b", {})
+    )
+    assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()

@@ -1,0 +1,260 @@
+"""Suites of minimal pairs: the files, the shares of right pairs, and which settings they are part of."""
+
+import copy
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.config.languages import read_table
+from babelmill.config.resolve import Configuration
+from babelmill.config.suites import suites_of_language, suites_of_model
+from babelmill.core import manifest
+from babelmill.core.files import UserError, canonical_json
+from babelmill.settings import settings_of
+from babelmill.suites import pairs
+from babelmill.suites.partial import Partial
+from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
+from conftest import ROOT, SMALL
+from prepared import run_module
+
+COLUMNS = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon"}
+ROWS = [
+    ("She is 5'4\".", "She are 5'4\".", "SV-#"),
+    ('He said "no".', 'He say "no".', "SV-P"),
+    ("It is.", "It are.", "SV-#"),
+]
+
+
+def configuration(suites=(), model="eng", **own) -> Configuration:
+    values = copy.deepcopy(SMALL) | {"suites": own}
+    values["models"] = {model: {"evaluation": {"suites": list(suites)}}}
+    return Configuration([("config/config.yaml", values)])
+
+
+def write(name: str, rows=ROWS, heading=("sen", "wrong_sen", "phenomenon")) -> Path:
+    """Write pairs as a file of the format that its name says."""
+    path, objects = Path(name), [dict(zip(heading, row, strict=True)) for row in rows]
+    mark = {".tsv": "\t", ".csv": ";"}.get(path.suffix)
+    if mark:
+        quoted = [[f'"{text.replace(chr(34), 2 * chr(34))}"' for text in row] for row in [heading, *rows]]
+        path.write_text("".join(mark.join(row) + "\n" for row in quoted))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(objects), path)
+    else:
+        text = "".join(json.dumps(each) + "\n" for each in objects).encode()
+        path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_pairs_are_read_from_every_format(name):
+    columns = COLUMNS | ({"delimiter": ";"} if name == "a.csv" else {})
+    table = pairs.read([write(name)], columns)
+    assert [tuple(row.values()) for row in table.to_pylist()] == [(*row, row[2]) for row in ROWS]
+
+
+def test_the_name_of_a_file_can_be_the_paradigm():
+    files = [write("a.tsv"), write("b.jsonl.gz")]
+    table = pairs.read(files, COLUMNS | {"paradigm": "{file}"})
+    assert table["paradigm"].to_pylist() == ["a"] * 3 + ["b"] * 3
+    plain = {key: COLUMNS[key] for key in ("good", "bad")}
+    assert set(pairs.read(files, plain)["paradigm"].to_pylist()) == {"all"}
+
+
+def test_a_missing_column_is_named_with_those_there_are():
+    with pytest.raises(UserError, match=r"a.tsv: no column 'good' \(the good sentence\); there are 'sen', 'wrong_sen'"):
+        pairs.read([write("a.tsv")], COLUMNS | {"good": "good"})
+
+
+def test_an_empty_sentence_is_refused_with_its_row():
+    path = write("a.tsv", [*ROWS, ("Yes.", " ", "SV-#")])
+    with pytest.raises(UserError, match=r"a.tsv: row 4: the bad sentence \('wrong_sen'\) is empty"):
+        pairs.read([path], COLUMNS)
+    with pytest.raises(UserError, match=r"b.tsv: no pair of sentences"):
+        pairs.read([write("b.tsv", [])], COLUMNS)
+
+
+def test_what_may_be_wrong_is_counted():
+    rows = [*ROWS, ROWS[0], ("The same.", "The same.", "x"), ("One word more.", "One more.", "x")]
+    found = pairs.figures(pairs.read([write("a.tsv", rows)], COLUMNS))
+    assert found == {
+        "pairs": 6,
+        "phenomena": 3,
+        "paradigms": 3,
+        "identical": 1,
+        "duplicates": 1,
+        "different_word_counts": 1,
+    }
+
+
+def run_suite(configured: Configuration, code: str, name: str) -> dict:
+    """Run the stage in this folder; its manifest."""
+    settings = Path(f"results/settings/{code}/suite.{name}.json")
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(canonical_json(settings_of(configured, code, f"suite.{name}")))
+    arguments = ["--settings", settings, "--out", f"results/suites/{name}/{code}"]
+    done = run_module("babelmill.suite", *arguments, cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return manifest.verify(f"results/suites/{name}/{code}")
+
+
+def test_a_suite_of_ones_own():
+    write("a.tsv")
+    entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen"}
+    found = run_suite(configuration(["mine"], mine=entry), "eng", "mine")
+    assert found["figures"]["pairs"] == 3 and found["figures"]["sources"][0]["path"] == "a.tsv"
+    assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == pairs.SCHEMA.names
+    before = settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
+    write("a.tsv", ROWS[:2])
+    configured = configuration(["mine"], mine=entry)
+    from babelmill.config import suites
+
+    suites._snapshot.cache_clear()
+    assert settings_of(configured, "eng", "suite.mine") != before, "an edited file is seen"
+
+
+def test_a_suite_of_the_hub_fetches_what_the_language_needs(hub):
+    content = b"sen\twrong_sen\tphenomenon\nIt is.\tIt are.\tSV-#\n"
+    files = {f"{code}/data.tsv": content for code in ("eng", "arb", "deu")} | {"README.md": b"#"}
+    commit = hub.commit("datasets/jumelet/multiblimp", files)
+    found = run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+    assert found["figures"]["hub"] == {"repository": "jumelet/multiblimp", "revision": "main", "commit": commit}
+    assert found["figures"]["pairs"] == 1
+    asked = [line for line in hub.log if "data.tsv" in str(line)]
+    assert asked and all("arb/data.tsv" in str(line) for line in asked), "no other language is fetched"
+    hub.commit("datasets/jumelet/multiblimp", files | {"arb/data.tsv": content * 2})
+    assert run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp") == found, "it stays at its commit"
+
+
+def test_a_suite_without_the_files_says_what_there_is(hub):
+    hub.commit("datasets/jumelet/multiblimp", {"eng/data.tsv": b"x", "README.md": b"#"})
+    with pytest.raises(AssertionError, match=r"has no file arb/data.tsv for ara; it has README.md, eng/data.tsv"):
+        run_suite(configuration(["multiblimp"], model="ara"), "ara", "multiblimp")
+
+
+def test_the_suites_that_come_with_the_project():
+    names = sorted(path.stem for path in (ROOT / "config/suites").glob("*.yaml"))
+    assert len(names) == 9
+    configured = configuration()
+    languages = read_table(ROOT / "config/languages.tsv")
+    for name in names:
+        assert configured.suite(name).covered.keys() <= languages.keys() and configured.suite(name).title
+    table = pairs.read([Path(configured.suite("english_basics").files[0])], {key: key for key in pairs.SCHEMA.names})
+    found = pairs.figures(table)
+    assert found["pairs"] == 200 and not found["identical"] and not found["duplicates"]
+
+
+def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
+    configured = configuration(["blimp", "multiblimp", "turblimp"])
+    assert suites_of_model(configured, "eng") == ["blimp", "multiblimp"]
+    assert suites_of_model(configured, "deu") == []
+    assert suites_of_language(configured, "eng") == ["blimp", "multiblimp"]
+    mixed = copy.deepcopy(SMALL)
+    mixed["models"] = {"duo": {"languages": ["eng", "ace"], "evaluation": {"suites": ["multiblimp"]}}}
+    found = Configuration([("config/config.yaml", mixed)])
+    assert settings_of(found, "duo", "score.multiblimp")["covered"] == ["eng"], "nobody covers ace, which is no 0"
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"files": ["a"], "good": "g", "bad": "b"}, "say `language`, or `languages`"),
+        ({"files": ["a"], "good": "g", "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
+        ({"files": [], "good": "g", "bad": "b", "language": "eng"}, "suites.mine.files"),
+        ({"files": ["a"], "good": "g", "bad": "b", "language": "eng", "goood": 1}, "goood"),
+    ],
+)
+def test_errors_of_a_suite(own, message):
+    with pytest.raises(UserError, match=message):
+        configuration(["mine"], mine=own)
+
+
+def test_an_unknown_suite_is_refused_with_the_nearest():
+    with pytest.raises(UserError, match=r"evaluation.suites: there is no suite 'blmip'; did you mean blimp"):
+        configuration(["blmip"]).model("eng")
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    """The stages whose settings differ between two sections `evaluation` of eng."""
+    files = []
+    for evaluation in (before, after):
+        values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": evaluation}}}
+        found = Configuration([("config/config.yaml", values)])
+        names = ["evaluate", "export", "convert", *(f"score.{name}" for name in suites_of_model(found, "eng"))]
+        files.append({name: settings_of(found, "eng", name) for name in names})
+    return {name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)}
+
+
+def test_what_a_key_changes(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
+    assert changed({}, one) == {"score.english_basics"}
+    assert changed(one, two) == {"score.blimp"}, "neither the evaluation nor another suite"
+    assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
+    assert changed(one, one | {"within_word_l2r": True}) == {"score.english_basics"}
+    assert changed(one, one | {"disjoint_masks": 3}) == {"evaluate"}
+
+
+def test_intervals():
+    """Of Wilson: at 85 %, 50 pairs give 73 to 92, 201 give 79 to 89; at the ends it does not leave 0 and 1."""
+    assert np.round(wilson(0.85, 50), 2).tolist() == [0.73, 0.92]
+    assert np.round(wilson(0.85, 201), 2).tolist() == [0.79, 0.89]
+    assert wilson(1.0, 10)[1] == pytest.approx(1) and wilson(1.0, 10)[0] == pytest.approx(0.7225, abs=1e-4)
+    assert share(np.array([1, 0.5, 0]))["score"] == 0.5
+
+
+def test_the_mean_of_groups_weighs_them_alike():
+    found = mean_of_groups([np.ones(1000), np.zeros(10)])
+    assert found["score"] == 0.5 and found["groups"] == 2 and found["n"] == 1010
+    generator = np.random.default_rng(0)
+    truth, inside = [0.6, 0.8, 0.95], 0
+    for _ in range(400):
+        low, high = mean_of_groups([(generator.random(60) < p).astype(float) for p in truth])["interval"]
+        inside += low <= np.mean(truth) <= high
+    assert 0.92 < inside / 400 < 0.99
+
+
+def test_equal_scores_count_half():
+    assert right(np.array([-1.0, -2.0, -3.0]), np.array([-2.0, -2.0, -1.0])).tolist() == [1, 0.5, 0]
+
+
+def test_a_summary_by_phenomenon_and_paradigm():
+    table = pa.table({"phenomenon": ["a", "a", "b", "b"], "paradigm": ["p", "q", "r", "r"]})
+    found = summary(table, np.array([0.0, -1, 0, np.nan]), np.array([-1.0, 0, -1, np.nan]))
+    assert found["pairs"]["score"] == pytest.approx(2 / 3) and found["pairs"]["n"] == 3, "what has no score is left out"
+    assert {name: each["score"] for name, each in found["by_phenomenon"].items()} == {"a": 0.5, "b": 1}
+    assert {name: each["n"] for name, each in found["by_paradigm"].items()} == {"p": 1, "q": 1, "r": 1}
+
+
+def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
+    rows = [{"good": f"g{i}", "bad": f"b{i}", "paradigm": f"p{i % 3}"} for i in range(60)]
+    table, back = pa.Table.from_pylist(rows), pa.Table.from_pylist(rows[::-1])
+    taken = sample(table, 7)
+    assert np.bincount(np.arange(60)[taken] % 3).tolist() == [7, 7, 7]
+    assert sample(back, 7)[::-1].tolist() == taken.tolist()
+    assert sample(table, 100).all()
+
+
+def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
+    kept = Partial(folder / "partial", {"a": 1})
+    rows = np.arange(12.0).reshape(4, 3)
+    kept.add("causal", rows[:2])
+    kept.add("causal", rows[2:])
+    with open(folder / "partial/causal.f64", "ab") as file:
+        file.write(b"torn")
+    again = Partial(folder / "partial", {"a": 1})
+    assert again.read("causal").tolist() == rows.tolist()
+    again.add("causal", rows[:1])
+    assert again.read("causal").tolist() == [*rows.tolist(), rows[0].tolist()]
+    assert len(Partial(folder / "partial", {"a": 2}).read("causal")) == 0, "other settings begin anew"

@@ -1,0 +1,64 @@
+"""Which evaluation suites there are, which of them a model is scored on, and where their pairs come from."""
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import Any
+
+from babelmill.config.inputs import SETTINGS
+from babelmill.config.layers import nearest
+from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.resolve import Configuration
+from babelmill.core.files import UserError, read_json
+from babelmill.core.local_sources import snapshot
+from babelmill.hub import revisions
+
+SUITES = Path("results/suites")
+
+
+def suites_of_model(configuration: Configuration, model: str) -> list[str]:
+    """Return the suites of `evaluation.suites` that cover one of a model's languages."""
+    resolved = configuration.model(model)
+    if not OBJECTIVES[resolved.train.objective].sentences:
+        return []
+    languages = resolved.languages
+    return [name for name in resolved.evaluation.suites if configuration.suite(name).covered.keys() & set(languages)]
+
+
+def languages_of_suite(configuration: Configuration, model: str, name: str) -> list[str]:
+    """Return the languages of a model that a suite covers."""
+    covered = configuration.suite(name).covered
+    return [code for code in configuration.languages_of(model) if code in covered]
+
+
+def suites_of_language(configuration: Configuration, code: str) -> list[str]:
+    """Return the suites that some model of a language is scored on, and which cover it."""
+    mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
+    asked = [suite for model in dict.fromkeys([code, *mixtures]) for suite in suites_of_model(configuration, model)]
+    return [name for name in dict.fromkeys(asked) if code in configuration.suite(name).covered]
+
+
+def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
+    """Return what the settings of the stage `suite` say: the suite, how its files are read, and where they are.
+
+    Raises:
+        UserError: the suite has no pairs of the language, or no such file.
+    """
+    suite = configuration.suite(name)
+    if code not in suite.covered:
+        raise UserError(f"the suite {name} has no pairs of {code}{nearest(code, suite.covered)}")
+    said = suite.model_dump(include={"good", "bad", "phenomenon", "paradigm", "delimiter", "encoding"})
+    files = suite.files_of(code)
+    asked: dict[str, Any] = {"suite": name, "columns": {key: value for key, value in said.items() if value}}
+    if not suite.repository:
+        return asked | {"sources": dict(_snapshot(tuple(files), configuration.origin_of_name(name), code, name))}
+    key, settings = revisions.dataset_key(suite.repository, suite.revision), SETTINGS / code / f"suite.{name}.json"
+    return asked | {"files": files, "source": revisions.source(key, suite.repository, suite.revision, settings)}
+
+
+@functools.cache
+def _snapshot(files: tuple[str, ...], where: str, code: str, name: str) -> dict[str, Any]:
+    before: dict[str, Any] = {}
+    with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
+        before = dict(read_json(SETTINGS / code / f"suite.{name}.json")["sources"])
+    return snapshot(dict.fromkeys(files, where), SUITES / name / code, before)

@@ -1,0 +1,90 @@
+"""Stage `suite`: the minimal pairs that an evaluation suite has of a language, as one table.
+
+    python -m babelmill.suite --settings results/settings/eng/suite.blimp.json --out results/suites/blimp/eng
+
+reads the user's own files, or fetches those of a dataset on the Hugging Face Hub that the language needs, at one commit
+(see `download`), and writes `pairs.parquet` (columns of `pairs.SCHEMA`) and `manifest.json`, whose figures count what
+may be wrong with them. Nothing of a suite ships with the project or with a model.
+
+This runs where there is a network, which compute nodes often lack.
+"""
+
+import argparse
+import fnmatch
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from huggingface_hub.utils import disable_progress_bars
+
+from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core.files import UserError, atomic_write
+from babelmill.core.globs import distinct
+from babelmill.core.words import plural
+from babelmill.hub import revisions
+from babelmill.hub.files import fetch, sizes
+from babelmill.hub.sources import SUITE, resolve
+from babelmill.settings import read_settings
+from babelmill.stages import SuiteSettings
+from babelmill.suites import pairs
+
+log = logging.getLogger("babelmill.suite")
+
+
+def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
+    """Fetch the files that globs name. Returns their paths, sorted, and where they are from."""
+    repository, revision = source["repository"], source["revision"]
+    key = revisions.dataset_key(repository, revision)
+    commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(SUITE, repository, revision)
+    fetch(SUITE, repository, commit, [".gitattributes"])
+    there = sorted(sizes(SUITE, repository, commit))
+    names = [name for name in there if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
+    if not names:
+        raise UserError(
+            f"the suite {repository} at {commit[:12]} has no file {', '.join(settings.files)} for {settings.name}; it"
+            f" has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
+        )
+    log.info("%s of %s at %s", plural(len(names), "file"), repository, commit)
+    paths = fetch(SUITE, repository, commit, names)
+    revisions.record(key, repository, revision, commit)
+    return [paths[name] for name in names], {"repository": repository, "revision": revision, "commit": commit}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read the pairs, check them and write them."""
+    settings = read_settings(args.settings, SuiteSettings)
+    disable_progress_bars()
+    origin: dict[str, Any] = {}
+    listing: list[dict[str, Any]] = []
+    if settings.source:
+        paths, origin = from_the_hub(settings, settings.source)
+    else:
+        named = distinct(sorted({p for glob in settings.sources for p in local_sources.files_of(glob, "suite")}))
+        paths = [Path(path) for path in named]
+        hashed = local_sources.hashes(named, args.out)
+        listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
+    table = pairs.read(paths, settings.columns)
+    found = pairs.figures(table) | {"hub": origin or None, "sources": listing}
+    for key in ("identical", "duplicates"):
+        if found[key]:
+            log.warning("%s, %s: %d of %d pairs are %s", settings.suite, settings.name, found[key], len(table), key)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(args.out / "pairs.parquet") as file:
+        pq.write_table(table, file, compression="zstd")
+    manifest.write(args.out, settings, ["pairs.parquet"], figures=found)
+    log.info("%s, %s: %s", settings.suite, settings.name, plural(len(table), "pair"))
+
+
+def main() -> None:
+    """Run the stage from the command line."""
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument(
+        "--out", required=True, type=stage_entry.folder, help="output folder, results/suites/{suite}/{language}"
+    )
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

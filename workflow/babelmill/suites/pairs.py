@@ -1,0 +1,73 @@
+"""Minimal pairs as files hold them: read, checked, and written as one table."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from babelmill.core.files import UserError
+from babelmill.core.formats import split_name
+from babelmill.prediction.tables import Table
+
+SCHEMA = pa.schema([(name, pa.string()) for name in ("good", "bad", "phenomenon", "paradigm")])
+OF_FILE = "{file}"  # in place of a column: the name of the file
+
+
+def read(paths: Iterable[Path], columns: dict[str, str]) -> pa.Table:
+    """Read the pairs of files, in order.
+
+    Args:
+        paths: .csv, .tsv, .jsonl or .parquet files, plain or compressed.
+        columns: keys of `suite_section.Suite` that say how they are read.
+
+    Returns:
+        A table with the columns of SCHEMA. Without a column for them, the phenomenon is "all", and the paradigm the
+        phenomenon.
+
+    Raises:
+        UserError: a column is not there, a sentence is empty, or there is no pair.
+    """
+    rows: list[tuple[str, ...]] = []
+    paths = list(paths)
+    for path in paths:
+        rows += _of_file(path, columns)
+    if not rows:
+        raise UserError(f"{', '.join(map(str, paths[:3]))}: no pair of sentences in there")
+    return pa.Table.from_arrays([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=SCHEMA)
+
+
+def _of_file(path: Path, columns: dict[str, str]) -> list[tuple[str, ...]]:
+    """Return (good, bad, phenomenon, paradigm) of each row."""
+    table = Table(path, columns.get("delimiter"), columns.get("encoding", "utf-8"))
+    sentences = {key: table.place(columns[key], f"the {key} sentence") for key in ("good", "bad")}
+    groups = {
+        key: None if columns[key] == OF_FILE else table.place(columns[key], f"the {key}")
+        for key in ("phenomenon", "paradigm")
+        if key in columns
+    }
+    stem = path.name.removesuffix("".join(split_name(path)[:1])).partition(".")[0]
+    found = []
+    for number, row in enumerate(table, 1):
+        for key, place in sentences.items():
+            if not row[place].strip():
+                raise UserError(f"{path}: row {number}: the {key} sentence ({columns[key]!r}) is empty; mend the file")
+        named = {key: stem if place is None else row[place] for key, place in groups.items()}
+        phenomenon = named.get("phenomenon") or "all"
+        found.append((row[sentences["good"]], row[sentences["bad"]], phenomenon, named.get("paradigm") or phenomenon))
+    return found
+
+
+def figures(pairs: pa.Table) -> dict[str, Any]:
+    """Return what is counted of pairs: how many, in how many groups, and what may be wrong with them."""
+    rows = pairs.to_pylist()
+    sentences = [(row["good"], row["bad"]) for row in rows]
+    words = [len(good.split()) != len(bad.split()) for good, bad in sentences]
+    return {
+        "pairs": len(rows),
+        "phenomena": len({row["phenomenon"] for row in rows}),
+        "paradigms": len({row["paradigm"] for row in rows}),
+        "identical": sum(good == bad for good, bad in sentences),
+        "duplicates": len(rows) - len(set(sentences)),
+        "different_word_counts": sum(words),
+    }

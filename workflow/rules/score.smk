@@ -1,0 +1,26 @@
+"""Stage `score`. Takes: the exported folder and the pairs of a suite. Gives: results/scores/{model}/{suite}/scores.json."""
+
+
+rule score:
+    """Score both sentences of each pair of a suite; what an earlier attempt has scored is not scored again."""
+    input:
+        settings=settings("score"),
+        export="results/exports/{model}",
+        suites=pairs_of_suite,
+    output:
+        multiext("results/scores/{model}/{suite}/", "manifest.json", "scores.json", "pairs.parquet"),
+    log:
+        "logs/score/{model}/{suite}.log",
+    benchmark:
+        "results/benchmarks/score/{model}/{suite}.tsv"
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 8
+    resources:
+        gpu=one_gpu,
+        mem_mb=memory(16, 6),
+        runtime=minutes(240, 240),
+    shell:
+        "python -m babelmill.score --settings {input.settings:q} --export {input.export:q} --suites {input.suites:q}"
+        " --partial results/scoring/{wildcards.model:q}/{wildcards.suite:q} --out {output[0]:q}"
+        " --threads {threads} --gpus {resources.gpu} --log {log:q}"

@@ -1,0 +1,25 @@
+"""Stage `suite`. Takes: files of minimal pairs, local or of a dataset on the Hub. Gives: results/suites/{suite}/{language}/.
+
+A local rule: it runs where Snakemake runs, since compute nodes often have no network.
+"""
+
+
+rule suite:
+    """Read the pairs of sentences that a suite has of a language, and check them."""
+    input:
+        settings=settings("suite"),
+    output:
+        multiext("results/suites/{suite}/{language}/", "manifest.json", "pairs.parquet"),
+    log:
+        "logs/suite/{suite}/{language}.log",
+    benchmark:
+        "results/benchmarks/suite/{suite}/{language}.tsv"
+    localrule: True
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=60,
+    shell:
+        "python -m babelmill.suite --settings {input.settings:q} --out {output[0]:q} --log {log:q}"
