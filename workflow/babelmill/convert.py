@@ -104,7 +104,9 @@ def main() -> int:
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
     parser.add_argument("--evaluation", required=True, type=stage_entry.folder, help="results/evaluations/{model}")
-    parser.add_argument("--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}")
+    parser.add_argument(
+        "--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}"
+    )
     parser.add_argument("--corpora", required=True, type=stage_entry.folder, nargs="+", help="one for each language")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
