@@ -60,8 +60,8 @@ def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
     meanings = "; ".join(MEANINGS[name] for name in methods)
     lines = [
         "## Minimal pairs",
-        "How many percent of the good sentences are likelier than the bad ones beside them, with 95 % intervals: sums of"
-        f" log-probabilities in fp32, equal scores count half. {meanings[0].upper()}{meanings[1:]}. Chance is 50."
+        "How many percent of the good sentences are likelier than the bad ones beside them, with 95 % intervals: sums"
+        f" of log-probabilities in fp32, equal scores count half. {meanings[0].upper()}{meanings[1:]}. Chance is 50."
         f" {_notes(suites)}".rstrip(),
         table(["suite", "language", *methods, "pairs"], rows),
     ]
