@@ -41,6 +41,8 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     assert len(rows) == 200 and rows["masked_good"].null_count == 170
     fused, parts = rows["fused_good"].to_numpy(), [rows[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
     assert fused == pytest.approx(parts[0] + parts[1], nan_ok=True)
+    card = (workspace.path / "converted/eng/README.md").read_text()
+    assert f"| English basics | English | {100 * eng['methods']['causal']['pairs']['score']:.1f} (" in card
     assert workspace.would_run() == set()
     (workspace.path / "pairs.tsv").write_text("good\tbad\nthe fox jumps\tfox the jumps\n")
     workspace.configure(configured("english_basics", "mine", masked_pairs=5))

@@ -276,3 +276,36 @@ def test_a_tokenizer_that_loses_text_is_said_to():
     assert "it gives every text back unchanged" in card.render(facts(evaluation=EVALUATION))
     text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"))
     assert "That of `owner/name`" in text and "does not give every text back" in text and "unchanged.\n" not in text
+
+
+def scored(method: str, share: float, pairs: int) -> dict:
+    score = {"score": share, "n": pairs, "interval": [share - 0.05, share + 0.05]}
+    return {method: {"pairs": score, "paradigms": score | {"groups": 2}}}
+
+
+def test_scores_of_suites_stand_beside_published_ones():
+    hub = {"repository": "nyu-mll/blimp", "revision": "main", "commit": "ab" * 20}
+    methods = scored("causal", 0.73, 2000) | scored("masked", 0.7, 100) | scored("fused", 0.75, 100)
+    found = {
+        "suite": "blimp",
+        "headline": {"method": "fused", "of": "paradigms"},
+        "masked_pairs": 50,
+        "languages": {"eng": {"methods": methods, "pairs": {"hub": hub}}},
+    }
+    baseline = {"language": "eng", "model": "GPT-2 98M", "pipeline": "lm-evaluation-harness", "score": 73.43}
+    suites = [card.Scored("BLiMP", found, [baseline, baseline | {"language": "deu"}])]
+    text = card.render(facts(suites=suites))
+    assert "| BLiMP | English | 73.0 (68.0 to 78.0) | 70.0 (65.0 to 75.0) | 75.0 (70.0 to 80.0) | 2,000 |" in text
+    assert "| BLiMP | English | GPT-2 98M | 73.43 | lm-evaluation-harness |" in text and text.count("73.43") == 1
+    assert "sample of at most 50 pairs of each paradigm" in text and "unweighted mean over paradigms" in text
+    assert f"`nyu-mll/blimp` at `{'ab' * 20}`" in text
+    front = yaml.safe_load(text.split("---\n")[1])
+    results = front["model-index"][0]["results"]
+    assert [metric["value"] for line in results for metric in line["metrics"]] == [0.73, 0.7, 0.75]
+    assert results[0]["dataset"] == {
+        "name": "BLiMP, English",
+        "type": "nyu-mll/blimp",
+        "config": "eng",
+        "revision": "ab" * 20,
+    }
+    assert "Minimal pairs" not in card.render(facts())

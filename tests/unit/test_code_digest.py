@@ -122,6 +122,7 @@ SEVERAL = {
     "release/transformers_names.py": {"base_model"},
     "release/occcanine.py": {"base_model"},
     "release/published_checkpoint.py": {"base_model"},
+    "release/suite_card.py": {"convert"},
     "release/training_history.py": {"convert"},
     "release/transformers_folder.py": {"export"},
     "training/__init__.py": {"base_model", "train", "export", "evaluate", "score"},

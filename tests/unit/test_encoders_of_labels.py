@@ -32,10 +32,11 @@ KINDS = {
 LABELS = section("labels", code="general", block_size=2, decoder_layers=1)
 
 
-@pytest.fixture(params=list(KINDS))
-def network(request) -> LabelsNetwork:
-    model = section("model", architecture="transformers", config={"model_type": request.param, **KINDS[request.param]})
-    train = section("train", objective="labels", sequence_lengths=[30], phase_starts=[0.0], ema_decay=0)
+def make(kind: str, precision: str = "fp32") -> LabelsNetwork:
+    """A network of a small encoder of a kind."""
+    model = section("model", architecture="transformers", config={"model_type": kind, **KINDS[kind]})
+    lengths = {"sequence_lengths": [30], "phase_starts": [0.0]}
+    train = section("train", objective="labels", ema_decay=0, precision=precision, **lengths)
     codes = Codes(["a", "b", "cc", "d", "e"], "general", 2)
     return LabelsNetwork(make_config(model, CLASSIFIER, VOCABULARY), train, LABELS, codes, 2, torch.ones(5), ALONE)
 
@@ -56,8 +57,19 @@ def step(network: LabelsNetwork) -> None:
                 parameter -= 0.1 * parameter.grad
 
 
-def test_it_is_proved_trained_and_exported(network, tmp_path):
+@pytest.mark.parametrize("kind", ["bert", "canine"])
+def test_it_trains_in_bf16(kind):
+    network = make(kind, "bf16")
+    step(network)
+    gradients = {name: p.grad for name, p in network.model.named_parameters() if p.grad is not None}
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    assert {"decoder.token_emb.embedding.weight", "decoder.head.weight"} < gradients.keys()
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_it_is_proved_trained_and_exported(kind, tmp_path):
     """Rows of each length have the scores of the trained model, one token alone included; so does padded text."""
+    network = make(kind)
     before = {name: value.clone() for name, value in network.weights().items()}
     step(network)
     weights = network.weights()

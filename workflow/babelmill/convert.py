@@ -20,6 +20,7 @@ from babelmill.core.files import atomic_folder, copy_file, read_json, sha256, wr
 from babelmill.release import card
 from babelmill.release.card_beginning import without_path
 from babelmill.release.labels_config import completed
+from babelmill.release.suite_card import Scored
 from babelmill.settings import read_settings, recorded
 from babelmill.stages import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 
@@ -36,6 +37,10 @@ def convert(args: argparse.Namespace) -> None:
     manifest.verify_upstream(args.evaluation, args.export, *args.corpora)
     manifest.verify_upstream(args.export, args.model, args.tokenizer)
     evaluation = read_json(args.evaluation / "evaluation.json")
+    for folder in args.scores:
+        manifest.verify(folder, "scores.json")
+        manifest.verify_upstream(folder, args.export)
+    scores = {folder.name: read_json(folder / "scores.json") for folder in args.scores}
     exported = recorded(export["settings"], ExportSettings, args.export).export
     asked = recorded(manifest.read(args.tokenizer)["settings"], TokenizerSettings, args.tokenizer)
     source = asked.of_model or asked.tokenizer.source
@@ -63,6 +68,7 @@ def convert(args: argparse.Namespace) -> None:
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
+        suites=[Scored(found=scores[name], **about) for name, about in settings.suites.items()],
         corpora=corpora,
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
@@ -74,9 +80,10 @@ def convert(args: argparse.Namespace) -> None:
         if "labels" in config:
             write_json(folder / "config.json", config)
         files = [*kept, *card.write(folder, facts, args.model / "metrics.jsonl")]
-        upstream = [args.export, args.evaluation, args.model, args.tokenizer, *args.corpora]
+        upstream = [args.export, args.evaluation, *args.scores, args.model, args.tokenizer, *args.corpora]
+        known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
-        manifest.write(folder, settings, files, upstream, {"evaluation": evaluation, "made_with": made_with})
+        manifest.write(folder, settings, files, upstream, known | {"made_with": made_with})
 
 
 def transformers_own(config: dict[str, Any]) -> bool:
@@ -97,6 +104,9 @@ def main() -> int:
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
     parser.add_argument("--evaluation", required=True, type=stage_entry.folder, help="results/evaluations/{model}")
+    parser.add_argument(
+        "--scores", default=[], type=stage_entry.folder, nargs="*", help="results/scores/{model}/{suite}"
+    )
     parser.add_argument("--corpora", required=True, type=stage_entry.folder, nargs="+", help="one for each language")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")

@@ -224,10 +224,16 @@ class ScoreSettings(Settings):
 
 
 class ConvertSettings(Settings):
-    """`language_table`: {code: {"name", "tag", "script"}} of the model's languages."""
+    """What the model card says beyond what was measured.
+
+    Attributes:
+        language_table: {code: {"name", "tag", "script"}} of the model's languages.
+        suites: {name: {"title", "baselines"}} of those that it is scored on.
+    """
 
     card: schema.Card
     language_table: dict[str, dict[str, str]]
+    suites: dict[str, dict[str, Any]] = {}
 
 
 class PredictSettings(Settings):

@@ -217,12 +217,15 @@ def pairs_of_suite(wildcards):
     return [f"results/suites/{wildcards.suite}/{language}/manifest.json" for language in known]
 
 
-@one_line
-def scores_of_model(wildcards):
-    """The scores of a model on each suite that it is scored on."""
-    suites = suites_of_model(CONFIG, wildcards.model)
-    files = ("manifest.json", "scores.json", "pairs.parquet")
-    return [f"results/scores/{wildcards.model}/{suite}/{name}" for suite in suites for name in files]
+def scores_of_model(*names):
+    """An input function: files of the scores of a model on each suite that it is scored on."""
+
+    @one_line
+    def of(wildcards):
+        suites = suites_of_model(CONFIG, wildcards.model)
+        return [f"results/scores/{wildcards.model}/{suite}/{name}" for suite in suites for name in names]
+
+    return of
 
 
 @one_line

@@ -8,7 +8,8 @@ rule convert:
         made_with=made_with,
         export="results/exports/{model}",
         evaluation=multiext("results/evaluations/{model}/", "manifest.json", "evaluation.json"),
-        scores=scores_of_model,
+        scores=scores_of_model("manifest.json"),
+        score_files=scores_of_model("scores.json", "pairs.parquet"),
         corpora=languages("results/corpora/{language}/manifest.json"),
         tokenizer="results/tokenizers/{model}/manifest.json",
         model=multiext("results/models/{model}/", "manifest.json", "metrics.jsonl"),
@@ -28,5 +29,5 @@ rule convert:
         runtime=minutes(30, 5),
     shell:
         "python -m babelmill.convert --settings {input.settings:q} --export {input.export:q}"
-        " --evaluation {input.evaluation[0]:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
+        " --evaluation {input.evaluation[0]:q} --scores {input.scores:q} --corpora {input.corpora:q} --tokenizer {input.tokenizer:q}"
         " --model {input.model[0]:q} --made-with {input.made_with:q} --out {output.folder:q} --log {log:q}"

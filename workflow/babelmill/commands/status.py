@@ -221,7 +221,11 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
     note = f"{len(tables) - len(reasons)}/{len(tables)} tables predicted" if tables else ""
     if not reasons:
         return dataclasses.replace(converted, note=note)
-    status = status_of_stage("predict", converted.model, tuple(tables), reasons)
+    stage = STAGES["predict"]
+    jobs = [
+        why.Job(stage, converted.model, t, stage.path(converted.model, t), because) for t, because in tables.items()
+    ]
+    status = status_of_stage("predict", converted.model, jobs)
     if status.state == "waiting":
         return dataclasses.replace(converted, note=note)
     done = [f"{table}: {rows}" for table in reasons if (rows := rows_done(PARTIAL / converted.model / table))]

@@ -135,9 +135,15 @@ def has_suites(configuration: Configuration, name: str) -> bool:
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Names and tags of the languages, for the card."""
+    """Names and tags of the languages, and of suites, for the card."""
     rows = {code: configuration.table[code] for code in configuration.languages_of(name)}
-    return {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
+    known = {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
+    scored = {suite: configuration.suite(suite) for suite in suites.suites_of_model(configuration, name)}
+    about = {
+        suite: {"title": said.title or suite, "baselines": [line.model_dump() for line in said.baselines]}
+        for suite, said in scored.items()
+    }
+    return known | ({"suites": about} if about else {})
 
 
 def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:

@@ -97,7 +97,8 @@ class CodeDecoder(nn.Module):
         """
         length = symbols.size(1)
         later = torch.ones(length, length, dtype=torch.bool, device=symbols.device).triu(1)
-        given = self.drop(self.token_emb(symbols) + self.positions[:length])
+        embedded = self.token_emb(symbols)
+        given = self.drop(embedded + self.positions[:length].to(embedded.dtype))
         return self.head(self.decoder(given, hidden, tgt_mask=later, memory_key_padding_mask=~seen))
 
     def read(self, hidden: torch.Tensor) -> list[torch.Tensor]:
@@ -125,7 +126,8 @@ class CodeDecoder(nn.Module):
             symbols: [B, W] int64, the last one of each of the W beams of a row.
             before: keys and values of the symbols before it in each layer, [B, W, n, 2 H]; see `nothing`.
         """
-        last = self.token_emb(symbols) + self.positions[before[0].size(2)]
+        embedded = self.token_emb(symbols)
+        last = embedded + self.positions[before[0].size(2)].to(embedded.dtype)
         kept = []
         for layer, of_text, given in zip(self._layers(), text, before, strict=True):
             attention, heads = layer.self_attn, layer.self_attn.num_heads

@@ -18,12 +18,13 @@ from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
-from babelmill.release import label_card, label_picture, training_history
+from babelmill.release import label_card, label_picture, suite_card, training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
 from babelmill.release.card_data import datasets_of, training_data
 from babelmill.release.card_table import table
 from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use, weights
 from babelmill.release.earlier_card import EarlierCard
+from babelmill.release.suite_card import Scored
 from babelmill.release.training_history import PICTURE, Line, read_record, training_hours
 
 PAPER = "https://arxiv.org/abs/2410.24159"
@@ -55,6 +56,7 @@ class Facts:
         begun_with: the model whose weights training began with: `name`, `sha256`, and what else is known of it.
         figures: of the train stage's manifest.
         labels: of a model of labels, `labels` of its config.json.
+        suites: the suites of minimal pairs that it was scored on.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Facts:
     begun_with: dict[str, Any] | None = None
     figures: dict[str, Any] | None = None
     labels: dict[str, Any] | None = None
+    suites: list[Scored] = dataclasses.field(default_factory=list)
 
     @property
     def objective(self) -> str:
@@ -159,6 +162,7 @@ def front_matter(facts: Facts) -> str:
                         metric_value=round(value_of(score), 4),
                     )
                 )
+    results += suite_card.results(facts.suites, facts.languages)
     datasets = [dataset["repository"] for corpus in (facts.corpora or {}).values() for dataset in datasets_of(corpus)]
     known: dict[str, Any] = {"license": facts.license, "datasets": list(dict.fromkeys(datasets)) or None}
     if base := base_model(facts.begun_with):
@@ -352,6 +356,7 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
         sections += label_card.label_list(facts.evaluation)
     elif facts.evaluation:
         sections += measured_results(facts.evaluation, facts)
+    sections += suite_card.sections(facts.suites, facts.languages)
     if record is not None:
         sections.append(before_and_after(facts.begun_with, record, facts.default_variant))
     if facts.corpora:

@@ -1,0 +1,122 @@
+"""What a model card says of the suites of minimal pairs that a model was scored on."""
+
+from typing import Any, NamedTuple
+
+from huggingface_hub import EvalResult
+
+from babelmill.release.card_table import table
+
+MEANINGS = {
+    "causal": "causal: each token given those before it",
+    "masked": "masked: each token hidden alone, given all others",
+    "fused": "fused: the sum of both",
+    "bound": "bound: the evidence lower bound of masked diffusion",
+}
+
+
+class Scored(NamedTuple):
+    """A suite that a model was scored on.
+
+    Attributes:
+        title: what the suite is called.
+        found: scores.json.
+        baselines: `suite_section.Baseline` of the suite, as mappings.
+    """
+
+    title: str
+    found: dict[str, Any]
+    baselines: list[dict[str, Any]]
+
+    @property
+    def methods(self) -> list[str]:
+        """Return how sentences were scored; the last is the headline."""
+        first = next(iter(self.found["languages"].values()))
+        return list(first["methods"])
+
+    def score(self, code: str, method: str) -> dict[str, Any] | None:
+        """Return the share of right pairs of a language, with its interval; None where no pair has a score."""
+        return self.found["languages"][code]["methods"][method][self.found["headline"]["of"]]
+
+
+def percent(share: dict[str, Any] | None) -> str:
+    """Return a share with its interval, such as 81.2 (79.9 to 82.5)."""
+    if share is None:
+        return ""
+    low, high = (100 * end for end in share["interval"])
+    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f})"
+
+
+def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
+    """Return the scores on all suites, what they mean, and published ones beside them."""
+    if not suites:
+        return []
+    methods = [name for name in MEANINGS if any(name in suite.methods for suite in suites)]
+    rows = []
+    for suite in suites:
+        for code in suite.found["languages"]:
+            scores = [suite.score(code, name) if name in suite.methods else None for name in methods]
+            pairs = max(score["n"] for score in scores if score)
+            rows.append([suite.title, languages[code]["name"], *map(percent, scores), pairs])
+    meanings = "; ".join(MEANINGS[name] for name in methods)
+    lines = [
+        "## Minimal pairs",
+        "How many percent of the good sentences are likelier than the bad ones beside them, with 95 % intervals: sums"
+        f" of log-probabilities in fp32, equal scores count half. {meanings[0].upper()}{meanings[1:]}. Chance is 50."
+        f" {_notes(suites)}".rstrip(),
+        table(["suite", "language", *methods, "pairs"], rows),
+    ]
+    published = [
+        [suite.title, languages[line["language"]]["name"], line["model"], line["score"], line["pipeline"]]
+        for suite in suites
+        for line in suite.baselines
+        if line["language"] in suite.found["languages"]
+    ]
+    if published:
+        lines += [
+            "Published scores, each by the pipeline that is named: the same model has other scores in others.",
+            table(["suite", "language", "model", "score", "pipeline"], published),
+        ]
+    return lines
+
+
+def _notes(suites: list[Scored]) -> str:
+    """Return what else holds of the scores: means of paradigms, samples, the version of the pairs."""
+    notes = []
+    if means := [suite.title for suite in suites if suite.found["headline"]["of"] == "paradigms"]:
+        notes.append(f"Of {', '.join(means)} it is the unweighted mean over paradigms.")
+    if samples := [s for s in suites if s.found["masked_pairs"] != "all" and s.methods != ["causal"]]:
+        most = max(suite.found["masked_pairs"] for suite in samples)
+        notes.append(f"All but the causal scores are of a sample of at most {most:,} pairs of each paradigm.")
+    hubs = {
+        f"`{hub['repository']}` at `{hub['commit']}`": None
+        for suite in suites
+        for entry in suite.found["languages"].values()
+        if (hub := entry["pairs"]["hub"])
+    }
+    if hubs:
+        notes.append(f"The pairs are those of {', '.join(hubs)}.")
+    return " ".join(notes)
+
+
+def results(suites: list[Scored], languages: dict[str, Any]) -> list[EvalResult]:
+    """Return the lines of the model-index: a score for each suite, language and method."""
+    found = []
+    for suite in suites:
+        for code, entry in suite.found["languages"].items():
+            for name in suite.methods:
+                if share := suite.score(code, name):
+                    hub = entry["pairs"]["hub"] or {}
+                    low, high = share["interval"]
+                    found.append(
+                        EvalResult(
+                            task_type="text-generation" if name == "causal" else "fill-mask",
+                            dataset_type=hub.get("repository", suite.found["suite"]),
+                            dataset_name=f"{suite.title}, {languages[code]['name']}",
+                            dataset_config=code,
+                            dataset_revision=hub.get("commit"),
+                            metric_type="accuracy",
+                            metric_name=f"accuracy, {name} (95 % interval {low:.3f} to {high:.3f})",
+                            metric_value=round(share["score"], 4),
+                        )
+                    )
+    return found
