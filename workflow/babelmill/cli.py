@@ -63,9 +63,7 @@ def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     version = f"babelmill {__version__}"
     parser.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
     title = "look at the workflow and look after it, in the folder where Snakemake runs it"
-    subparsers = parser.add_subparsers(
-        title=title, prog=parser.prog, dest="command", metavar="COMMAND", required=True
-    )
+    subparsers = parser.add_subparsers(title=title, prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if name not in commands:
             subparsers.add_parser(name, help=line, add_help=False)
