@@ -31,6 +31,11 @@ def span(values: Iterable[float]) -> str:
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
+def default_variant(evaluation: dict[str, Any], exported: Path) -> str:
+    """Return which of the variants that were measured is in `model.safetensors` of the exported folder."""
+    return next(name for name in evaluation["variants"] if not (exported / f"model.{name}.safetensors").exists())
+
+
 def scores(evaluation: dict[str, Any], exported: Path) -> str:
     """Give the scores of the default variant, the one in `model.safetensors` of the exported folder.
 
@@ -38,9 +43,8 @@ def scores(evaluation: dict[str, Any], exported: Path) -> str:
     tokenizer loses text.
     """
     metrics = metrics_of(evaluation)
-    variants = evaluation["variants"]
-    default = next(name for name in variants if not (exported / f"model.{name}.safetensors").exists())
-    found = [f"{shown(score, metrics[name])} {name}" for name, score in variants[default].items()]
+    variant = evaluation["variants"][default_variant(evaluation, exported)]
+    found = [f"{shown(score, metrics[name])} {name}" for name, score in variant.items()]
     documents = evaluation.get("documents", {"scored": 0, "of": 0})
     scored, lossy = documents["scored"], documents.get("changed", 0)
     notes = [f"{scored:,} of {documents['of']:,} documents"] if scored != documents["of"] else []
