@@ -152,7 +152,8 @@ def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any])
         parts.append(table(["context", *HEADER], rows))
     if own["columns"]:
         rows = [
-            [in_cell(name), v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]] for name, v in own["columns"].items()
+            [in_cell(name), v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]]
+            for name, v in own["columns"].items()
         ]
         parts.append(table(["column of labels", "texts", "codes found", "top 1", "top 3", "top 5"], rows))
     return [*parts, *trusted(own, every, found["method"], found["most"]), *mistaken(own["mistakes"])]
