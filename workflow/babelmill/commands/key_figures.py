@@ -105,6 +105,22 @@ def of_evaluate(folder: Path) -> str:
     return f"{units(evaluation)} {scores(evaluation, exported)}"
 
 
+def of_suite(folder: Path) -> str:
+    """Count pairs."""
+    figures = manifest.read(folder)["figures"]
+    return f"{figures['pairs']:,} pairs of {figures['paradigms']:,} paradigms"
+
+
+def of_score(folder: Path) -> str:
+    """Give the share of right pairs of each language, with its interval."""
+    found = read_json(folder / "scores.json")
+    method, shares = found["headline"]["method"], []
+    for code, entry in found["languages"].items():
+        low, high = (100 * end for end in entry["headline"]["interval"])
+        shares.append(f"{code} {100 * entry['headline']['score']:.1f} % right ({low:.1f} to {high:.1f})")
+    return f"{found['suite']}, {method}: {', '.join(shares)}"
+
+
 def of_convert(folder: Path) -> str:
     """Say where the model is."""
     return folder.as_posix()
@@ -129,6 +145,8 @@ FIGURES: dict[str, Callable[[Path], str]] = {
     "shards": of_shards,
     "train": of_train,
     "export": of_export,
+    "suite": of_suite,
+    "score": of_score,
     "evaluate": of_evaluate,
     "convert": of_convert,
     "predict": of_predict,
