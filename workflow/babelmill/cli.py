@@ -23,6 +23,8 @@ COMMANDS = {
     "plan": "what training will cost: steps, memory, GPU-hours",
     "presets": "presets with their size and cost, and how to run one",
     "config": "every setting of a model, and where it comes from",
+    "score": "a model from anywhere on a suite, by hand",
+    "surprisal": "bits per word of a text, as a table",
     "compare": "two models: bits per byte, and suites with tests",
     "predict": "codes of the rows of a table, by a model of labels",
     "show": "summary and sample output of a converted model",

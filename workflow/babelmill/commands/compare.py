@@ -54,9 +54,9 @@ def model_of(word: str) -> Model:
     """Return what there is of a model, by its name or by a folder. A UserError says what a word is not."""
     folder = Path(word)
     if (folder / "scores.json").is_file():
-        return Model(folder.parent.name, {read_json(folder / "scores.json")["suite"]: folder})
+        return Model(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
     if found := scores_in(folder):
-        return Model(folder.name, found)
+        return Model(str(folder), found)
     if (folder / manifest.NAME).is_file():
         return converted(folder)
     if "/" in word or not ((RESULTS / "scores" / word).is_dir() or (RESULTS / "evaluations" / word).is_dir()):
