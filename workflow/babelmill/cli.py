@@ -24,6 +24,7 @@ COMMANDS = {
     "presets": "presets with their size and cost, and how to run one",
     "config": "every setting of a model, and where it comes from",
     "predict": "codes of the rows of a table, by a model of labels",
+    "report": "a page and a table of all scores, from what is there",
     "show": "summary and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",
