@@ -135,6 +135,8 @@ SEVERAL = {
     "prediction/tables.py": {"predict", "suite"},  # which reads its pairs as tables
     "suites/__init__.py": {"suite", "score"},
     "suites/pairs.py": {"suite"},
+    "suites/comparison.py": set(),
+    "suites/statistics.py": set(),
     "tokens/__init__.py": set(STAGES) - {"publish", "suite"},
     "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
     "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},

@@ -199,8 +199,8 @@ def changed(before: dict, after: dict) -> set[str]:
 def test_what_a_key_changes(monkeypatch):
     monkeypatch.chdir(ROOT)
     one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
-    assert changed({}, one) == {"score.english_basics"}
-    assert changed(one, two) == {"score.blimp"}, "neither the evaluation nor another suite"
+    assert changed({}, one) == {"score.english_basics", "convert"}
+    assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
     assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"within_word_l2r": True}) == {"score.english_basics"}
     assert changed(one, one | {"disjoint_masks": 3}) == {"evaluate"}
@@ -258,3 +258,15 @@ def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
     again.add("causal", rows[:1])
     assert again.read("causal").tolist() == [*rows.tolist(), rows[0].tolist()]
     assert len(Partial(folder / "partial", {"a": 2}).read("causal")) == 0, "other settings begin anew"
+
+
+def test_lock_pins_suites_and_repeats_nothing(hub):
+    """In another process, since the client asks the environment for its endpoint once."""
+    commit = hub.commit("datasets/nyu-mll/blimp", {"a/train-00000-of-00001.parquet": b"x"})
+    Path("config").mkdir()
+    values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": {"suites": ["blimp", "english_basics"]}}}}
+    Path("config/config.yaml").write_text(json.dumps(values))
+    done = run_module("babelmill", "lock", "eng", cwd=Path.cwd())
+    assert done.returncode == 0 and f"datasets/nyu-mll/blimp@main: nyu-mll/blimp at {commit}" in done.stdout, (
+        done.stderr
+    )

@@ -23,6 +23,9 @@ COMMANDS = {
     "plan": "what training will cost: steps, memory, GPU-hours",
     "presets": "presets with their size and cost, and how to run one",
     "config": "every setting of a model, and where it comes from",
+    "score": "a model from anywhere on a suite, by hand",
+    "surprisal": "bits per word of a text, as a table",
+    "compare": "two models: bits per byte, and suites with tests",
     "predict": "codes of the rows of a table, by a model of labels",
     "report": "a page and a table of all scores, from what is there",
     "show": "summary and sample output of a converted model",
@@ -57,10 +60,13 @@ class CommandList(argparse.HelpFormatter):
 
 def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     """Return the parser; it knows the arguments of `commands`, and of the others the name and a line of help."""
-    parser = argparse.ArgumentParser(prog="babelmill", formatter_class=CommandList)
-    parser.add_argument("--version", action="version", version=f"babelmill {__version__}")
+    usage = "babelmill [-h] [--version] COMMAND ..."  # in place of a list of two options: all is to be a screenful
+    parser = argparse.ArgumentParser(prog="babelmill", usage=usage, formatter_class=CommandList, add_help=False)
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+    version = f"babelmill {__version__}"
+    parser.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
     title = "look at the workflow and look after it, in the folder where Snakemake runs it"
-    subparsers = parser.add_subparsers(title=title, dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title=title, prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if name not in commands:
             subparsers.add_parser(name, help=line, add_help=False)

@@ -25,7 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
-from babelmill.core.files import atomic_write, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
 from babelmill.core.words import plural
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
@@ -33,7 +33,7 @@ from babelmill.settings import read_settings
 from babelmill.stages import ScoreSettings
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
-from babelmill.suites.sentences import Pair, Scorer, encode, in_order, method, scores
+from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
 from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.transformers_models import longest_row
 
@@ -56,30 +56,45 @@ class Model:
     Args:
         folder: of the model.
         within_word_l2r: of masked scores: the later tokens of a word are hidden, too.
+        extra: see `loading.load`.
     """
 
-    def __init__(self, folder: Path, within_word_l2r: bool):
-        self._folder, self._l2r = folder, within_word_l2r
+    def __init__(self, folder: Path, within_word_l2r: bool, extra: bool = False):
+        self.folder, self._l2r, self._extra = folder, within_word_l2r, extra
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
         self.too_long = 0
+
+    def method(self, name: str) -> Method:
+        """Return the method of a name; a UserError if it hides tokens, and the model has no token for that."""
+        mask = self.tokenizer.mask_token_id
+        mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
+        if mask is None and name != "causal":
+            raise UserError(f"{self.folder}: method {name} hides tokens, and the tokenizer has none that does it")
+        return method(name, mask, self._l2r)
+
+    def scorer(self, how: Method) -> tuple[Scorer, int | None]:
+        """Load the model for a method; return what scores rows, and how many tokens it reads at most."""
+        auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
+        model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
+        model.to("cuda" if torch.cuda.is_available() else "cpu").config.use_cache = False
+        longest = None if runs_code(self.folder) else longest_row(model)
+        return Scorer(model, self.tokenizer.pad_token_id or 0, how.causal), longest
 
     def score(self, name: str, table: pa.Table, chosen: np.ndarray, partial: Partial) -> np.ndarray:
         """Return the scores of the chosen pairs of a table by a method, [pairs, 3]: see `sentences.scores`.
 
         What is not chosen, or cannot be scored, is nan.
         """
-        how = method(name, self.tokenizer.mask_token_id, self._l2r)
+        how = self.method(name)
         good, bad = (encode(self.tokenizer, table[key].to_pylist(), how.causal) for key in ("good", "bad"))
         pairs: list[Pair] = list(zip(good, bad, strict=True))
-        auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
-        model: Any = load(auto, self._folder, None, **aligned(self._folder))
-        model.to("cuda" if torch.cuda.is_available() else "cpu").config.use_cache = False
-        able = in_order(pairs, None if runs_code(self._folder) else longest_row(model))
+        scorer, longest = self.scorer(how)
+        able = in_order(pairs, longest)
         self.too_long = len(pairs) - len(able)
         order = [i for i in able if chosen[i]]
         done = partial.read(name)
         bar, count = Bar(len(order), len(done)), len(done)
-        for rows in scores(Scorer(model, self.tokenizer.pad_token_id or 0, how.causal), pairs, order[count:], how):
+        for rows in scores(scorer, pairs, order[count:], how):
             partial.add(name, rows)
             done, count = np.concatenate((done, rows)), count + len(rows)
             bar.show(count, f"{name}: {count:,} of {plural(len(order), 'pair')}")
@@ -136,35 +151,52 @@ def run(args: argparse.Namespace) -> None:
     use_threads(args.threads)
     disable_progress_bar()
     torch.set_num_threads(args.threads)
-    export = manifest.verify(args.export)
-    folders = dict(zip(settings.covered, args.suites, strict=True))
-    table = read_pairs(folders)
+    manifest.verify(args.export)
     upstream = [args.export, *args.suites]
     made_of = {"settings": settings.raw, "upstream": [sha256(folder / manifest.NAME) for folder in upstream]}
     partial, model = Partial(args.partial, made_of), Model(args.export, settings.within_word_l2r)
-    scored = score_all(model, table, settings, partial)
+    write(*score_suites(model, args.suites, settings, partial), args.out)
+    manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
+    partial.delete()
+
+
+def score_suites(
+    model: Model, suites: list[Path], settings: ScoreSettings, partial: Partial
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Score the pairs in folders of the stage `suite`, one for each language of the settings.
+
+    Returns:
+        The rows of pairs.parquet, and what scores.json says.
+    """
+    folders = dict(zip(settings.covered, suites, strict=True))
+    scored = score_all(model, read_pairs(folders), settings, partial)
     if model.too_long:
-        log.warning("%d of %d pairs have no tokens, or more than the model reads: left out", model.too_long, len(table))
+        log.warning(
+            "%d of %d pairs have no tokens, or more than the model reads: left out", model.too_long, len(scored)
+        )
+    about = {code: {"pairs": manifest.read(folder)["figures"]} for code, folder in folders.items()}
+    tokenizer = model.folder / "tokenizer.json"
     languages = report(scored, settings)
-    args.out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(args.out / "pairs.parquet") as file:
-        pq.write_table(scored, file, compression="zstd")
-    suites = {code: manifest.read(folder)["figures"] for code, folder in folders.items()}
-    found = {
+    return scored, {
         "suite": settings.suite,
         "headline": {"method": settings.methods[-1], "of": settings.headline},
         "masked_pairs": settings.masked_pairs,
         "within_word_l2r": settings.within_word_l2r,
         "too_long": model.too_long,
-        "tokenizer": export["files"].get("tokenizer.json", {}).get("sha256"),
-        "languages": {code: languages[code] | {"pairs": suites[code]} for code in languages},
+        "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
+        "languages": {code: languages[code] | about[code] for code in languages},
     }
-    write_json(args.out / "scores.json", found)
-    manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
-    partial.delete()
-    for code, each in languages.items():
+
+
+def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
+    """Write both files, and say the headlines."""
+    out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out / "pairs.parquet") as file:
+        pq.write_table(scored, file, compression="zstd")
+    write_json(out / "scores.json", found)
+    for code, each in found["languages"].items():
         low, high = (100 * end for end in each["headline"]["interval"])
-        said = settings.suite, code, settings.methods[-1], 100 * each["headline"]["score"], low, high
+        said = found["suite"], code, found["headline"]["method"], 100 * each["headline"]["score"], low, high
         log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f)", *said)
 
 

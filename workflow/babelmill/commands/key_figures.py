@@ -31,6 +31,11 @@ def span(values: Iterable[float]) -> str:
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
+def default_variant(evaluation: dict[str, Any], exported: Path) -> str:
+    """Return which of the variants that were measured is in `model.safetensors` of the exported folder."""
+    return next(name for name in evaluation["variants"] if not (exported / f"model.{name}.safetensors").exists())
+
+
 def scores(evaluation: dict[str, Any], exported: Path) -> str:
     """Give the scores of the default variant, the one in `model.safetensors` of the exported folder.
 
@@ -38,9 +43,8 @@ def scores(evaluation: dict[str, Any], exported: Path) -> str:
     tokenizer loses text.
     """
     metrics = metrics_of(evaluation)
-    variants = evaluation["variants"]
-    default = next(name for name in variants if not (exported / f"model.{name}.safetensors").exists())
-    found = [f"{shown(score, metrics[name])} {name}" for name, score in variants[default].items()]
+    variant = evaluation["variants"][default_variant(evaluation, exported)]
+    found = [f"{shown(score, metrics[name])} {name}" for name, score in variant.items()]
     documents = evaluation.get("documents", {"scored": 0, "of": 0})
     scored, lossy = documents["scored"], documents.get("changed", 0)
     notes = [f"{scored:,} of {documents['of']:,} documents"] if scored != documents["of"] else []
@@ -101,6 +105,22 @@ def of_evaluate(folder: Path) -> str:
     return f"{units(evaluation)} {scores(evaluation, exported)}"
 
 
+def of_suite(folder: Path) -> str:
+    """Count pairs."""
+    figures = manifest.read(folder)["figures"]
+    return f"{figures['pairs']:,} pairs of {figures['paradigms']:,} paradigms"
+
+
+def of_score(folder: Path) -> str:
+    """Give the share of right pairs of each language, with its interval."""
+    found = read_json(folder / "scores.json")
+    method, shares = found["headline"]["method"], []
+    for code, entry in found["languages"].items():
+        low, high = (100 * end for end in entry["headline"]["interval"])
+        shares.append(f"{code} {100 * entry['headline']['score']:.1f} % right ({low:.1f} to {high:.1f})")
+    return f"{found['suite']}, {method}: {', '.join(shares)}"
+
+
 def of_convert(folder: Path) -> str:
     """Say where the model is."""
     return folder.as_posix()
@@ -125,6 +145,8 @@ FIGURES: dict[str, Callable[[Path], str]] = {
     "shards": of_shards,
     "train": of_train,
     "export": of_export,
+    "suite": of_suite,
+    "score": of_score,
     "evaluate": of_evaluate,
     "convert": of_convert,
     "predict": of_predict,

@@ -1,4 +1,4 @@
-"""`babelmill lock`: pin texts, tokenizers and models on the Hub, so that another person gets the same bytes.
+"""`babelmill lock`: pin texts, tokenizers, models and suites on the Hub, so that another person gets the same bytes.
 
     babelmill lock                  # the languages of the configuration's targets
     babelmill lock eng tier1        # those of these models and batches
@@ -14,13 +14,14 @@ from typing import Any
 from babelmill.config import loading
 from babelmill.config.inputs import hub_datasets, hub_model, hub_tokenizer
 from babelmill.config.resolve import Configuration
+from babelmill.config.suites import hub_suites
 from babelmill.core.files import UserError
 from babelmill.hub import revisions
-from babelmill.hub.sources import DATASET, MODEL, TOKENIZER, resolve
+from babelmill.hub.sources import DATASET, MODEL, SUITE, TOKENIZER, resolve
 
 
 def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict[str, Any]]:
-    """Pin the texts and tokenizers of models, and what they go on from; return the entries. `update`: resolve anew."""
+    """Pin texts, tokenizers and suites of models, and what they go on from; return the entries. `update`: anew."""
     models = list(dict.fromkeys(name for model in models for name in (model, *configuration.ancestors(model))))
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     wanted = [(DATASET, key, source) for code in codes for key, source in hub_datasets(configuration, code)]
@@ -35,6 +36,10 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
         for source in (hub_model(configuration, model) for model in models)
         if source
     ]
+    wanted += [
+        (SUITE, revisions.dataset_key(source["repository"], source["revision"]), source)
+        for source in hub_suites(configuration, models)
+    ]
     entries = {}
     for use, key, source in wanted:
         asked = source["repository"], source["revision"]
@@ -43,7 +48,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
         entries[key] = {"repository": asked[0], "revision": asked[1], "commit": commit}
     if not entries:
         raise UserError(
-            f"no text of {', '.join(codes)} comes from the Hub, no tokenizer and no model: there is nothing to lock"
+            f"no text of {', '.join(codes)} comes from the Hub, no tokenizer, model or suite: there is nothing to lock"
         )
     revisions.write_lock(entries)
     return entries
@@ -57,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Pin texts, tokenizers and models of the Hub in `config/lock.yaml`."""
+    """Pin texts, tokenizers, models and suites of the Hub in `config/lock.yaml`."""
     configuration = loading.from_arguments(args)
     models = configuration.models_of(args.models or ["all"])
     for key, entry in lock(configuration, models, args.update).items():

@@ -56,6 +56,18 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     return asked | {"files": files, "source": revisions.source(key, suite.repository, suite.revision, settings)}
 
 
+def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
+    """Return the datasets of the suites that models are scored on, as `revisions.source` says them."""
+    pairs = {
+        (code, name): None
+        for model in models
+        for name in suites_of_model(configuration, model)
+        for code in languages_of_suite(configuration, model, name)
+    }
+    found = (pairs_of_suite(configuration, code, name) for code, name in pairs)
+    return [asked["source"] for asked in found if "source" in asked]
+
+
 @functools.cache
 def _snapshot(files: tuple[str, ...], where: str, code: str, name: str) -> dict[str, Any]:
     before: dict[str, Any] = {}

@@ -19,7 +19,9 @@ from babelmill.core.yaml_file import read_yaml
 
 RECORDS = Path("results/revisions")
 LOCK = Path("config/lock.yaml")
-HEADER = "# Written by `babelmill lock`: the commits that texts, tokenizers and models on the Hub are pinned to.\n"
+HEADER = (
+    "# Written by `babelmill lock`: the commits that texts, tokenizers, models and suites on the Hub are pinned to.\n"
+)
 
 
 def dataset_key(repository: str, revision: str) -> str:

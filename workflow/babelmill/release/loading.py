@@ -23,7 +23,9 @@ def runs_code(folder: Path) -> bool:
     return "auto_map" in read_json(folder / "config.json")
 
 
-def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **settings: Any) -> torch.nn.Module:
+def load(
+    cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, extra: bool = False, **settings: Any
+) -> torch.nn.Module:
     """Load a model in evaluation mode, fp32; a UserError unless every weight was found and no other.
 
     transformers fills in a weight that is missing with random numbers, and says so in a report that few read.
@@ -31,10 +33,13 @@ def load(cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, **
     Args:
         cls: one of the `AutoModelFor...` classes.
         variant: "main" or "ema", None for the default one.
+        extra: the folder may hold other weights, too: a model from elsewhere may have other heads.
         settings: what `from_pretrained` lays over config.json.
     """
     given = {"variant": variant, "trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
     model, report = cls.from_pretrained(folder, output_loading_info=True, **given)
+    if extra:
+        report.pop("unexpected_keys", None)
     wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
     if wrong:
         raise UserError(f"{folder}, variant {variant or 'default'}: the weights do not fit the classes: {wrong}")

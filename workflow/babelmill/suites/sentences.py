@@ -155,9 +155,15 @@ class Scorer:
         entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
-    @torch.inference_mode()
     def __call__(self, rows: list[Row], truths: list[Sentence]) -> np.ndarray:
         """Return the weighted sum of ln p of each row's scored tokens: [rows] float64. They fit into one batch."""
+        lines, found = self.tokens(rows, truths)
+        weights = np.array([row.weight for row in rows])
+        return np.bincount(lines, found * weights[lines], len(rows))
+
+    @torch.inference_mode()
+    def tokens(self, rows: list[Row], truths: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of the row of each scored token, and its ln p: [tokens] int64 and float64."""
         longest = max(len(row.ids) for row in rows)
         ids = torch.full((len(rows), longest), self._pad)
         there = torch.zeros(len(rows), longest, dtype=torch.bool)
@@ -169,9 +175,8 @@ class Scorer:
         targets = torch.tensor([truths[row.sentence].ids[place] for row in rows for place in row.scored])
         logits = self._model(input_ids=ids.to(self._device), attention_mask=there.to(self._device)).logits
         chosen = logits[lines.to(self._device), (places - int(self._causal)).to(self._device)].float()
-        found = torch.log_softmax(chosen, -1).gather(1, targets.to(self._device)[:, None])[:, 0].double().cpu()
-        weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
-        return torch.zeros(len(rows), dtype=torch.float64).index_add_(0, lines, found * weights[lines]).numpy()
+        found = torch.log_softmax(chosen, -1).gather(1, targets.to(self._device)[:, None])[:, 0]
+        return lines.numpy(), found.double().cpu().numpy()
 
 
 def batches(rows: list[Row], positions: int) -> Iterator[list[Row]]:
@@ -233,3 +238,20 @@ def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Met
         samples = values.reshape(-1, 2, method.samples) * method.samples
         errors = (samples[:, 0] - samples[:, 1]).std(1, ddof=1) / np.sqrt(method.samples)
     return np.column_stack((sums, errors))
+
+
+def token_scores(scorer: Scorer, sentences: list[Sentence], method: Method) -> list[np.ndarray]:
+    """Return ln p of each scored token of sentences, by a method without samples: [tokens] float64 of each sentence."""
+    rows = [row for i, each in enumerate(sentences) if each.scored for row in method.rows_of(0, i, each)]
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
+    found: dict[int, np.ndarray] = {}
+    done = 0
+    for batch in batches([rows[i] for i in order], scorer.positions):
+        lines, values = scorer.tokens(batch, sentences)
+        for i in range(len(batch)):
+            found[order[done + i]] = values[lines == i]
+        done += len(batch)
+    each: list[list[np.ndarray]] = [[] for _ in sentences]
+    for i, row in enumerate(rows):  # of a sentence, in the order of its tokens
+        each[row.sentence].append(found[i])
+    return [np.concatenate(parts) if parts else np.zeros(0) for parts in each]

@@ -1,0 +1,158 @@
+"""`babelmill score` and `babelmill surprisal`: models from anywhere, scored by hand."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+)
+
+from babelmill.cli import main
+from babelmill.commands.surprisal import owners, words_of
+from babelmill.core.files import read_json, write_json
+from hub_data import SENTENCES
+from prepared import run_module
+
+MINE = "suites: {mine: {files: [pairs.tsv], language: eng, good: good, bad: bad}}\n"
+WORDS = sorted({word for text in SENTENCES for word in text.strip(".").split()})
+SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "."]
+SHAPE = {"vocab_size": len(WORDS) + len(SPECIAL), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SHORT = [" ".join(text.split()[:6]) for text in SENTENCES]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with a suite of three pairs."""
+    monkeypatch.chdir(tmp_path)
+    Path("config").mkdir()
+    Path("config/config.yaml").write_text(MINE)
+    rows = [(text, " ".join(text.split()[::-1])) for text in SHORT]
+    Path("pairs.tsv").write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in rows))
+    return tmp_path
+
+
+def tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """GPT-2's way, no token before a text, or BERT's, one before and one after it."""
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *WORDS])}
+    made = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    if kind == "gpt2":
+        return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="[SEP]", unk_token="[UNK]")
+    made.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "cls", "sep", "mask", "pad")}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **roles)
+
+
+def foreign(kind: str) -> Path:
+    """A folder as `save_pretrained` leaves it; that of BERT has another head, too."""
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        gpt2 = GPT2Config(vocab_size=SHAPE["vocab_size"], n_embd=16, n_layer=2, n_head=2, n_positions=16)
+        GPT2LMHeadModel(gpt2).save_pretrained(kind)
+    else:
+        BertForPreTraining(BertConfig(**SHAPE, intermediate_size=24)).save_pretrained(kind)
+    tokenizer(kind).save_pretrained(kind)
+    return Path(kind)
+
+
+@torch.inference_mode()
+def plain(kind: str, text: str) -> float:
+    """ln p of a text, by a loop."""
+    total = 0.0
+    words = [len(SPECIAL) + WORDS.index(word) for word in text.split()]
+    if kind == "gpt2":
+        ids = torch.tensor([SPECIAL.index("[SEP]"), *words])
+        scores = GPT2LMHeadModel.from_pretrained(kind).eval()(ids[None]).logits[0].log_softmax(-1)
+        return sum(scores[i, word].item() for i, word in enumerate(words))
+    model = BertForPreTraining.from_pretrained(kind).eval()
+    for i, word in enumerate(words):
+        hidden = [*words[:i], SPECIAL.index("[MASK]"), *words[i + 1 :]]
+        logits = model(torch.tensor([[1, *hidden, 2]])).prediction_logits
+        total += logits[0, i + 1].log_softmax(-1)[word].item()
+    return total
+
+
+@pytest.mark.parametrize("kind, method", [("gpt2", "causal"), ("bert", "masked")])
+def test_models_of_transformers(capsys, kind, method):
+    assert main(["score", str(foreign(kind)), "--suite", "mine"]) == 0
+    assert capsys.readouterr().out == f"scores/{kind}/mine\n"
+    rows = pq.read_table(f"scores/{kind}/mine/pairs.parquet").to_pylist()
+    for row in rows:
+        for key in ("good", "bad"):
+            assert row[f"{method}_{key}"] == pytest.approx(plain(kind, row[key]), abs=1e-4)
+    about = read_json(f"scores/{kind}/mine/scores.json")
+    assert about["headline"]["method"] == method and about["languages"]["eng"]["pairs"]["pairs"] == 3
+    assert set(rows[0]) - {"language", "good", "bad", "phenomenon", "paradigm"} == {f"{method}_good", f"{method}_bad"}
+    shutil.copytree(kind, "again")
+    assert main(["score", "again", "--suite", "mine"]) == 0
+    assert main(["compare", f"scores/{kind}", "scores/again"]) == 0
+    assert "scores/again on 0: p = 1.000" in capsys.readouterr().out
+    assert main(["score", kind, "--suite", "mine", "--method", "masked", "--out", "x"]) == (kind == "gpt2")
+    if kind == "gpt2":
+        assert capsys.readouterr().err.splitlines()[-1].startswith("error: gpt2: method masked hides tokens")
+
+
+def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
+    """A folder that this workflow has written is trusted; code from the Hub is not, unless one says so."""
+    hub.commit("models/org/model", {p.name: p.read_bytes() for p in (exported / "export").iterdir()})
+    shutil.copytree(exported / "export", "mine")
+    for model, more in (("mine", []), ("org/model", ["--trust-remote-code"])):
+        done = run_module("babelmill", "score", model, "--suite", "mine", *more, cwd=Path.cwd())
+        assert done.returncode == 0, done.stderr
+    rows = [pq.read_table(f"scores/{name}/mine/pairs.parquet") for name in ("mine", "org--model")]
+    assert rows[0].equals(rows[1]) and "fused_good" in rows[0].column_names
+    done = run_module("babelmill", "score", "org/model", "--suite", "mine", cwd=Path.cwd())
+    assert done.returncode == 1 and "brings code of its own, which would be run" in done.stderr
+    (Path("mine") / "modeling_gpt_bert.py").write_text("raise SystemExit('run')")
+    done = run_module("babelmill", "score", "mine", "--suite", "mine", cwd=Path.cwd())
+    assert done.returncode == 1 and "mine/modeling_gpt_bert.py" in done.stderr and "run'" not in done.stderr
+
+
+def test_what_cannot_be_scored_is_refused(capsys):
+    folder = foreign("gpt2")
+    config = read_json(folder / "config.json")
+    write_json(folder / "config.json", config | {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"})
+    for words, expected in (
+        (["gpt2", "--suite", "mine"], "names neither a causal nor a masked language model"),
+        (["gpt2", "--suite", "mime"], "there is no suite 'mime'; did you mean mine"),
+        (["gpt2", "--suite", "multiblimp"], "has several languages: say --language"),
+        (["gpt2", "--suite", "mine", "--language", "deu"], "the suite mine has no pairs of deu"),
+        (["config", "--suite", "mine"], "config: has no config.json"),
+        (["config/gpt2", "--suite", "mine"], "config/gpt2: no such folder"),
+    ):
+        assert main(["score", *words]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("error: ") and expected in error, error
+
+
+def test_bits_of_words_add_up_to_the_score_of_the_sentence(exported, capsys):
+    texts = [SENTENCES[0], "", "  The  black catapult, sat 日本 é", SENTENCES[2]]
+    Path("text.txt").write_text("\n".join(texts))
+    Path("pairs.tsv").write_text("good\tbad\n" + "".join(f"{text}\t{text}\n" for text in texts if text))
+    shutil.copytree(exported / "export", "model")
+    assert main(["score", "model", "--suite", "mine", "--method", "causal", "masked"]) == 0
+    scored = pq.read_table("scores/model/mine/pairs.parquet")
+    for method in ("causal", "masked"):
+        capsys.readouterr()
+        assert main(["surprisal", "model", "text.txt", "--method", method]) == 0
+        lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        assert lines[0] == ["line", "number", "word", "bits", "tokens"]
+        for number, nats in zip((1, 3, 4), scored[f"{method}_good"].to_pylist(), strict=True):
+            mine = [line for line in lines[1:] if line[0] == str(number)]
+            assert [line[2] for line in mine] == texts[number - 1].split()
+            assert sum(float(line[3]) for line in mine) == pytest.approx(-nats / 0.6931471805599453, abs=1e-3)
+            assert all(int(line[4]) > 0 and float(line[3]) > 0 for line in mine)
+
+
+def test_a_token_is_of_the_word_that_it_begins_in():
+    text = " ab  cd e "
+    assert words_of(text) == [(1, 3), (5, 7), (8, 9)]
+    assert owners(text, [(0, 2), (2, 3), (3, 4), (4, 7), (7, 9), (9, 10)]) == [0, 0, 1, 1, 2, 2]

@@ -1,0 +1,153 @@
+"""`babelmill compare`: what it says of two models with scores on the same pairs, and what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from babelmill.cli import main
+from babelmill.core import manifest
+from babelmill.core.files import write_json
+
+GOOD = [f"Good sentence {i}, " + "which is long and goes on and on and on, " * 3 for i in range(300)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good=GOOD, code="eng") -> None:
+    """Scores of a model that is right on such shares of the phenomena one, two and three, of 100 pairs each."""
+    folder, random = Path(f"results/scores/{name}/mine"), np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    right = np.concatenate([random.random(100) < share for share in shares])
+    margins = np.where(right, 1, -1) * random.exponential(2, 300)
+    margins[sampled or []] = np.nan
+    kinds = [kind for kind in ("one", "two", "three") for _ in range(100)]
+    columns = {"language": [code] * 300, "good": good, "bad": [text.replace("Good", "Bad") for text in good]}
+    columns |= {"phenomenon": kinds, "paradigm": kinds, "causal_good": margins - 50, "causal_bad": margins * 0 - 50}
+    rows = {k: pa.array(v, from_pandas=True) if k.startswith("causal") else v for k, v in columns.items()}
+    pq.write_table(pa.table(rows), folder / "pairs.parquet")
+    figures = {"pairs": 300, "hub": None, "sources": [{"path": "pairs.tsv", "sha256": digest}]}
+    about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": {code: {"pairs": figures}}}
+    write_json(folder / "scores.json", about)
+    manifest.write(folder, manifest.Asked("score", name, {}), ["pairs.parquet", "scores.json"])
+
+
+def evaluated(name, value, corpus="c" * 64, documents=10) -> None:
+    folder = Path(f"results/evaluations/{name}")
+    score = {"value": value, "standard_error": 0.02, "bytes": 1000, "nats_per_token": 1.0, "tokens": 9}
+    evaluation = {"variants": {"ema": {"causal": score}}, "documents": {"scored": documents, "of": documents}}
+    evaluation["unigram"] = score
+    write_json(folder / "evaluation.json", evaluation)
+    manifest.write(folder, manifest.Asked("evaluate", name, {}), ["evaluation.json"])
+    about = manifest.read(folder)
+    write_json(folder / "manifest.json", about | {"upstream": {"results/corpora/eng": corpus}})
+
+
+def compare(capsys, *words) -> str:
+    assert main(["compare", *words]) == 0
+    found = capsys.readouterr().out
+    assert max(map(len, found.splitlines())) <= 100
+    return found
+
+
+def test_two_models(capsys):
+    scored("a", (0.9, 0.6, 0.7), seed=1)
+    scored("b", (0.5, 0.6, 0.7), seed=2)
+    evaluated("a", 1.5)
+    evaluated("b", 1.75)
+    found = compare(capsys, "a", "b", "--pairs", "2")
+    assert "the weights of two models" in found and "causal  1.500 ± 0.020  1.750 ± 0.020" in found
+    lines = found.splitlines()
+    shares = [float(line.split()[1]) for line in lines if line.startswith(("  a  ", "  b  "))]
+    (difference,) = [line for line in lines if line.startswith("  difference")]
+    assert float(difference.split()[1]) == pytest.approx(shares[0] - shares[1], abs=0.11)
+    low, _, high = difference.split("(")[1].strip(")").partition(" to ")
+    assert 0 < float(low) < shares[0] - shares[1] < float(high)
+    assert "exact McNemar test: a alone is right on" in found
+    marked = [line.split()[1] for line in lines if line.startswith("  *  ")]
+    assert marked == ["one"], "where they differ"
+    assert lines[next(i for i, line in enumerate(lines) if "p (Holm)" in line) + 1].split()[:2] == ["*", "one"]
+    assert sum(line.startswith("    + Good") for line in lines) == 2
+
+
+def test_recipes_are_compared_over_their_seeds(capsys):
+    for i in range(3):
+        scored(f"a{i}", (0.8, 0.8, 0.8), seed=i)
+        scored(f"b{i}", (0.7, 0.7, 0.7), seed=10 + i)
+        evaluated(f"a{i}", 1.5 + i / 10)
+        evaluated(f"b{i}", 1.6 + i / 10)
+    found = compare(capsys, "a0,a1,a2", "b0,b1,b2")
+    assert "recipes, by means over the models" in found and "the weights" not in found
+    assert "1.600 (1.500 to 1.700)" in found and "sign test of the means over seeds" in found
+    one_by_one = compare(capsys, "a0", "b0")
+    assert "recipes" not in one_by_one
+    assert "single model" in compare(capsys, "a0,a1,a2", "b0")
+
+
+def test_the_mean_of_paradigms_is_that_of_the_scores(capsys):
+    scored("a", (0.9, 0.6, 0.7), of="paradigms")
+    scored("b", (0.5, 0.6, 0.7), of="paradigms", seed=1)
+    assert "300 pairs, mean of paradigms that are right" in compare(capsys, "a", "b")
+
+
+def test_only_pairs_that_both_were_scored_on_count(capsys):
+    scored("a", (0.9, 0.6, 0.7), sampled=list(range(0, 50)))
+    scored("b", (0.5, 0.6, 0.7), seed=1, sampled=list(range(40, 60)))
+    found = compare(capsys, "a", "results/scores/b")
+    assert "mine: 240 pairs" in found and "of 300: only these have scores on both sides" in found
+
+
+def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
+    for name, corpus, documents in (("a", "c" * 64, 10), ("b", "d" * 64, 10), ("c", "c" * 64, 9)):
+        scored(name, (0.5, 0.5, 0.5))
+        evaluated(name, 1.5, corpus, documents)
+    for other in "bc":
+        found = compare(capsys, "a", other)
+        assert "they were not measured on the same documents" in found and "1.500" not in found
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (("a", "edited"), "a was scored on pairs.tsv (aaaaaaaaaaaa), edited on pairs.tsv (bbbbbbbbbbbb)"),
+        (("a", "shuffled"), "a and shuffled were not scored on the same pairs"),
+        (("a", "nix"), "nix: neither a model with scores in results, nor"),
+        (("a", "edited", "--suite", "blimp"), "a: has no scores on blimp; it was scored on mine"),
+        (("a", ","), "a model is expected on each side"),
+    ],
+)
+def test_what_does_not_compare_is_refused_in_a_line(capsys, words, expected):
+    scored("a", (0.5, 0.5, 0.5))
+    scored("edited", (0.5, 0.5, 0.5), digest="b" * 64)
+    scored("shuffled", (0.5, 0.5, 0.5), good=GOOD[::-1])
+    assert main(["compare", *words]) == 1
+    error = capsys.readouterr().err
+    assert expected in error and error.count("\n") == 1
+
+
+def test_a_method_without_scores_is_named(capsys):
+    scored("a", (0.5, 0.5, 0.5))
+    scored("b", (0.5, 0.5, 0.5))
+    assert main(["compare", "a", "b", "--method", "masked"]) == 1
+    assert "a: has no scores of method masked; it has causal" in capsys.readouterr().err
+
+
+def test_other_languages_are_said(capsys):
+    scored("a", (0.5, 0.5, 0.5))
+    scored("b", (0.5, 0.5, 0.5), code="deu")
+    assert "in different languages" in compare(capsys, "a", "b")
+
+
+def test_stale_scores_are_refused(capsys):
+    for name in "ab":
+        scored(name, (0.5, 0.5, 0.5))
+        evaluated(name, 1.5)
+    folder = Path("results/evaluations/b")
+    write_json(folder / "manifest.json", manifest.read(folder) | {"upstream": {"results/exports/b": "e" * 64}})
+    assert main(["compare", "a", "b"]) == 1
+    assert "these are scores of another model than the one in results/evaluations/b" in capsys.readouterr().err

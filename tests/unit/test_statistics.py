@@ -1,0 +1,84 @@
+"""Tests and intervals for two models on the same pairs, beside known values and many made comparisons."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from babelmill.suites.statistics import bootstrap, holm, mcnemar
+
+
+def points(right: np.ndarray) -> np.ndarray:
+    return right.astype(float)
+
+
+def test_mcnemar_is_the_exact_one():
+    first = points(np.array([1] * 5 + [0] * 15 + [1] * 60 + [0] * 20))
+    second = points(np.array([0] * 5 + [1] * 15 + [1] * 60 + [0] * 20))
+    found = mcnemar(first, second)
+    assert found[:3] == (5, 15, 0)
+    assert found.p == pytest.approx(2 * binom.cdf(5, 20, 0.5)) == pytest.approx(0.04138947, abs=1e-8)
+    assert mcnemar(first, first).p == 1.0
+
+
+def test_ties_count_for_neither_and_are_counted():
+    found = mcnemar(np.array([1, 0.5, 0.5, 0, 1, 1]), np.array([0, 0, 0.5, 1, 1, 0.5]))
+    assert found == (1, 1, 2, 1.0)
+
+
+def test_means_over_seeds_are_compared_by_their_sign():
+    assert mcnemar(np.array([1, 1 / 3, 0.5, 0]), np.array([2 / 3, 0, 0.5, 1]))[:3] == (2, 1, 0)
+
+
+def test_holm_is_what_one_gets_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1.0, 1.0] and holm([]) == [] and holm([0.02]) == [0.02]
+
+
+def test_labels_swapped_at_random_are_seldom_a_difference():
+    """A model that was swapped with another, pair by pair, is as good as it: p < 0.05 by chance alone."""
+    random = np.random.default_rng(1)
+    first, second = points(random.random(500) < 0.8), points(random.random(500) < 0.7)
+    assert mcnemar(first, second).p < 0.01
+    found = 0
+    for _ in range(2000):
+        swap = random.random(500) < 0.5
+        found += mcnemar(np.where(swap, second, first), np.where(swap, first, second)).p < 0.05
+    assert 0.02 * 2000 < found <= 0.06 * 2000
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+def test_the_interval_covers_the_true_difference(stratified):
+    """Of unequal groups with unequal shares, where the score is their mean; models agree more than by chance."""
+    random = np.random.default_rng(2)
+    sizes, shares = (40, 80, 200, 80), np.array([0.6, 0.9, 0.75, 0.5])
+    strata = np.repeat(np.arange(4), sizes)
+    truth = 0.1 * (shares.mean() if stratified else np.average(shares, weights=sizes))
+    inside, widths = 0, []
+    for i in range(400):
+        second = random.random(400) < shares[strata] * 0.9
+        first = second | (random.random(400) < 0.1 * shares[strata] / (1 - 0.9 * shares[strata]))
+        low, high = bootstrap(
+            points(first)[None], points(second)[None], strata if stratified else None, seed=i, draws=500
+        )
+        inside += low <= truth <= high
+        widths.append(high - low)
+    assert 0.91 * 400 <= inside <= 0.98 * 400
+    assert bootstrap(points(first)[None], points(second)[None], seed=3) == bootstrap(
+        points(first)[None], points(second)[None], seed=3
+    )
+
+
+def test_seeds_of_a_recipe_are_drawn_again_too():
+    """Two recipes that are as good, whose seeds differ by more than the pairs say."""
+    random = np.random.default_rng(4)
+    inside = {"recipes": 0, "weights": 0}
+    for i in range(100):
+        sides = [
+            np.array([random.random(1000) < share for share in random.normal(0.7, 0.04, 5)], float) for _ in range(2)
+        ]
+        low, high = bootstrap(*sides, seed=i, draws=500)
+        inside["recipes"] += low <= 0 <= high
+        low, high = bootstrap(sides[0][:1], sides[1][:1], seed=i, draws=500)
+        inside["weights"] += low <= 0 <= high
+    assert inside["recipes"] >= 0.86 * 100, "five seeds are few: less than 95 %"
+    assert inside["weights"] < 0.7 * 100

@@ -1,0 +1,298 @@
+"""Compare two models: bits per byte, and every suite of minimal pairs that both were scored on.
+
+    babelmill compare eng eng_big
+    babelmill compare eng_seed1,eng_seed2,eng_seed3 big_seed1,big_seed2,big_seed3 --suite blimp
+
+A model is a name of this workflow, a converted folder, or a folder of scores (results/scores/eng, or what `babelmill
+score` wrote). Lists on both sides, of models that differ in their seed alone, compare recipes: points are means over
+seeds, and intervals are over pairs and seeds. Tests: exact McNemar over pairs; by phenomenon, corrected by Holm.
+"""
+
+import argparse
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json
+from babelmill.core.words import plural
+
+if TYPE_CHECKING:
+    from babelmill.suites.comparison import Comparison
+
+RESULTS = Path("results")
+WIDTH = 100
+SURE = 0.05
+
+
+@dataclass
+class Model:
+    """What there is of a model.
+
+    Attributes:
+        name: for the output.
+        scores: {suite: folder}.
+        evaluation: what evaluation.json says.
+        variant: the one whose bits per byte are compared.
+        texts: {folder of a corpus: sha256 of its manifest}: what bits per byte were measured on.
+    """
+
+    name: str
+    scores: dict[str, Path] = field(default_factory=dict)
+    evaluation: dict[str, Any] | None = None
+    variant: str = ""
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def scores_in(folder: Path) -> dict[str, Path]:
+    """Return the folders of scores in the folder of a model, by suite."""
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/scores.json"))}
+
+
+def model_of(word: str) -> Model:
+    """Return what there is of a model, by its name or by a folder. A UserError says what a word is not."""
+    folder = Path(word)
+    if (folder / "scores.json").is_file():
+        return Model(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
+    if found := scores_in(folder):
+        return Model(str(folder), found)
+    if (folder / manifest.NAME).is_file():
+        return converted(folder)
+    if "/" in word or not ((RESULTS / "scores" / word).is_dir() or (RESULTS / "evaluations" / word).is_dir()):
+        there = sorted({path.parent.name for path in RESULTS.glob("scores/*/*")} | _evaluated())
+        raise UserError(
+            f"{word}: neither a model with scores in {RESULTS}, nor a folder of scores or a converted one; there are"
+            f" {', '.join(there) or 'no scores yet: see evaluation.suites'}"
+        )
+    return of_results(word)
+
+
+def _evaluated() -> set[str]:
+    return {path.parent.name for path in RESULTS.glob("evaluations/*/evaluation.json")}
+
+
+def of_results(name: str) -> Model:
+    """Return what the results have of a model of the workflow."""
+    from babelmill.commands.key_figures import default_variant
+
+    model, folder = Model(name, scores_in(RESULTS / "scores" / name)), RESULTS / "evaluations" / name
+    if (folder / "evaluation.json").is_file():
+        about = manifest.verify(folder)
+        model.evaluation = evaluation = read_json(folder / "evaluation.json")
+        model.variant = default_variant(evaluation, RESULTS / "exports" / name)
+        model.texts = upstream(about, "corpora")
+        check_same_export(model.scores, about, folder)
+    return model
+
+
+def converted(folder: Path) -> Model:
+    """Return what a converted folder says, with the scores of the results beside it."""
+    from babelmill.commands.key_figures import default_variant
+
+    about = manifest.read(folder)
+    if "evaluation" not in about["figures"]:
+        raise UserError(f"{folder}: neither a converted model nor scores; `babelmill score {folder} --suite ...` first")
+    evaluation, name = about["figures"]["evaluation"], about["name"]
+    found = scores_in(folder.resolve().parents[1] / RESULTS / "scores" / name)
+    check_same_export(found, about, folder)
+    return Model(name, found, evaluation, default_variant(evaluation, folder), upstream(about, "corpora"))
+
+
+def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
+    """Return what a manifest says that it was made from, of the kind: {folder: sha256 of its manifest}."""
+    return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
+
+
+def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Path) -> None:
+    """Raise a UserError if scores are of another export than the results in a folder, whose manifest is `about`."""
+    exported = upstream(about, "exports")
+    for path in scores.values():
+        if not exported.items() <= manifest.read(path)["upstream"].items():
+            raise UserError(
+                f"{path}: these are scores of another model than the one in {folder}; run the workflow again"
+            )
+
+
+# Bits per byte.
+
+
+def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
+    """Return lines that set the scores of evaluation.json side by side, or that say why they cannot be."""
+    from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
+
+    everyone = [model for side in sides for model in side]
+    if without := [model.name for model in everyone if model.evaluation is None]:
+        return [f"bits per byte: {', '.join(without)} has no evaluation.json"]
+    evaluations = [model.evaluation or {} for model in everyone]
+    texts = [(model.texts, _size(model.evaluation or {})) for model in everyone]
+    if any(each != texts[0] for each in texts):
+        return ["bits per byte: not compared, for they were not measured on the same documents"]
+    metrics = metrics_of(evaluations[0])
+    lines = [f"{units(evaluations[0])}, with standard errors over {plural(texts[0][1][0], 'document')}"]
+    rows = [["", *names]]
+    for metric in metrics:
+        found = [[(m.evaluation or {})["variants"][m.variant].get(metric) for m in side] for side in sides]
+        if not all(score for side in found for score in side):
+            continue
+        cells = [shown(each[0], metrics[metric]) for each in found]
+        for i, each in enumerate(found):
+            if len(each) > 1:
+                values = sorted(map(value_of, each))
+                cells[i] = f"{sum(values) / len(values):.3f} ({values[0]:.3f} to {values[-1]:.3f})"
+        rows.append([metric, *cells])
+    lossy = [m.name for m in everyone if (m.evaluation or {}).get("documents", {}).get("changed")]
+    return [*lines, *table(rows), *([f"  the tokenizer of {', '.join(lossy)} changes some documents"] if lossy else [])]
+
+
+def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
+    """Return how many documents were scored, of how many, and their bytes."""
+    documents, some = evaluation.get("documents", {}), next(iter(evaluation["variants"].values()))
+    size = max(score.get("bytes", 0) for score in some.values())
+    return documents.get("scored", 0), documents.get("of", 0), size
+
+
+# Suites.
+
+
+def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
+    """Return what is said of a suite and a language."""
+    what = "mean of paradigms" if comparison.of == "paradigms" else "share of pairs"
+    methods = " and ".join(dict.fromkeys(comparison.methods))
+    lines = [f"{title}: {plural(comparison.compared, 'pair')}, {what} that are right, {methods}"]
+    if comparison.compared < comparison.pairs:
+        lines.append(f"  of {comparison.pairs:,}: only these have scores on both sides (evaluation.masked_pairs)")
+    if len(set(comparison.methods)) > 1:
+        lines.append("  each side is scored in its own way; --method chooses one for both")
+    rows = []
+    for name, headline, seeds in zip(names, comparison.headlines, comparison.seeds, strict=True):
+        low, high = headline["interval"]
+        each = ", ".join(f"{100 * score:.1f}" for score in seeds) if len(seeds) > 1 else ""
+        rows.append([name, f"{100 * headline['score']:.1f} %", f"({100 * low:.1f} to {100 * high:.1f})", each])
+    difference = comparison.headlines[0]["score"] - comparison.headlines[1]["score"]
+    low, high = comparison.interval
+    rows.append(["difference", f"{100 * difference:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})", ""])
+    lines += table(rows)
+    return lines + test_lines(comparison, names) + phenomena_lines(comparison, names) + pair_lines(comparison, names)
+
+
+def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
+    """Return what the test says."""
+    test, seeds = comparison.test, max(map(len, comparison.seeds)) > 1
+    call = "sign test of the means over seeds" if seeds else "exact McNemar test"
+    better = "is better" if seeds else "alone is right"
+    lines = [
+        f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},",
+        f"    {names[1]} on {test.second:,}: p = {number(test.p)}",
+    ]
+    if test.half:
+        lines.append(f"    {plural(test.half, 'pair')} with equal scores of both sentences left out")
+    if seeds:
+        lines.append("    this p is about these models; the interval is about their recipes")
+    return lines
+
+
+def phenomena_lines(comparison: "Comparison", names: list[str]) -> list[str]:
+    """Return the table of phenomena; those that differ are marked."""
+    if not comparison.phenomena:
+        return []
+    rows = [["", "phenomenon", "pairs", *names, "difference", "p (Holm)"]]
+    for each in comparison.phenomena:
+        shares = [f"{100 * share:.1f} %" for share in each.shares]
+        difference = f"{100 * (each.shares[0] - each.shares[1]):+.1f}"
+        rows.append(["*" if each.p < SURE else "", each.name, f"{each.pairs:,}", *shares, difference, number(each.p)])
+    return ["", *table(rows, numbers=2), f"  * p < {SURE} after Holm's correction for {plural(len(rows) - 1, 'test')}"]
+
+
+def pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
+    """Return the pairs on which the sides differ most."""
+    if not comparison.most:
+        return []
+    lines = ["", "  where they differ most: ln p of the good sentence (+) less that of the bad one (-)"]
+    for pair in comparison.most:
+        margins = ", ".join(f"{name} {margin:+.1f}" for name, margin in zip(names, pair.margins, strict=True))
+        lines += [f"  {margins}", f"    + {cut(pair.good, WIDTH - 6)}", f"    - {cut(pair.bad, WIDTH - 6)}"]
+    return lines
+
+
+# Words and columns.
+
+
+def number(p: float) -> str:
+    """Write a p value."""
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text of one line, shortened."""
+    text = re.sub(r"\s+", " ", text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
+    """Return rows as lines of at most WIDTH columns; those from `numbers` on are put to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widest = max(range(len(widths)), key=lambda i: widths[i] if i < numbers else 0)
+    widths[widest] -= max(0, sum(widths) + 2 * len(widths) - WIDTH)
+    cells = [
+        [cut(c, w).ljust(w) if i < numbers else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        for row in rows
+    ]
+    return [("  " + "  ".join(row)).rstrip() for row in cells]
+
+
+def called(side: list[Model]) -> str:
+    """Return a short name of a side."""
+    first = side[0].name
+    return cut(first if len(side) == 1 else f"{first}, ... ({len(side)})", 24)
+
+
+def introduction(sides: list[list[Model]], names: list[str]) -> str:
+    """Say what is compared: weights, or recipes."""
+    if max(map(len, sides)) > 1:
+        few = "" if min(map(len, sides)) > 1 else "\nOne side is a single model: what another seed gives is not known."
+        return f"{names[0]} beside {names[1]}: recipes, by means over the models of each side.{few}"
+    return (
+        f"{names[0]} beside {names[1]}: the weights of two models.\n"
+        "To compare how they are made, name several of each side, with other seeds: a1,a2,a3 b1,b2,b3"
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("first", metavar="A", help="a model, or several: eng, converted/eng, scores/gpt2, a1,a2,a3")
+    parser.add_argument("second", metavar="B", help="the other")
+    parser.add_argument("--suite", help="this suite alone (default: all that both were scored on)")
+    methods = ["causal", "masked", "fused", "bound"]
+    parser.add_argument("--method", choices=methods, help="how sentences are scored (default: each model's headline)")
+    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="how many pairs to show (default: 5)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the comparison."""
+    from babelmill.suites import comparison
+
+    sides = [[model_of(word) for word in side.split(",") if word] for side in (args.first, args.second)]
+    if not all(sides):
+        raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
+    names = [called(side) for side in sides]
+    if names[0] == names[1]:
+        names = [cut(args.first, 24), cut(args.second, 24)]
+    everyone = [model for side in sides for model in side]
+    suites = [suite for suite in everyone[0].scores if all(suite in model.scores for model in everyone)]
+    if args.suite and args.suite not in suites:
+        without = next(model for model in everyone if args.suite not in model.scores)
+        there = ", ".join(without.scores) or "no suite"
+        raise UserError(f"{without.name}: has no scores on {args.suite}; it was scored on {there}")
+    blocks = [[introduction(sides, names)], bits_per_byte(sides, names)]
+    for suite in [args.suite] if args.suite else suites:
+        scored = [[comparison.read(model.scores[suite], model.name) for model in side] for side in sides]
+        languages = comparison.languages_of([*scored[0], *scored[1]])
+        for code in languages:
+            found = comparison.compare((scored[0], scored[1]), suite, code, args.method, args.pairs)
+            blocks.append(suite_lines(found, f"{suite}, {code}" if len(languages) > 1 else suite, names))
+        if not languages:
+            blocks.append([f"{suite}: they were scored on it in different languages"])
+    if not suites:
+        blocks.append(["no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
+    print("\n\n".join("\n".join(block) for block in blocks))

@@ -1,0 +1,218 @@
+"""Score a model from anywhere on a suite of minimal pairs, as the workflow scores its own.
+
+    babelmill score openai-community/gpt2 --suite blimp
+    babelmill compare eng scores/openai-community--gpt2
+
+MODEL is a folder that transformers loads as a causal or masked language model, or a repository of the Hub, fetched at
+one commit. The suite is one of the configuration (config/README.md). The scores are as those in results/scores. What
+was scored before a kill is not scored again.
+"""
+
+import argparse
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from babelmill.config import loading
+from babelmill.config.layers import nearest
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, sha256
+
+if TYPE_CHECKING:
+    from babelmill.config.resolve import Configuration
+    from babelmill.stages import ScoreSettings
+
+log = logging.getLogger("babelmill.commands.score")
+METHODS = ("causal", "masked", "fused", "bound")
+
+
+def methods_of(folder: Path) -> list[str]:
+    """Return how a folder's model scores sentences, from what its files say; the last one is the headline."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    from babelmill.config.objectives import OBJECTIVES
+
+    config = read_json(folder / "config.json")
+    if "objective" in config:
+        return list(OBJECTIVES["diffusion"].sentences)
+    evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
+    names = {*config.get("auto_map", {}), *(config.get("architectures") or [])}
+    if "variants" in evaluation:  # a converted folder says what was learnt
+        names = {{"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "") for name in _metrics(evaluation)}
+    causal = any(_ends(name, "ForCausalLM", "LMHeadModel") and not _ends(name, "WithLMHeadModel") for name in names)
+    masked = any(_ends(name, "ForMaskedLM") for name in names)
+    if causal or masked:
+        return ["causal"] * causal + ["masked"] * masked + ["fused"] * (causal and masked)
+    if config.get("model_type") in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return ["masked"]
+    if config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return ["causal"]
+    raise UserError(f"{folder}: config.json names neither a causal nor a masked language model of transformers")
+
+
+def _metrics(evaluation: dict[str, Any]) -> dict[str, Any]:
+    return next(iter(evaluation["variants"].values()))
+
+
+def _ends(name: str, *endings: str) -> bool:
+    return name.endswith(endings)
+
+
+def wanted(folder: Path, asked: list[str] | None) -> list[str]:
+    """Return the methods, with those that another one is the sum of before it."""
+    if not asked:
+        return methods_of(folder)
+    parts = ["causal", "masked", *asked] if "fused" in asked else asked
+    return sorted(dict.fromkeys(parts), key=lambda name: (name == asked[-1], name == "fused", METHODS.index(name)))
+
+
+def check_trust(folder: Path, local: bool, trusted: bool) -> None:
+    """Raise a UserError if a folder brings code that nobody has said to trust."""
+    if "auto_map" not in read_json(folder / "config.json") or trusted:
+        return
+    if local and (folder / manifest.NAME).is_file():
+        manifest.verify(folder)  # this workflow has written the code
+        return
+    raise UserError(f"{folder}: brings code of its own, which would be run: read it, and say --trust-remote-code")
+
+
+def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str, Any]]:
+    """Fetch the files of a model from the Hub; return their folder, and where they are from."""
+    import dataclasses
+
+    from babelmill.hub.files import of_repository
+    from babelmill.hub.sources import MODEL, resolve
+    from babelmill.release.foreign_model import weight_files
+    from babelmill.tokens.published_tokenizer import FILES
+
+    use = dataclasses.replace(MODEL, key="MODEL", revision_key="--revision", instead="name a folder, or another one")
+    commit = resolve(use, repository, revision)
+    files = of_repository(use, repository, commit, revision)
+    if "config.json" not in files.names:
+        raise UserError(f"{files.where}: has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
+    weights = weight_files(files.names, lambda name: read_json(files.get([name])[name]), files.where)
+    names = ["config.json", *weights, *(name for name in files.names if name.endswith(".index.json"))]
+    names += [name for name in files.names if name in FILES or (code and name.endswith(".py"))]
+    log.info("%s at %s", repository, commit)
+    return files.get(list(dict.fromkeys(names)))["config.json"].parent, files.figures
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """Return what a local folder holds: {"folder", "files": {name: sha256}}."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: has no config.json, so it is no model that transformers loads")
+    return {"folder": str(folder), "files": {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file()}}
+
+
+def pairs_of(configuration: "Configuration", suite: str, code: str) -> Path:
+    """Return the folder of a suite's pairs of a language; the stage `suite` makes it if it is not what is asked for."""
+    from babelmill import suite as stage
+    from babelmill.config.inputs import SETTINGS
+    from babelmill.config.suites import SUITES
+    from babelmill.core.files import write_json
+    from babelmill.settings import settings_of
+
+    folder, settings = SUITES / suite / code, settings_of(configuration, code, f"suite.{suite}")
+    if manifest.missing(folder) or manifest.read(folder)["settings"] != settings:
+        path = SETTINGS / code / f"suite.{suite}.json"
+        write_json(path, settings)
+        stage.run(argparse.Namespace(settings=path, out=folder))
+    return folder
+
+
+def languages_of(configuration: "Configuration", suite: str, asked: list[str] | None) -> list[str]:
+    """Return the languages to score: those asked for, or the only one of the suite."""
+    covered = list(configuration.suite(suite).covered)
+    if not asked and len(covered) > 1:
+        raise UserError(f"the suite {suite} has several languages: say --language, one or more of {' '.join(covered)}")
+    for code in asked or []:
+        if code not in covered:
+            raise UserError(f"the suite {suite} has no pairs of {code}{nearest(code, covered)}")
+    return asked or covered
+
+
+def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Any) -> "ScoreSettings":
+    """Return the settings that the stage would have."""
+    from babelmill.stages import ScoreSettings
+
+    languages = languages_of(configuration, args.suite, args.language)
+    values: dict[str, Any] = {
+        "stage": "score",
+        "name": name,
+        "languages": languages,
+        "suite": args.suite,
+        "covered": languages,
+        "headline": configuration.suite(args.suite).headline,
+        "methods": wanted(folder, args.method),
+        "masked_pairs": args.masked_pairs or "all",
+        "within_word_l2r": args.within_word_l2r,
+    }
+    return ScoreSettings(**values, raw=values)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how a model is named and loaded."""
+    parser.add_argument("model", metavar="MODEL", help="a folder (converted/eng), or a repository of the Hub")
+    parser.add_argument("--revision", default="main", help="of the repository (default: main)")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run code that the model brings")
+    parser.add_argument("--within-word-l2r", action="store_true", help="masked: hide the later tokens of a word, too")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_arguments(parser)
+    parser.add_argument("--suite", required=True, help="a suite of config/suites, or of your configuration")
+    parser.add_argument("--language", nargs="+", metavar="CODE", help="of a suite of several languages")
+    parser.add_argument("--method", nargs="+", choices=METHODS, help="the last one is the headline (default: all)")
+    parser.add_argument("--masked-pairs", type=int, metavar="N", help="masked: a sample of N pairs of each paradigm")
+    parser.add_argument("--out", type=Path, help="folder (default: scores/{MODEL}/{suite})")
+    loading.add_arguments(parser)
+
+
+def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
+    """Return the folder of the model, where it is from, and a name; a UserError if it may not be loaded."""
+    folder = Path(args.model)
+    local = folder.is_dir()
+    if not local and folder.parent != Path() and folder.parent.is_dir():
+        raise UserError(f"{folder}: no such folder")
+    name = folder.resolve().name if local else args.model.replace("/", "--")
+    if local:
+        origin = found_in(folder)
+    else:
+        folder, origin = fetched(args.model, args.revision, args.trust_remote_code)
+    check_trust(folder, local, args.trust_remote_code)
+    return folder, origin, name
+
+
+def run(args: argparse.Namespace) -> None:
+    """Score the model, and write what the stage would."""
+    if args.masked_pairs is not None and args.masked_pairs < 1:
+        raise UserError(f"--masked-pairs {args.masked_pairs}: at least 1 is expected")
+    configuration = loading.from_arguments(args)
+    configuration.suite(args.suite)  # raises an error for an unknown one before anything is fetched
+    folder, origin, name = model_folder(args)
+    settings = settings_by_hand(args, name, folder, configuration)
+    import torch
+    from transformers.utils import logging as of_transformers
+
+    from babelmill import score
+    from babelmill.suites.partial import Partial
+
+    of_transformers.disable_progress_bar()
+    of_transformers.set_verbosity_error()
+    torch.set_num_threads(args.threads)
+    out = args.out or Path("scores", name, args.suite)
+    suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
+    made_of = {"settings": settings.raw, "model": origin, "suites": [sha256(each / manifest.NAME) for each in suites]}
+    partial = Partial(out / "partial", made_of)
+    model = score.Model(folder, settings.within_word_l2r, extra=True)
+    score.write(*score.score_suites(model, suites, settings, partial), out)
+    manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
+    partial.delete()
+    (out / "partial").rmdir()
+    print(out)

@@ -1,0 +1,115 @@
+"""Write the surprisal of each word of a text: -log2 p in bits, as tab-separated values.
+
+    babelmill surprisal converted/eng sentences.txt > surprisal.tsv
+
+Each line of the file is a sentence of its own. A word is what stands between white space; it has the tokens that begin
+in it, and the space before it. The bits of a line's words add up to the score of the whole line, as a suite has it.
+`causal`: each token from those before it. `masked`: each token hidden alone, from all others.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from babelmill.commands.score import add_model_arguments, methods_of, model_folder
+from babelmill.core.files import UserError
+
+AT_ONCE = 256  # lines
+COLUMNS = ("line", "number", "word", "bits", "tokens")
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Return where the words of a text begin and end."""
+    found, end = [], 0
+    for word in text.split():
+        begin = text.index(word, end)
+        end = begin + len(word)
+        found.append((begin, end))
+    return found
+
+
+def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
+    """Return the number of the word that each token is of: the one that its first letter is in.
+
+    A token of spaces alone is of the next word, and of the last one where there is no other.
+    """
+    words, found = words_of(text), []
+    for begin, end in offsets:
+        letter = next((place for place in range(begin, end) if not text[place].isspace()), end)
+        found.append(next((i for i, word in enumerate(words) if letter < word[1]), len(words) - 1))
+    return found
+
+
+def lines_of(path: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that hold words, with their numbers."""
+    if path == "-":
+        text = sys.stdin.read()
+    else:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise UserError(f"{path}: is not UTF-8 text") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, line.rstrip("\r")
+
+
+def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each word."""
+    import numpy as np
+
+    from babelmill.suites.sentences import encode, token_scores
+
+    how = model.method(name)
+    scorer, longest = model.scorer(how)
+    for start in range(0, len(lines), AT_ONCE):
+        some = lines[start : start + AT_ONCE]
+        texts = [text for _, text in some]
+        sentences = encode(model.tokenizer, texts, how.causal)
+        for (number, _), sentence in zip(some, sentences, strict=True):
+            if longest and len(sentence.ids) > longest:
+                raise UserError(f"line {number} has {len(sentence.ids)} tokens, and the model reads {longest}: cut it")
+        encoded = model.tokenizer(texts, return_offsets_mapping=True, return_special_tokens_mask=True)
+        scored = token_scores(scorer, sentences, how)
+        for i, (number, text) in enumerate(some):
+            offsets = encoded["offset_mapping"][i]
+            places = [place for place, mark in enumerate(encoded["special_tokens_mask"][i]) if not mark]
+            of_word = owners(text, [offsets[place] for place in places])
+            words = words_of(text)
+            bits = np.bincount(of_word, -scored[i] / np.log(2), len(words))
+            counts = np.bincount(of_word, minlength=len(words))
+            for j, (begin, end) in enumerate(words):
+                yield number, j + 1, text[begin:end], f"{bits[j]:.6f}", counts[j]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_arguments(parser)
+    parser.add_argument("file", metavar="FILE", help="a text, a sentence per line; - is standard input")
+    parser.add_argument("--method", choices=["causal", "masked"], help="(default: the first one that the model has)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the table."""
+    lines = list(lines_of(args.file))
+    folder, _, _ = model_folder(args)
+    there = methods_of(folder)
+    name = args.method or ("causal" if "causal" in there else "masked")
+    if name not in there:
+        raise UserError(f"--method {name}: {folder} scores sentences by {', '.join(there)}")
+    import torch
+    from transformers.utils import logging
+
+    from babelmill.score import Model
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    torch.set_num_threads(args.threads)
+    model = Model(folder, args.within_word_l2r, extra=True)
+    if not model.tokenizer.is_fast:
+        raise UserError(f"{folder}: its tokenizer (a slow one) does not say which word a token is of")
+    print("\t".join(COLUMNS))
+    for row in table_of(model, name, lines):
+        print("\t".join(map(str, row)))

@@ -1,0 +1,208 @@
+"""Two sides, each of one or more models that were scored on the same suite: which is better, where, and by how much."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json
+from babelmill.suites.results import by, mean_of_groups, right, share
+from babelmill.suites.statistics import McNemar, bootstrap, holm, mcnemar
+
+
+class Scored(NamedTuple):
+    """What a model's folder of a suite holds: its name, `scores.json`, and the rows of `pairs.parquet`."""
+
+    name: str
+    about: dict[str, Any]
+    rows: pa.Table
+
+
+class Phenomenon(NamedTuple):
+    """A group of pairs: its name, its size, the share that each side has right, and p after Holm's correction."""
+
+    name: str
+    pairs: int
+    shares: tuple[float, float]
+    p: float
+
+
+class Pair(NamedTuple):
+    """A pair, and by how much (ln p) each side finds the good sentence likelier."""
+
+    good: str
+    bad: str
+    margins: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides on the pairs of a language that both have scores of.
+
+    Attributes:
+        methods: of each side.
+        of: "pairs" or "paradigms": what the shares are of.
+        pairs, compared: how many there are, and on how many both have scores.
+        headlines: of each side, {"score", "interval"}, its interval over models, too, where there are several.
+        seeds: the scores of each side's models.
+        interval: of the difference of the headlines, first minus second.
+        test: over all pairs.
+        phenomena: those that differ most surely first.
+        most: the pairs on which the sides differ most.
+    """
+
+    methods: tuple[str, str]
+    of: str
+    pairs: int
+    compared: int
+    headlines: list[dict[str, Any]]
+    seeds: list[list[float]]
+    interval: list[float]
+    test: McNemar
+    phenomena: list[Phenomenon]
+    most: list[Pair]
+
+
+def read(folder: Path, name: str) -> Scored:
+    """Read what the stage `score`, or the command, left in a folder."""
+    manifest.verify(folder)
+    return Scored(name, read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet"))
+
+
+def languages_of(models: Sequence[Scored]) -> list[str]:
+    """Return the languages that all models were scored in."""
+    return [code for code in models[0].about["languages"] if all(code in each.about["languages"] for each in models)]
+
+
+def method_of(side: Sequence[Scored], asked: str | None) -> str:
+    """Return how the sentences of a side are scored: as asked, or its models' headline. A UserError: they differ."""
+    methods = {asked or each.about["headline"]["method"] for each in side}
+    if len(methods) > 1:
+        raise UserError(
+            f"{', '.join(each.name for each in side)}: their headlines are of different methods"
+            f" ({', '.join(sorted(methods))}); choose one with --method"
+        )
+    (method,) = methods
+    for each in side:
+        if f"{method}_good" not in each.rows.column_names:
+            there = [name.removesuffix("_good") for name in each.rows.column_names if name.endswith("_good")]
+            raise UserError(f"{each.name}: has no scores of method {method}; it has {', '.join(there)}")
+    return method
+
+
+def check_same(models: Sequence[Scored], suite: str, code: str) -> None:
+    """Raise a UserError unless all models were scored on the same pairs in the same way."""
+    first = models[0]
+    for other in models[1:]:
+        described = [_origin(each.about["languages"][code]["pairs"]) for each in (first, other)]
+        if described[0] != described[1]:
+            raise UserError(
+                f"{suite}, {code}: {first.name} was scored on {described[0]}, {other.name} on {described[1]}: these are"
+                " not the same pairs; score one of them again"
+            )
+        if any(not _of(first, code)[key].equals(_of(other, code)[key]) for key in ("good", "bad")):
+            raise UserError(
+                f"{suite}, {code}: {first.name} and {other.name} were not scored on the same pairs: score one again"
+            )
+
+
+def _origin(figures: dict[str, Any]) -> str:
+    """Say where the pairs of a suite are from: a commit, or files by their content."""
+    if hub := figures["hub"]:
+        return f"{hub['repository']} at {hub['commit'][:12]}"
+    return ", ".join(f"{Path(source['path']).name} ({source['sha256'][:12]})" for source in figures["sources"])
+
+
+def _of(model: Scored, code: str) -> pa.Table:
+    """Return the rows of a language."""
+    return model.rows.filter(pa.array([language == code for language in model.rows["language"].to_pylist()]))
+
+
+def compare(
+    sides: tuple[Sequence[Scored], Sequence[Scored]], suite: str, code: str, asked: str | None, count: int
+) -> Comparison:
+    """Compare two sides in a language.
+
+    Args:
+        sides: models of each.
+        suite: its name, for errors.
+        code: of the language.
+        asked: the method; None: each side's own headline.
+        count: how many pairs to name on which they differ most.
+    """
+    everyone = [*sides[0], *sides[1]]
+    check_same(everyone, suite, code)
+    methods = method_of(sides[0], asked), method_of(sides[1], asked)
+    rows = _of(everyone[0], code)
+    scores = [np.array([_scores(each, code, methods[i]) for each in side]) for i, side in enumerate(sides)]
+    common = reduce(np.logical_and, (~np.isnan(each).any((0, 1)) for each in scores))
+    if not common.any():
+        raise UserError(f"{suite}, {code}: no pair was scored for both sides; score them with the same masked_pairs")
+    scores = [each[:, :, common] for each in scores]
+    points = [right(each[:, 0], each[:, 1]) for each in scores]  # [models, pairs] of each side
+    table = rows.filter(pa.array(common))
+    of = everyone[0].about["headline"]["of"]
+    strata = np.unique(table["paradigm"].to_pylist(), return_inverse=True)[1] if of == "paradigms" else None
+    means = [each.mean(0) for each in points]
+    margins = [(each[:, 0] - each[:, 1]).mean(0) for each in scores]
+    return Comparison(
+        methods=methods,
+        of=of,
+        pairs=len(rows),
+        compared=len(table),
+        headlines=[_headline(each, strata) for each in points],
+        seeds=[[_score(one, strata)["score"] for one in each] for each in points],
+        interval=bootstrap(points[0], points[1], strata),
+        test=mcnemar(*means),
+        phenomena=_phenomena(table["phenomenon"].to_pylist(), means),
+        most=_most(table, margins, count),
+    )
+
+
+def _scores(model: Scored, code: str, method: str) -> np.ndarray:
+    """Return the scores of a model's good and bad sentences: [2, pairs], nan where there is none."""
+    rows = _of(model, code)
+    return np.array([rows[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad")])
+
+
+def _score(points: np.ndarray, strata: np.ndarray | None) -> dict[str, Any]:
+    """Return the headline of one model's points [pairs]."""
+    if strata is None:
+        return share(points)
+    return mean_of_groups(points[strata == number] for number in np.unique(strata))
+
+
+def _headline(points: np.ndarray, strata: np.ndarray | None) -> dict[str, Any]:
+    """Return the headline of a side from its points [models, pairs]."""
+    found = _score(points.mean(0), strata)
+    if len(points) == 1:
+        return found
+    return found | {"interval": bootstrap(points, np.zeros((1, points.shape[1])), strata)}
+
+
+def _phenomena(names: list[str], means: list[np.ndarray]) -> list[Phenomenon]:
+    """Return the phenomena, those that differ most surely first; of one alone nothing is said."""
+    groups = [by(names, each) for each in means]
+    if len(groups[0]) == 1:
+        return []
+    tests = {name: mcnemar(groups[0][name], groups[1][name]) for name in groups[0]}
+    corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    found = [
+        Phenomenon(name, len(points), (float(points.mean()), float(groups[1][name].mean())), corrected[name])
+        for name, points in groups[0].items()
+    ]
+    return sorted(found, key=lambda each: (each.p, -abs(each.shares[0] - each.shares[1])))
+
+
+def _most(table: pa.Table, margins: list[np.ndarray], count: int) -> list[Pair]:
+    """Return the pairs whose margins differ most, and no pair whose margins are the same."""
+    differences = np.abs(margins[0] - margins[1])
+    order = [i for i in np.argsort(-differences, kind="stable")[:count] if differences[i]]
+    sentences = [table[key].to_pylist() for key in ("good", "bad")]
+    return [Pair(sentences[0][i], sentences[1][i], (float(margins[0][i]), float(margins[1][i]))) for i in order]
