@@ -99,7 +99,12 @@ def test_rows_to_look_at_are_the_least_certain_ones(predicted):
     rows, folder, _ = predicted
     found, review = read(folder / "out.csv"), read(folder / "review.csv")
     numbers = [number for number, row in enumerate(found, 1) if row["predicted"] != "no text"]
-    numbers.sort(key=lambda number: float(found[number - 1]["likeliest_probability_1"]))
+    given = {
+        number: [float(found[number - 1][f"probability_{i}"]) for i in (1, 2) if found[number - 1][f"code_{i}"]]
+        or [float(found[number - 1]["likeliest_probability_1"])]
+        for number in numbers
+    }
+    numbers.sort(key=lambda number: min(given[number]))
     without = [number for number, row in enumerate(found, 1) if row["predicted"] == "no text"]
     assert len(without) > 5, "there are more than are asked for"
     assert [int(row["row"]) for row in review] == without[:5] + numbers[:5]

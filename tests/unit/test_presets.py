@@ -6,6 +6,7 @@ import shutil
 import pytest
 from test_config import configuration, refused
 
+from babelmill.commands import presets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.core.files import UserError
 
@@ -77,3 +78,8 @@ def test_a_model_of_another_type_has_none_of_a_presets_keys():
     assert made.model.config == llama
     made = configuration({"preset": "gpt2_30m", "models": {"eng": {"model": {"config": {"n_embd": 64}}}}}).model("eng")
     assert made.model.config == {"model_type": "gpt2", "n_embd": 64, "n_layer": 8, "n_head": 8}
+
+
+def test_a_preset_of_labels_shows_tables_and_no_plain_text():
+    lines = "\n".join(presets.commands("labels_tiny"))
+    assert "label_columns" in lines and "preset: labels_tiny" in lines and "c4" not in lines

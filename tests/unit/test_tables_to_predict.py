@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands.predict import refuse_delimiter
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.prediction import rows
-from babelmill.prediction.predictor import Wanted, check_threshold, columns_of
+from babelmill.prediction.predictor import Wanted, check_threshold, columns_of, labels_of
 from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, rows_done, write_table
 from babelmill.settings import settings_of, write_settings
@@ -144,6 +145,35 @@ def test_names_that_the_predictions_need(tmp_path):
     ]
     with pytest.raises(UserError, match="the table has a column 'code_1', as its predictions will: rename it"):
         rows.refuse_taken(["id", "code_1"], ours)
+
+
+def test_the_least_probable_code_of_a_row_decides_whether_to_look_at_it(tmp_path):
+    columns = ["probability_3", *columns_of(2, 1, False)]
+    windows = Windows(tmp_path, {})
+    one, two = ["0", "yes", "a", "0.5", "", "", "a", "0.5"], ["0", "yes", "a", "0.9", "b", "0.0004", "a", "0.9"]
+    windows.write([one, two, ["0", "yes", "", "", "", "", "a", "0.1"], ["0", "no text", *[""] * 6]])
+    rows.write_review(tmp_path / "review.csv", 3, columns, windows)
+    assert [row[0] for row in Table(tmp_path / "review.csv")] == ["4", "2", "3", "1"]
+
+
+def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def refused(said: str) -> None:
+        with pytest.raises(UserError, match=said):
+            labels_of(Path("models/occ"))
+
+    refused("models/occ: no such folder; name one such as converted/occ")
+    Path("converted/eng").mkdir(parents=True)
+    refused("models/occ: no such folder; there are converted/eng")
+    Path("models/occ").mkdir(parents=True)
+    refused("models/occ: no model: there is no config.json")
+    Path("models/occ/config.json").write_text("{}")
+    refused("models/occ: not a model of labels")
+    Path("models/occ/config.json").write_text('{"labels": {"codes": ["1"]}, "class": "BertModel"}')
+    refused("models/occ: what training left, which is not converted; name converted/occ")
+    with pytest.raises(UserError, match="--delimiter: ';;' is not one character"):
+        refuse_delimiter(";;")
 
 
 def test_a_threshold_that_decides_nothing_is_refused():

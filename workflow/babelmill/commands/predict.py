@@ -12,7 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from babelmill.config.values import delimiter
 from babelmill.core.files import UserError, sha256
+
+REVIEW = "write the rows to look at, too: up to N without text, then the N whose codes are least certain"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=int, default=5, help="how many of the likeliest codes (default: 5)")
     parser.add_argument("--method", choices=["blocks", "linear"], default="blocks", help="how (default: blocks)")
     parser.add_argument("--threshold", type=float, help="of further codes (linear; default: the best)")
-    parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help="write the N least certain rows, too")
+    parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help=REVIEW)
     parser.add_argument("--delimiter", help="of .csv and .tsv (default: comma, tab)")
     encodings = ["utf-8", "latin-1", "cp1252"]
     parser.add_argument("--encoding", choices=encodings, default="utf-8", help="of .csv and .tsv (default: utf-8)")
@@ -50,6 +53,14 @@ def refuse_existing(paths: list[Path]) -> None:
             raise UserError(f"{path} is there already; delete it, or name another file")
 
 
+def refuse_delimiter(said: str | None) -> None:
+    """Raise a UserError if --delimiter cannot stand between fields."""
+    try:
+        delimiter(said or ",")
+    except ValueError as error:
+        raise UserError(f"--delimiter: {error}") from None
+
+
 def run(args: argparse.Namespace) -> None:
     """Predict."""
     review = review_of(args.review)
@@ -63,14 +74,16 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--threshold {args.threshold}: a probability from 0 to 1 is expected")
     if args.context and args.context_is:
         raise UserError("--context names the column of the context, and --context-is says it for all rows: choose one")
+    refuse_delimiter(args.delimiter)
     import torch  # takes seconds
 
     from babelmill.predict import predict
-    from babelmill.prediction.predictor import Wanted
+    from babelmill.prediction.predictor import Wanted, labels_of
     from babelmill.prediction.rows import Asked
     from babelmill.prediction.tables import Table
     from babelmill.prediction.windows import held
 
+    labels_of(args.model)  # a table may take minutes to read
     torch.set_num_threads(args.threads)
     table = Table(args.table, args.delimiter, args.encoding)
     asked, wanted = Asked(args.text, args.context, args.context_is), Wanted(args.top, args.method, args.threshold)

@@ -127,12 +127,28 @@ def commands(name: str) -> list[str]:
     gpus, budget = gpus_of(name), configuration.corpus(LANGUAGE).corpus.budget
     amount = "" if budget else f", budget: {100 if gpus else 1}M words"
     resources = f" --resources gpu={gpus}" if gpus else ""
+    if configuration.model(LANGUAGE).train.objective == "labels":
+        return labels_lines(name, resources)
     run = "snakemake --profile profiles/local{resources} --config preset={name}{more} -- converted/eng"
     hub = f" 'corpus={{hub: [{{repository: allenai/c4, config: en}}]{amount}}}'"
     lines = [run.format(resources=resources, name=name, more=""), "", "With text of a dataset on the Hub:", ""]
     lines += [run.format(resources=resources, name=name, more=hub)]
     fewer = ["", "On fewer GPUs the result is the same: say how many there are by --resources gpu=N."]
     return lines + (fewer if gpus > 1 else [])
+
+
+def labels_lines(name: str, resources: str) -> list[str]:
+    """Return what to write to run a preset of a model of labels: text alone is not enough."""
+    return [
+        "In config/config.yaml, with the columns of your table (README.md, \"Labelled tables\"):",
+        "",
+        "targets: [occ]",
+        "languages:",
+        "  occ_en: {name: Occupations, corpus: {files: [table.csv], text_column: text, label_columns: [code]}}",
+        f"models: {{occ: {{preset: {name}, languages: [occ_en]}}}}",
+        "",
+        f"snakemake --profile profiles/local{resources} -- converted/occ",
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -146,11 +146,19 @@ def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> Non
 
 def labels_of(folder: Path) -> dict[str, Any]:
     """Return what `config.json` of a model says of its labels; a UserError if it has none."""
+    if not folder.is_dir():
+        there = ", ".join(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
+        raise UserError(
+            f"{folder}: no such folder; {f'there are {there}' if there else 'name one such as converted/occ'}"
+        )
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: no model: there is no config.json; name a folder such as converted/occ")
-    labels = read_json(folder / "config.json").get("labels")
+    config = read_json(folder / "config.json")
+    labels = config.get("labels")
     if not isinstance(labels, dict) or "codes" not in labels:
         raise UserError(f"{folder}: not a model of labels (train.objective: labels): there are no codes to predict")
+    if "auto_map" not in config:
+        raise UserError(f"{folder}: what training left, which is not converted; name converted/{folder.name}")
     return labels
 
 

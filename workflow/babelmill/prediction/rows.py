@@ -19,7 +19,6 @@ from babelmill.prediction.windows import WINDOW, Windows, write_table
 from babelmill.tokens.label_text import context_text
 
 REMEMBERED = 100_000  # texts whose predictions are at hand: about 100 MB
-BY = "likeliest_probability_1"  # of the rows that a person should look at: the smallest
 NUMBER = "row"  # the column of their numbers
 
 log = logging.getLogger("babelmill")
@@ -164,16 +163,17 @@ def refuse_taken(columns: list[str], ours: list[str]) -> None:
 def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
     """Write the rows that a person should look at, with their numbers, from 1.
 
-    First those without text, `count` at most, then the `count` rows whose likeliest code is least probable, that one
-    first.
+    First those without text, `count` at most, then the `count` rows with the least probable code, that one first:
+    of the codes that a row is given, or of the likeliest one if it is given none.
     """
-    place, predicted = columns.index(BY), columns.index("predicted")
+    predicted, likeliest = columns.index("predicted"), columns.index("likeliest_probability_1")
+    given = [place for place in range(predicted, likeliest) if columns[place].startswith("probability_")]
     without: list[list[str]] = []
 
     def with_text() -> Iterator[tuple[float, int, list[str]]]:
         for number, row in enumerate(windows, 1):
             if row[predicted] != NO_TEXT:
-                yield float(row[place]), number, row
+                yield min([float(row[i]) for i in given if row[i]] or [float(row[likeliest])]), number, row
             elif len(without) < count:
                 without.append([str(number), *row])
 

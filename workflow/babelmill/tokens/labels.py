@@ -101,10 +101,12 @@ class CodeReader:
         """Return the code of a document whose columns are empty."""
         if self._about.without:
             return {NO_CODE: None}
-        self._refuse(f"{origin}: has no code, and {self._labels.code} has none for that")
+        self._refuse(f"{origin}: this row has no code, and {self._labels.code} has no code for a text without one")
         return {}
 
     def _refuse(self, message: str) -> None:
         if self._labels.on_error == "stop":
-            raise UserError(f"{message}; mend it, or leave such codes out by labels.on_error: skip")
+            raise UserError(
+                f"{message}; mend it, or set labels.on_error: skip: such codes are left out, and rows without any"
+            )
         self.first = self.first or message
