@@ -169,7 +169,23 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("written as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
     refused("--threshold 2.0: a probability", labeller, tmp_path / "in.csv", out, "--threshold", 2)
     refused("the decoder says itself", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)
+    refused("is --out, too", labeller, tmp_path / "in.csv", out, "--review", 5, tmp_path / "model/../out.csv")
     refused("a number of rows is expected", labeller, tmp_path / "in.csv", out, "--review", "all", tmp_path / "r.csv")
+
+
+def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
+    """Else a thousand likeliest codes would take as many times the memory."""
+    import torch
+
+    from babelmill.prediction import predictor
+
+    monkeypatch.setattr(predictor, "CPU_TOKENS", 12)
+    made, rows = predictor.Predictor(labeller, predictor.Wanted(top=6), torch.device("cpu")), []
+    made._model.encoder.register_forward_pre_hook(
+        lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
+    )
+    assert len(made.predict([("", f"word{i}") for i in range(20, 25)], lambda share: None)) == 5
+    assert rows == [2, 2, 1], "6 beams of each"
 
 
 def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import yaml
 
 from babelmill.convert import MERGED
 from babelmill.evaluation.metrics import described
-from babelmill.release import card
+from babelmill.release import card, label_card
 
 CORPUS = {
     "settings": {"corpus": {"files": [], "builtin": None, "budget": None}},
@@ -309,3 +309,9 @@ def test_scores_of_suites_stand_beside_published_ones():
         "revision": "ab" * 20,
     }
     assert "Minimal pairs" not in card.render(facts())
+
+
+def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
+    codes = [{"code": "a|b", "training": 3}, {"code": "c", "training": 1}]
+    assert "| `a\\|b` | 3 |" in label_card.label_list({"labels": {"codes": codes}})[-1]
+    assert label_card.called({"code": "a|b"}) == label_card.context_name({"context": "a|b"}) == "`a\\|b`"

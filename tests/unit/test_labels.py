@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig
 
 from babelmill import shards
 from babelmill.config.resolve import Configuration
@@ -18,6 +19,7 @@ from babelmill.config.schema import SECTIONS
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.model.code_decoder import CodeDecoder
+from babelmill.model.transformers.modeling_codes import CodesModel
 from babelmill.settings import read_settings, settings_of
 from babelmill.stages import ShardsSettings
 from babelmill.tokens.codes import BEGIN, END, FIRST, PAD, Codes, written
@@ -143,6 +145,24 @@ def test_a_symbol_at_a_time_scores_as_all_at_once():
     for place in range(6):
         scores, before = decoder.advance(text, seen, symbols[:, :, place], before)
         torch.testing.assert_close(scores, whole[:, :, place], atol=1e-12, rtol=0)
+
+
+def test_how_many_of_the_likeliest_are_asked_for_changes_none_of_them():
+    """One that is asked for alone is the first of five: the beam is no narrower."""
+    names = [f"{i * 37:05}" for i in range(200)]
+    codes = Codes(names, "hisco", 5)
+    labels = {"code": "hisco", "codes": names, "blocks": 2, "block_size": 5, "entries": codes.entries}
+    labels |= {"spelt": codes.blocks.tolist(), "decoder_layers": 1, "exclusive": False}
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model("bert", **sizes, intermediate_size=32, num_labels=len(names))
+    config.labels = labels
+    torch.manual_seed(0)
+    model, ids = CodesModel(config).eval(), torch.randint(5, 64, (30, 6))
+    five = model.predict(ids, torch.ones_like(ids), top=5)
+    assert {len(found.codes) for found in five} >= {2} and {len(found.likeliest) for found in five} == {5}
+    for top in (1, 3):
+        fewer = model.predict(ids, torch.ones_like(ids), top=top)
+        assert fewer == [found._replace(likeliest=found.likeliest[:top]) for found in five]
 
 
 # From tables to shards.

@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from babelmill.core.files import UserError
 from babelmill.prediction import rows
 from babelmill.prediction.predictor import Wanted, check_threshold, columns_of
 from babelmill.prediction.tables import Table
+from babelmill.prediction.windows import Windows, rows_done, write_table
 from babelmill.settings import settings_of, write_settings
 
 COLUMNS = ["id", "occ1", "note; more"]
@@ -73,6 +75,35 @@ def test_values_that_are_no_text(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"n": 1, "many": ["a"]}\n\n{"x": 2.0, "n": NaN}\n')
     table = Table(tmp_path / "a.jsonl")
     assert table.columns == ["n", "many", "x"] and list(table) == [["1", '["a"]', ""], ["", "", "2.0"]]
+
+
+def test_what_is_kept_and_written_is_what_was_read(tmp_path):
+    """Ends of lines inside a value are no ends of rows, and a value may be longer than Python's csv thinks."""
+    rows = [["a\rb", "yes"], ["a\r", "yes"], ["\r\na", 'say "no"'], ["a\nb", ""], ["", ""], ["a" * 200_000, "yes"]]
+    (tmp_path / "kept").mkdir()
+    csv.field_size_limit(1 << 17)  # as it is where no .csv was read
+    windows = Windows(tmp_path / "kept", {"rows": len(rows)})
+    windows.write(rows)
+    assert list(windows) == rows
+    assert rows_done(tmp_path / "kept") == "6 of 6 rows"
+    for name in ("out.csv", "out.tsv"):
+        write_table(tmp_path / name, ["text", "predicted"], windows)
+        assert list(Table(tmp_path / name)) == rows
+    assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
+
+
+def test_a_blank_line_of_a_single_column_is_a_row_without_text(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"occ1\r\nfarmer\r\n\r\nfisher\r\n")
+    table = Table(tmp_path / "a.csv")
+    assert (table.rows, list(table)) == (3, [["farmer"], [""], ["fisher"]])
+
+
+def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path):
+    offsets = np.array([0, 1, 3], np.int32)
+    column = pa.StringArray.from_buffers(2, pa.py_buffer(offsets), pa.py_buffer(b"a\xff\xfe"))
+    pq.write_table(pa.table({"occ1": column}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: a column of text holds bytes that are not UTF-8$"):
+        Table(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> None:
     """Predict."""
     review = review_of(args.review)
     written = [args.out, *([review[1]] if review else [])]
+    if review and review[1].resolve() == args.out.resolve():
+        raise UserError(f"--review {review[1]}: is --out, too: name another file")
     refuse_existing(written)
     if args.top < 1:
         raise UserError(f"--top {args.top}: at least 1 is expected")

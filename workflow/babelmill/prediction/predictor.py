@@ -14,7 +14,7 @@ from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
 from babelmill.tokens.clean_text import Cleaning
 
-CPU_TOKENS, GPU_TOKENS = 4096, 65536  # of a batch, padding included
+CPU_TOKENS, GPU_TOKENS = 4096, 65536  # of a batch, padding included; no more beams than that, either
 BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that change no prediction
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
@@ -57,6 +57,7 @@ class Predictor:
         check_threshold(folder, labels, wanted)
         self._blocks, self._wanted, self._device = labels["blocks"], wanted, device
         self._shown, self._names = min(wanted.top, len(labels["codes"])), labels.get("names", {})
+        self._beams = self._shown if wanted.method == "blocks" and labels["decoder_layers"] else 1  # of each text
         self.columns = columns_of(self._blocks, self._shown, bool(self._names))
         self.cleaning = Cleaning(**labels.get("cleaning", {}))
         import transformers  # takes seconds
@@ -75,7 +76,8 @@ class Predictor:
         found: list[tuple[str, ...]] = [()] * len(rows)
         done, read, tokens = 0, 0, max(1, sum(map(len, rows)))
         while done < len(order):
-            batch = order[done : done + max(1, budget // max(1, min(len(rows[order[done]]), self.longest)))]
+            length = min(len(rows[order[done]]), self.longest)
+            batch = order[done : done + max(1, budget // max(1, length, self._beams))]
             ids = [rows[i] if len(rows[i]) <= self.longest else self._shortened(pairs[i]) for i in batch]
             for i, values in zip(batch, self._batch(ids), strict=True):
                 found[i] = (CUT if len(rows[i]) > self.longest else YES, *values)

@@ -17,11 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core.files import UserError
-from babelmill.core.formats import split_name
+from babelmill.core.formats import DELIMITERS, MAX_FIELD, split_name
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
-MAX_FIELD = 1 << 30  # characters
 BLOCK = 1 << 20  # bytes
 ROWS = 1024  # of a Parquet file that are in memory at once
 
@@ -81,7 +79,7 @@ class Table:
         if self._format == ".parquet":
             with self._open_parquet() as file:
                 self.columns = file.schema_arrow.names
-                return file.metadata.num_rows
+            return sum(1 for _ in self._parquet())
         if self._format in DELIMITERS:
             records = self._records()
             self.columns = next(records, [])
@@ -110,6 +108,8 @@ class Table:
             if getattr(error, "errno", None):
                 raise
             raise UserError(f"{self._path}: damaged: {str(error).splitlines()[0]}") from None
+        except UnicodeDecodeError:  # Arrow does not look at the text of a column
+            raise UserError(f"{self._path}: a column of text holds bytes that are not UTF-8") from None
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines of a text file, newlines included."""
@@ -137,7 +137,10 @@ class Table:
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Iterator[list[str]]:
-        """Yield heading and rows of a .csv or .tsv file; blank lines are none."""
+        """Yield heading and rows of a .csv or .tsv file.
+
+        A blank line is none, but of a single column it is a row where nothing stands.
+        """
         csv.field_size_limit(MAX_FIELD)
         reader, width = csv.reader(self._lines(), delimiter=self._delimiter, strict=True), 0
         while True:
@@ -148,6 +151,8 @@ class Table:
                 raise UserError(f"{self._path}: line {begin}: not CSV: {error}") from None
             if row is None:
                 return
+            if not row and width == 1:
+                row = [""]
             if not row:
                 continue
             width = width or len(row)

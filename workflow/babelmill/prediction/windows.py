@@ -8,13 +8,13 @@ import csv
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
+from babelmill.core.formats import DELIMITERS, MAX_FIELD
 from babelmill.runtime.run_lock import Lock
 
 WINDOW = 4096  # rows that are sorted by length, predicted and kept together
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 @contextlib.contextmanager
@@ -37,7 +37,10 @@ def held(folder: Path) -> Iterator[None]:
 def rows_done(folder: Path) -> str:
     """Say how many rows of a table are predicted so far; "" if none are."""
     windows = sum(1 for _ in folder.glob("*.csv"))
-    return f"{windows * WINDOW:,} of {read_json(folder / 'identity.json')['rows']:,} rows" if windows else ""
+    if not windows:
+        return ""
+    rows = read_json(folder / "identity.json")["rows"]
+    return f"{min(windows * WINDOW, rows):,} of {rows:,} rows"
 
 
 class Windows:
@@ -68,11 +71,12 @@ class Windows:
     def write(self, rows: Iterable[list[str]]) -> None:
         """Keep the rows of the next window, on disk."""
         with atomic_write(self._path(self.done), "w") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+            write_rows(file, rows)
         self.done += 1
 
     def read(self, number: int) -> list[list[str]]:
         """Return the rows of a window."""
+        csv.field_size_limit(MAX_FIELD)
         with open(self._path(number), encoding="utf-8", newline="") as file:
             return list(csv.reader(file))
 
@@ -85,9 +89,20 @@ class Windows:
 def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> None:
     """Write a .csv or .tsv file."""
     with atomic_write(path, "w") as file:
-        writer = csv.writer(file, delimiter=DELIMITERS[path.suffix], lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+        write_rows(file, [columns], DELIMITERS[path.suffix])
+        write_rows(file, rows, DELIMITERS[path.suffix])
+
+
+def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:
+    """Write rows as CSV.
+
+    A row with a carriage return has quotes everywhere: Python before 3.13 sets none because of it, and whoever reads
+    the file would take it for the end of the row.
+    """
+    kinds = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    plain, quoted = (csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=kind) for kind in kinds)
+    for row in rows:
+        (quoted if any("\r" in value for value in row) else plain).writerow(row)
 
 
 def check_name(path: Path) -> None:

@@ -152,7 +152,8 @@ def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any])
         parts.append(table(["context", *HEADER], rows))
     if own["columns"]:
         rows = [
-            [name, v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]] for name, v in own["columns"].items()
+            [in_cell(name), v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]]
+            for name, v in own["columns"].items()
         ]
         parts.append(table(["column of labels", "texts", "codes found", "top 1", "top 3", "top 5"], rows))
     return [*parts, *trusted(own, every, found["method"], found["most"]), *mistaken(own["mistakes"])]
@@ -183,7 +184,7 @@ def context_name(entry: dict[str, Any]) -> str:
     """Return what a context is called in a table."""
     if entry["context"] is None:
         return f"{entry['contexts']:,} others"
-    return f"`{entry['context']}`" if entry["context"] else "none"
+    return f"`{in_cell(entry['context'])}`" if entry["context"] else "none"
 
 
 def trusted(own: dict[str, Any], every: dict[str, Any], method: str, most: int) -> list[str]:
@@ -238,7 +239,7 @@ def mistaken(mistakes: list[dict[str, Any]]) -> list[str]:
 
 def called(code: dict[str, Any]) -> str:
     """Return a code with its name."""
-    return f"`{code['code']}`" + (f" {in_cell(code['name'])}" if "name" in code else "")
+    return f"`{in_cell(code['code'])}`" + (f" {in_cell(code['name'])}" if "name" in code else "")
 
 
 def in_cell(text: str) -> str:
@@ -252,7 +253,7 @@ def label_list(evaluation: dict[str, Any]) -> list[str]:
     codes = evaluation["labels"]["codes"]
     named = any("name" in entry for entry in codes)
     rows = [
-        [f"`{entry['code']}`", *([in_cell(entry.get("name", ""))] if named else []), entry["training"]]
+        [f"`{in_cell(entry['code'])}`", *([in_cell(entry.get("name", ""))] if named else []), entry["training"]]
         for entry in codes[:CODES]
     ]
     most = f"The {CODES} most frequent of {len(codes):,}; all" if len(codes) > CODES else f"All {len(codes):,}; they"

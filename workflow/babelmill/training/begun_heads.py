@@ -35,7 +35,8 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
         names = [written(c, labels.code, labels.block_size, labels.symbol_separator) for c in theirs["codes"]]
     except ValueError as problem:
         return Begun(codes, (), f"its heads begin anew: {problem} (labels.code)")
-    if strange := [name for name in codes.names if name not in set(names)]:
+    known = set(names)
+    if strange := [name for name in codes.names if name not in known]:
         classes = (
             f"its linear head begins anew, which does not know {plural(len(strange), 'code')}, such as {strange[0]}"
         )

@@ -70,7 +70,7 @@ class LabelledData(Data):
         shards, labels = self.shards["train"], settings.labels
         self.codes = known_codes(shards, labels.code, labels.block_size, labels.symbol_separator)
         self.blocks = most_codes(shards)
-        if len(names := self.codes.names) < 2:
+        if len(names := occurring(shards)) < 2:  # of a list of codes (labels.codes), the model knows more
             found = f"one code alone, {names[0]!r}" if names else "no code (labels.on_error: skip)"
             raise UserError(f"the training text of {settings.name} has {found}: nothing to learn")
         self.begun = begun(source, self.codes, labels)
@@ -124,6 +124,12 @@ class LabelledData(Data):
         if self.settings.labels.class_weights == "none":
             return torch.ones(len(self.codes.names))
         return torch.from_numpy(np.sum(counts) / (len(self.codes.names) * np.maximum(1, counts))).float()
+
+
+def occurring(shards: list[ShardFile]) -> list[str]:
+    """Return the codes that documents of these shards have."""
+    labels = [shard.labels for shard in shards if shard.labels]
+    return sorted({each.names[code] for each in labels for code in np.unique(each.codes).tolist()})
 
 
 def frame_of(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Frame:

@@ -19,6 +19,7 @@ from transformers.utils.hub import cached_file
 from ..code_decoder import CodeDecoder, padded
 
 PAD, BEGIN, END, FIRST = 1, 2, 3, 5  # ids of an empty block's symbol, of what begins, of what fills a block, of symbols
+BEAMS = 5  # of a text that is spelt, at least: who asks for one code gets the first of five
 
 
 class Found(NamedTuple):
@@ -138,7 +139,7 @@ class _Search:
     Args:
         model: with a decoder.
         hidden, seen: [B, T, H] and [B, T], of the encoder.
-        top: width of the beam.
+        top: how many of the likeliest codes to return; the beam is as wide, or `BEAMS`.
     """
 
     def __init__(self, model: CodesModel, hidden: torch.Tensor, seen: torch.Tensor, top: int):
@@ -149,7 +150,7 @@ class _Search:
         self._before = model.decoder.nothing(hidden)
         spelt = model.spelt.to(device)
         self._table = torch.cat([spelt, torch.full_like(spelt[:1], PAD)])  # the last one is the empty block
-        self._width = min(top, len(spelt))
+        self._top, self._width = top, min(max(top, BEAMS), len(spelt))
         self._open = torch.ones(len(hidden), len(self._table), dtype=torch.bool, device=device)
         self._open[:, -1] = False  # the first block is never empty
 
@@ -161,7 +162,8 @@ class _Search:
             codes, chances = self._block()
             if not block:
                 pairs = zip(codes.tolist(), chances.tolist(), strict=True)
-                found = [Found([], [(known[c], p) for c, p in zip(*each, strict=True) if p]) for each in pairs]
+                likeliest = ([(known[c], p) for c, p in zip(*each, strict=True) if p] for each in pairs)
+                found = [Found([], codes_of[: self._top]) for codes_of in likeliest]
             best = codes[:, 0]
             for row, (code, chance) in enumerate(zip(best.tolist(), chances[:, 0].tolist(), strict=True)):
                 if code < len(known) and chance:
