@@ -12,6 +12,7 @@ for stage in STAGES:
     include: f"workflow/rules/{stage}.smk"
 
 
+include: "workflow/rules/report.smk"
 include: "workflow/rules/no_such_target.smk"
 include: "workflow/rules/start_and_end.smk"
 

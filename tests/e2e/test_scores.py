@@ -29,7 +29,11 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     """In the small workflow, whose model of eng is built."""
     workspace.configure(configured("english_basics", masked_pairs=5))
     assert workspace.would_run() == {("suite", "english_basics"), ("score", "eng"), ("convert", "eng")}
-    workspace.snakemake("converted/eng")
+    workspace.snakemake("reports/eng.html")
+    page, table = (workspace.path / f"reports/eng.{kind}" for kind in ("html", "csv"))
+    assert "English basics" in page.read_text() and "eng,eng,english_basics,fused,all," in table.read_text()
+    answer = workspace.snakemake("reports/eng.html", "--dry-run")
+    assert "Nothing to be done" in answer.stdout + answer.stderr
     folder = workspace.path / "results/scores/eng/english_basics"
     scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet")
     eng = scores["languages"]["eng"]

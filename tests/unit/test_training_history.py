@@ -8,7 +8,7 @@ from PIL import Image
 
 from babelmill.core.files import read_json
 from babelmill.release import training_history
-from babelmill.release.training_history import history, read_record
+from babelmill.release.training_history import history, read_record, training_curves
 from babelmill.runtime.history import History
 
 KINDS = ("masked", "causal")
@@ -44,6 +44,24 @@ def test_lists_by_pass_and_by_validation(record):
         assert min(second) < by_validation["train_losses"][1] < max(second)
     assert found["validations"]["steps"] == [20, 40, 60]
     assert found["validations"]["epochs"] == [train[i]["epoch"] for i in (19, 39, 59)]
+
+
+def test_the_curves_keep_kinds_and_weights_apart(record):
+    """Over tokens; a validation lies where the training had come to."""
+    curves, tokens = (
+        training_curves(record),
+        {line["step"]: line["tokens"] for line in record if line["kind"] == "train"},
+    )
+    validations = [line for line in record if line["kind"] == "validation"]
+    for kind in KINDS:
+        for name, prefix in (("raw", ""), ("averaged", "ema_")):
+            found = curves["kinds"][kind][name]
+            assert found == [(tokens[line["step"]], line[f"{prefix}loss_{kind}"]) for line in validations]
+    assert curves["kinds"]["masked"]["raw"] != curves["kinds"]["causal"]["raw"]
+    assert (curves["steps"], curves["tokens"]) == (60, tokens[60])
+    assert (
+        [at for at, _ in curves["learning_rate"]] == [at for at, _ in curves["sequence_length"]] == [*tokens.values()]
+    )
 
 
 def test_means_weigh_by_tokens_and_leave_out_what_is_not_finite():
@@ -84,7 +102,7 @@ def test_while_a_run_goes_on(finished, tmp_path, monkeypatch, record, caplog):
     assert "no training history" not in caplog.text
     with Image.open(tmp_path / "training_history.png") as image:
         image.verify()
-        assert image.format == "PNG" and image.size == (1320, 540)
+        assert image.format == "PNG" and image.size == (1320, 660)
     again = tmp_path / "again"
     assert training_history.write(again, record, "eng") == ["training_history.json", "training_history.png"]
     for name in ("training_history.json", "training_history.png"):

@@ -27,6 +27,7 @@ COMMANDS = {
     "surprisal": "bits per word of a text, as a table",
     "compare": "two models: bits per byte, and suites with tests",
     "predict": "codes of the rows of a table, by a model of labels",
+    "report": "a page and a table of all scores, from what is there",
     "show": "summary and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
     "lock": "pin texts and tokenizers of the Hub to commits",

@@ -33,6 +33,7 @@ from babelmill.config.parameter_count import parameters_of
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.suites import languages_of_suite, suites_of_language, suites_of_model
 from babelmill.hub.credentials import hub_token
+from babelmill.reporting import asked as reports
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
@@ -61,7 +62,7 @@ def load_configuration():
     """The user's layers in Snakemake's own order: config/config.yaml, --configfile, --config."""
     command_line = workflow.config_settings
     configuration = loading.load(command_line.configfiles or (), dict(command_line.config or {}))
-    rules = {*STAGES, "all", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
+    rules = {*STAGES, "all", "report", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
     if taken := configuration.top.batches.keys() & rules:
         raise UserError(
             f"{configuration.origin('batches')}: batches.{min(taken)}: a rule has this name, choose another"

@@ -11,8 +11,9 @@ from babelmill.commands import run_summary, unlock
 def asked_for():
     """The models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
-    form = re.compile(r"converted/(.+)|published/(.+)\.json|(?:publish_)?(\w+)")
-    names = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
+    form = re.compile(r"converted/(.+)|published/(.+)\.json|reports/(.+)\.\w+|(?:publish_)?(\w+)")
+    words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
+    names = [name for word in words for name in word.split("+")]
     return CONFIG.models_of([name for name in names if name in {"all", *CONFIG.batches} or CONFIG.is_model(name)])
 
 

@@ -184,7 +184,8 @@ def status_of_stage(stage: str, model: str, jobs: list[why.Job]) -> Status:
     found = []
     for job in jobs:
         if job.reasons:
-            found.append(state_of_job(stage, model, job.part, job.folder))
+            part = f"{job.part}/{job.name}" if stage == "suite" else job.part  # as its log is called
+            found.append(state_of_job(stage, model, part, job.folder))
             if found[-1].state == "outdated":
                 found[-1].note = job.reasons[0]
     status = min(found, key=lambda status: STATES.index(status.state))

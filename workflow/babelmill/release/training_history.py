@@ -31,7 +31,6 @@ from typing import IO, Any, NamedTuple
 from babelmill.core.files import atomic_write, write_json
 
 JSON, PICTURE = "training_history.json", "training_history.png"
-BY_EPOCH = 3  # passes from which on the picture is by pass, not by step
 # Of Okabe and Ito: they are told apart without red and green, and on grey paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
@@ -137,8 +136,57 @@ def _mean(weighted: list[tuple[float | None, float]]) -> float | None:
     return math.fsum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
 
+def training_curves(record: list[Line]) -> dict[str, Any]:
+    """Return the curves of a run over its tokens.
+
+    Returns:
+        {"steps", "tokens"} of the run, the curves "learning_rate" and "sequence_length", and "kinds": for each kind of
+        rows the losses "training" (with dropout, where it is used) and, on the validation text, "raw" and "averaged"
+        (weights). Each curve is a list of (tokens, value) without what is not known.
+    """
+    found, train, validations = history(record), _of_kind(record, "train"), _of_kind(record, "validation")
+    steps = [0, *(line["step"] for line in train)]
+    tokens = [0, *(line["tokens"] for line in train)]
+    averaged = "ema_val_losses" in found
+
+    def curve(lines: list[Line], name: str) -> list[tuple[float, float]]:
+        places = [tokens[bisect.bisect_right(steps, line["step"]) - 1] for line in lines]
+        values = [line.get(name) for line in lines]
+        return [(at, value) for at, value in zip(places, values, strict=True) if value is not None]
+
+    return {
+        "steps": found["step"],
+        "tokens": tokens[-1],
+        "learning_rate": curve(train, "learning_rate"),
+        "sequence_length": curve(train, "sequence_length"),
+        "kinds": {
+            kind: {
+                "training": curve(train, f"loss_{kind}"),
+                "raw": curve(validations, f"loss_{kind}"),
+                "averaged": curve(validations, f"ema_loss_{kind}") if averaged else [],
+            }
+            for kind in found["kinds"]
+        },
+    }
+
+
+STYLES: dict[str, dict[str, Any]] = {
+    "training": {"label": "training", "color": "#999999", "lw": 0.9},
+    "raw": {"label": "validation, last weights", "color": COLOURS[1], "marker": "o", "ms": 4, "lw": 1.4},
+    "averaged": {
+        "label": "validation, averaged weights",
+        "color": COLOURS[0],
+        "marker": "s",
+        "mfc": "white",
+        "ms": 4,
+        "ls": "--",
+        "lw": 1.6,
+    },
+}
+
+
 def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
-    """Draw a PNG of two panels: the losses of each kind of rows, and how far training and validation are apart.
+    """Draw a PNG: a panel of losses for each kind of rows, over tokens and steps, and what the schedule did below.
 
     Args:
         record: the lines of the run so far.
@@ -147,42 +195,59 @@ def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
     """
     from matplotlib.figure import Figure
 
-    found, train = history(record), _of_kind(record, "train")
-    by_epoch, validations = found["epoch"] >= BY_EPOCH, found["validations"]
-    at_train = [line["epoch" if by_epoch else "step"] for line in train]
-    at = validations["epochs" if by_epoch else "steps"]
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    losses, gaps = figure.subplots(1, 2, width_ratios=(3, 2))
-    for kind, colour in zip(found["kinds"], COLOURS, strict=False):
-        of_kind = validations[kind]
-        _curve(losses, at_train, [line.get(f"loss_{kind}") for line in train], f"{kind}, training", color=colour, lw=1)
-        _curve(losses, at, of_kind["val_losses"], f"{kind}, validation", marker="o", color=colour, lw=1.6, ms=4)
-        if "ema_val_losses" in of_kind:
-            averaged = {"marker": "s", "ls": "--", "mfc": "white", "ms": 4, "lw": 1.2}
-            label = f"{kind}, validation of averaged weights"
-            _curve(losses, at, of_kind["ema_val_losses"], label, color=colour, **averaged)
-        _curve(gaps, at, of_kind["gaps"], kind, marker="o", color=colour, lw=1.6, ms=4)
-    unit = "nats per target"
-    losses.set(title="Loss", ylabel=f"cross-entropy ({unit})")
-    gaps.set(title="|training - validation|, last weights", ylabel=f"difference ({unit})", ylim=(0, None))
-    ends = (0, at_train[-1] * 1.02) if at_train else (0, 1)
-    for axes in (losses, gaps):
-        axes.set(xlabel="epoch (passes over the text)" if by_epoch else "step", xlim=ends)
-        axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize="small")
-        else:
-            axes.text(0.5, 0.5, "no validation yet", transform=axes.transAxes, ha="center", color="grey")
-    figure.suptitle(f"{name}: {found['step']:,} steps, {found['epoch']:.3g} epochs")
+    curves = training_curves(record)
+    kinds = list(curves["kinds"]) or [""]
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
+    grid = figure.subplots(3, len(kinds), sharex=True, squeeze=False, height_ratios=(6, 1, 1))
+    for column, kind in zip(grid.T, kinds, strict=True):
+        _draw_losses(column[0], kind, curves["kinds"].get(kind, {}))
+        _draw_schedule(column[1], curves["learning_rate"], "learning\nrate")
+        _draw_schedule(column[2], curves["sequence_length"], "sequence\nlength", drawstyle="steps-pre")
+        _name_axes(column, curves)
+    grid[0][0].set(ylabel="cross-entropy (nats per target)")
+    epoch = history(record)["epoch"]
+    figure.suptitle(f"{name}: {curves['steps']:,} steps, {epoch:.3g} epochs")
     figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
 
 
-def _curve(axes: Any, at: list[float], values: list[float | None], label: str, **style: Any) -> None:
-    """Draw the known values; nothing, and no entry in the legend, if there is none."""
-    known = [(x, value) for x, value in zip(at, values, strict=True) if value is not None]
-    if known:
-        style = {"alpha": 0.45, **style} if "marker" not in style else style
-        axes.plot([x for x, _ in known], [value for _, value in known], label=label, **style)
+def _draw_losses(axes: Any, kind: str, curves: dict[str, list[tuple[float, float]]]) -> None:
+    """Draw the losses of one kind of rows, and leave out what the first steps have more than the others."""
+    known = {name: points for name, points in curves.items() if points}
+    for name, points in known.items():
+        axes.plot(*zip(*points, strict=True), **STYLES[name])
+    axes.set(title=kind)
+    train = known.get("training", [])
+    shown = [loss for name, points in known.items() if name != "training" for _, loss in points]
+    shown += [loss for _, loss in train[len(train) // 10 :]]
+    if shown:
+        room = 0.05 * (max(shown) - min(shown)) or 0.5
+        axes.set_ylim(min(shown) - room, max(shown) + room)
+        axes.legend(fontsize="small")
+    if not known.keys() - {"training"}:
+        axes.text(0.5, 0.5, "no validation yet", transform=axes.transAxes, ha="center", color="#555555")
+
+
+def _draw_schedule(axes: Any, points: list[tuple[float, float]], label: str, **style: Any) -> None:
+    """Draw what the schedule did to one thing."""
+    if points:
+        axes.plot(*zip(*points, strict=True), color=COLOURS[2], lw=1.4, **style)
+    axes.set_ylabel(label, fontsize="small", rotation=0, ha="right", va="center")
+    axes.set_ylim(0, 1.15 * max((value for _, value in points), default=1))
+
+
+def _name_axes(column: Any, curves: dict[str, Any]) -> None:
+    """Count tokens below the column, and steps above it."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    tokens, steps = curves["tokens"] or 1, curves["steps"] or 1
+    for axes in column:
+        axes.set_xlim(0, tokens * 1.02)
+        axes.grid(alpha=0.3)
+    column[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
+    column[-1].set(xlabel="tokens")
+    above = column[0].secondary_xaxis("top", functions=(lambda x: x * steps / tokens, lambda x: x * tokens / steps))
+    above.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    above.set_xlabel("steps", fontsize="small")
 
 
 def write(folder: Path, record: list[Line], name: str, drawn: bool = True) -> list[str]:

@@ -1,0 +1,141 @@
+"""The report of a batch, on made results, in a real browser."""
+
+import csv
+import os
+import re
+
+import pytest
+import yaml
+
+import report_results
+from babelmill import cli, report
+from babelmill.config import loading
+from babelmill.core.files import UserError, read_json
+from babelmill.reporting.asked import asked_of, write_settings
+from babelmill.reporting.page import page
+from babelmill.reporting.results import read_all
+from browser import Browser
+
+SUITES = ("blimp", "multiblimp", "turblimp")
+NOT_SAFE = "<script>alert(1)</script>"
+
+
+def configured(folder, monkeypatch, targets: list[str], **top) -> loading.Configuration:
+    """The configuration of a folder, which becomes the working folder."""
+    monkeypatch.chdir(folder)
+    values = {"targets": targets, "preset": "tiny", "evaluation": {"suites": list(SUITES)}} | top
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    return loading.load(["config.yaml"])
+
+
+def make(folder, configuration: loading.Configuration, models: list[str]) -> None:
+    """The results of models, on the suites that cover them."""
+    asked = asked_of(configuration, "+".join(models))
+    for model, about in asked["models"].items():
+        covers = {suite: asked["suites"][suite]["covers"] for suite in about["suites"]}
+        report_results.make(folder, model, about["languages"], covers)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+def table(path) -> list[dict[str, str]]:
+    """The lines of a report's table."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def looked_at(browser: Browser, path, large: bool = False) -> None:
+    """Open a page narrow and wide, light and dark, and assert what every report has to hold.
+
+    `large`: it has too many cells for axe-core, which needs a minute; smaller ones have the same template.
+    """
+    text = path.read_text()
+    assert not re.search(r"<script|https?://|@import|url\(| on\w+=\"", text), "something to run or to fetch"
+    for width, dark in ((360, True), (1600, False)):
+        browser.open(path, width, dark)
+        assert browser.value("document.documentElement.scrollWidth") <= width, "it overflows"
+        assert {*browser.requests} <= {path.resolve().as_uri(), "data:,"} and browser.said == []
+        small = browser.value("Math.min(...[...document.querySelectorAll('td, th, p')].map(e => e.offsetHeight))")
+        assert small > 0, "it renders"
+        assert large or browser.violations() == []
+        if os.environ.get("BABELMILL_PICTURES"):  # to look at, with --basetemp
+            browser.screenshot(path.with_suffix(f".{width}.png"))
+
+
+def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch):
+    """As Snakemake calls the stage; the table holds every score of every result."""
+    trio = {"trio": {"languages": ["eng", "deu", "fra"]}}
+    first = configured(tmp_path, monkeypatch, ["tier1"], models=trio)
+    models = ["trio", *sorted(set(first.table) - {"kor"})[:44]]
+    configuration = configured(tmp_path, monkeypatch, ["tier1"], models=trio, batches={"everything": models})
+    make(tmp_path, configuration, models)
+    settings = write_settings(configuration, "everything")
+    monkeypatch.setattr(
+        "sys.argv", ["report", "--settings", str(settings), "--out", "reports/x.html", "--csv", "reports/x.csv"]
+    )
+    with pytest.raises(SystemExit) as end:
+        report.main()
+    assert not end.value.code
+    html, rows = tmp_path / "reports/x.html", table(tmp_path / "reports/x.csv")
+    assert {row["model"] for row in rows} == set(models)
+    eng = read_json("results/scores/eng/blimp/scores.json")["languages"]["eng"]["methods"]["causal"]
+    found = next(row for row in rows if (row["model"], row["suite"], row["method"]) == ("eng", "blimp", "causal"))
+    assert found["phenomenon"] == "all" and float(found["score"]) == pytest.approx(eng["paradigms"]["score"], rel=1e-5)
+    assert [float(found[end]) for end in ("low", "high")] == pytest.approx(eng["paradigms"]["interval"], rel=1e-5)
+    blimp = [row for row in rows if (row["model"], row["suite"], row["method"]) == ("eng", "blimp", "fused")]
+    assert {row["phenomenon"] for row in blimp} == {"all", *report_results.PHENOMENA}
+    text = html.read_text()
+    assert "not covered" in text and "islands&lt;b&gt;" in text and "lm-evaluation-harness" in text
+    assert text.count('<svg class="curves"') == 45 and "<h2>Not complete" not in text
+    looked_at(browser, html, large=True)
+    best = browser.value(
+        "[...document.querySelectorAll('#texts tbody')].map(b => [...b.rows].map(r => +r.cells[1].innerText))"
+    )
+    assert best == [sorted(column) for column in best] and len(best[0]) == 47
+    assert browser.printed().startswith(b"%PDF")
+    (tmp_path / "results/evaluations/eng/evaluation.json").write_text("{}")
+    with pytest.raises(UserError, match=r"evaluation.json: 2 bytes"):
+        read_all(read_json(settings))
+
+
+def test_one_model(browser, tmp_path, monkeypatch):
+    configuration = configured(tmp_path, monkeypatch, ["eng"])
+    make(tmp_path, configuration, ["eng"])
+    asked = asked_of(configuration, "eng")
+    path = tmp_path / "eng.html"
+    path.write_text(page(asked, read_all(asked)))
+    assert page(asked, read_all(asked)) == path.read_text(), "the same results are the same page"
+    looked_at(browser, path)
+
+
+def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, capsys):
+    """As the command is called. Nothing at all of one model; of others a failed stage, and a damaged result."""
+    models = ["eng", "deu", "fra", "nld"]
+    (tmp_path / "text.txt").write_text("a text\n")
+    texts = {code: {"corpus": {"files": ["text.txt"]}} for code in models}
+    configuration = configured(tmp_path, monkeypatch, models, languages=texts)
+    make(tmp_path, configuration, models[:3])
+    (tmp_path / "results/scores/deu/multiblimp/scores.json").write_text("{}")
+    (tmp_path / "results/models/fra/manifest.json").unlink()
+    log = tmp_path / "logs/suite/multiblimp/fra.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"2026-01-01 error: out of memory {NOT_SAFE}\n")
+    (tmp_path / "results/evaluations/fra/manifest.json").unlink()
+    assert cli.main(["report", "all", "--configfile", "config.yaml"]) == 0
+    assert "reports/all.html, reports/all.csv: 4 models" in capsys.readouterr().out
+    path = tmp_path / "reports/all.html"
+    text = path.read_text()
+    assert "Not complete" in text and NOT_SAFE not in text and "not there yet" in text
+    assert "failed (suite)" in text and "out of memory &lt;script&gt;" in text
+    assert "scores.json: 2 bytes, but" in text
+    rows = table(path.with_suffix(".csv"))
+    assert {row["model"] for row in rows} == {"eng", "deu", "fra"}
+    assert not [row for row in rows if row["model"] == "deu" and row["suite"] == "multiblimp"]
+    assert not [row for row in rows if row["model"] == "fra" and row["suite"] == ""]
+    looked_at(browser, path)
+    assert cli.main(["report", "tier9", "--configfile", "config.yaml"]) == 1
+    assert "there is no model 'tier9'" in capsys.readouterr().err

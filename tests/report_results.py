@@ -1,0 +1,113 @@
+"""Made results in the form that the stages leave: manifests, evaluations, scores and records, without any training."""
+
+import json
+import math
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from babelmill.core import manifest
+from babelmill.core.files import sha256, write_json
+from babelmill.stages import STAGES
+from babelmill.suites.results import wilson
+
+PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")
+
+
+def put(folder: Path, stage: str, name: str, files: Iterable[str] = (), figures: Any = None, **settings: Any) -> None:
+    """Write a manifest over files that are there."""
+    written = {file: {"bytes": (folder / file).stat().st_size, "sha256": sha256(folder / file)} for file in files}
+    about = {"stage": stage, "name": name, "version": "0.1.0", "code": {}, "upstream": {}, "files": written}
+    about |= {"figures": figures or {}, "settings": settings | {"code": f"{stage} 3 (0a1b2c3d)", "name": name}}
+    write_json(folder / manifest.NAME, about)
+
+
+def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:
+    """Lines of a hybrid run: a line of each twentieth step, ten validations."""
+    lines, level = [], draw.uniform(2.4, 3.6)
+    for step in range(20, steps + 1, 20):
+        done = step / steps
+        loss = {k: level + add + 6 * math.exp(-6 * done) for k, add in (("masked", 0.4), ("causal", 0.0))}
+        train = {f"loss_{k}": value + draw.gauss(0.1, 0.05) for k, value in loss.items()}
+        line = {"step": step, "kind": "train", "loss": sum(train.values()) / 2, **train, "tokens": step * 32768}
+        line |= {"epoch": 10 * done, "tokens_per_second": 90000.0, "energy": 90.0, "mask_rate": 0.2}
+        line |= {"learning_rate": 0.01 * min(1, done / 0.02) * (0.55 + 0.45 * math.cos(math.pi * done))}
+        lines.append(line | {"sequence_length": 128 if done < 0.7 else 256 if done < 0.9 else 512})
+        if step % (steps // 10) == 0:
+            averaged = {f"ema_loss_{k}": value - 0.15 * (1 - done) - 0.05 for k, value in loss.items()}
+            last = {f"loss_{k}": value for k, value in loss.items()}
+            lines.append({"step": step, "kind": "validation", "loss": sum(loss.values()) / 2, **last, **averaged})
+            lines[-1]["ema_loss"] = sum(averaged.values()) / 2
+    return lines
+
+
+def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
+    """evaluation.json of a hybrid model."""
+
+    def score(middle: float) -> dict[str, Any]:
+        value = middle + draw.gauss(0, 0.1)
+        return {"value": value, "standard_error": 0.012, "bytes": 99999, "tokens": 30000, "nats_per_token": 3.0}
+
+    def of_language() -> dict[str, Any]:
+        variants = {name: {"causal": score(1.2), "masked": score(1.0)} for name in ("main", "ema")}
+        return {"variants": variants, "unigram": score(2.4), "documents": {"scored": 500, "of": 500}}
+
+    about = {"unit": "bits per byte", "bound": False, "measured_on": "the validation text", "perplexity": False}
+    meanings = {"causal": "each token from those before it", "masked": "each token hidden once, from both sides"}
+    metrics = {n: about | {"name": n, "meaning": m, "task": ""} for n, m in (meanings | {"unigram": "alone"}).items()}
+    quality = {"bytes_per_token": 4.1, "tokens_per_word": 1.2 + draw.random(), "vocabulary_used": 0.97}
+    quality |= {"round_trip_rate": 1.0, "words_kept_whole": 0.8}
+    found = {code: of_language() for code in languages}
+    return {"languages": found, "metrics": metrics, "tokenizer": dict.fromkeys(languages, quality)} | of_language()
+
+
+def scores_of(draw: random.Random, suite: str, languages: list[str]) -> dict[str, Any]:
+    """scores.json of a suite."""
+
+    def share(count: int) -> dict[str, Any]:
+        score = round(count * min(0.99, max(0.4, draw.gauss(0.75, 0.1)))) / count
+        return {"score": score, "n": count, "interval": wilson(score, count)}
+
+    def method() -> dict[str, Any]:
+        return {"pairs": share(2000), "paradigms": share(2000), "by_phenomenon": {n: share(300) for n in PHENOMENA}}
+
+    where = {"hub": {"repository": f"lab/{suite}", "revision": "main", "commit": "5" * 40}, "sources": []}
+    found, of = {}, "pairs" if suite == "multiblimp" else "paradigms"
+    for code in languages:
+        methods = {name: method() for name in ("causal", "masked", "fused")}
+        found[code] = {"headline": methods["fused"][of], "methods": methods, "pairs": where | {"pairs": 2000}}
+    headline = {"method": "fused", "of": of}
+    return {"suite": suite, "headline": headline, "masked_pairs": "all", "languages": found}
+
+
+def make(root: Path, model: str, languages: list[str], suites: dict[str, list[str]], steps: int = 2000) -> None:
+    """Write the results of a model.
+
+    Args:
+        root: where Snakemake would run.
+        model: its name.
+        languages: its codes.
+        suites: {suite: codes that it covers}.
+        steps: of its training.
+    """
+    draw = random.Random(f"{model} {languages}")
+    for code in languages:
+        hub = {"repository": f"lab/texts-{code}", "revision": "main", "commit": "7" * 40}
+        put(root / STAGES["corpus"].path(code, code), "corpus", code, figures={"hub": hub, "sources": []})
+        put(root / STAGES["shards"].path(model, code), "shards", model)
+    put(root / STAGES["tokenizer"].path(model, ""), "tokenizer", model, figures={"vocab_size": 16384, "report": {}})
+    folder = root / STAGES["train"].path(model, "")
+    folder.mkdir(parents=True)
+    record = record_of(draw, steps)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
+    figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
+    put(folder, "train", model, ["metrics.jsonl"], figures)
+    put(root / STAGES["export"].path(model, ""), "export", model, export={"default_variant": "ema"})
+    folder = root / STAGES["evaluate"].path(model, "")
+    write_json(folder / "evaluation.json", evaluation_of(draw, languages))
+    put(folder, "evaluate", model, ["evaluation.json"])
+    for suite, covered in suites.items():
+        folder = root / STAGES["score"].path(model, suite)
+        write_json(folder / "scores.json", scores_of(draw, suite, [code for code in languages if code in covered]))
+        put(folder, "score", model, ["scores.json"])

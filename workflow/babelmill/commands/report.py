@@ -1,0 +1,40 @@
+"""Write the report of models, from what is there: scores, training curves, tokenizers, costs, versions.
+
+    babelmill report tier1
+
+`reports/tier1.html` is one page without scripts that needs no network; `reports/tier1.csv` has a line for each score.
+What failed or is not there yet is shown as such. `snakemake reports/tier1.html` makes what is missing first.
+"""
+
+import argparse
+from pathlib import Path
+
+from babelmill.commands.status import status_of
+from babelmill.config import loading
+from babelmill.core.words import plural
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("names", nargs="+", help="batches and models, or `all`: the targets")
+    loading.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the report, and say where it is."""
+    from babelmill.report import write  # with the libraries that read results
+    from babelmill.reporting.asked import asked_of
+    from babelmill.reporting.results import read_all
+
+    configuration = loading.from_arguments(args)
+    asked = asked_of(configuration, "+".join(args.names))
+    states = {}
+    for model in asked["models"]:
+        status = status_of(configuration, model)
+        of_stage = f"{status.state} ({status.stage})" if status.state != "converted" else status.state
+        states[model] = (of_stage, f"{status.note}{f' ({status.log})' if status.log else ''}".strip())
+    models = read_all(asked, states)
+    html = Path("reports", f"{asked['name']}.html")
+    write(asked, models, html, html.with_suffix(".csv"))
+    done = sum(state == "converted" for state, _ in states.values())
+    print(f"{html}, {html.with_suffix('.csv')}: {plural(len(models), 'model')}, {done} of them converted")

@@ -1,0 +1,48 @@
+"""Stage `report`: what the results of a batch say, as one page for people and one table for programs.
+
+    python -m babelmill.report --settings results/reports/tier1/settings.json --out reports/tier1.html \\
+        --csv reports/tier1.csv
+
+Every model must be complete here; `babelmill report tier1` writes the same from what is there. The page is one file
+without scripts, and nothing in it is fetched. A batch is no model: `reporting/asked.py` says what its settings are.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from babelmill.core import stage_entry
+from babelmill.core.files import atomic_write, read_json
+from babelmill.reporting.page import page
+from babelmill.reporting.results import Model, read_all
+from babelmill.reporting.table import write_csv
+
+
+def write(asked: dict[str, Any], models: list[Model], html: Path, table: Path) -> None:
+    """Write the page and the table."""
+    text = page(asked, models)
+    for path in (html, table):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(table, "w") as file:
+        write_csv(models, file)
+    with atomic_write(html, "w") as file:
+        file.write(text)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the report of models that are complete."""
+    asked = read_json(args.settings)
+    write(asked, read_all(asked), args.out, args.csv)
+
+
+def main() -> None:
+    """Run the stage from the command line."""
+    parser = stage_entry.arguments(__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="reports/{batch}.html")
+    parser.add_argument("--csv", required=True, type=Path, help="reports/{batch}.csv")
+    sys.exit(stage_entry.run(run, parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""The page of a report: what its template shows, as plain lists."""
+
+import statistics
+from collections import Counter
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from babelmill import __version__
+from babelmill.core.words import plural
+from babelmill.evaluation.metrics import SHARE
+from babelmill.release.training_history import training_hours
+from babelmill.reporting import figures
+from babelmill.reporting.asked import TEMPLATE
+from babelmill.reporting.results import Model
+from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of
+
+CHANCE = 0.5  # of pairs, by a coin
+
+
+def page(asked: dict[str, Any], models: list[Model]) -> str:
+    """Return the report as one HTML file."""
+    # Autoescape: names, notes and messages of errors may hold HTML.
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template.filters |= {"amount": figures.number, "percent": percent, "part": part, "shade": shade}
+    rows = [row for model in models for row in rows_of(model)]
+    states = Counter(model.state for model in models)
+    return template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        asked=asked,
+        name=", ".join(asked["name"].split("+")),
+        version=__version__,
+        models=models,
+        counts=f"{plural(len(models), 'model')}: " + ", ".join(f"{n} {state}" for state, n in states.most_common()),
+        several=any(len(model.languages) > 1 for model in models),
+        lacking=[model for model in models if model.state != "converted" or model.note or model.problems],
+        overview=overview(asked, models, rows),
+        texts=[of_metric(name, unit, models, rows) for name, unit in metrics_of_all(models).items()],
+        suites=[of_suite(name, asked, models, rows) for name in asked["suites"]],
+        trained=[(model, figures.run_curves(model.record, model.name)) for model in models if model.record],
+        tokenizers=tokenizers(models),
+        costs=[cost(model) for model in models if "train" in model.manifests],
+        coverage=coverage(asked, models),
+        versions=versions(models),
+        sources=sources(models),
+    )
+
+
+def percent(share: float | None) -> str:
+    """Write a share in percent; a dash where it is not known."""
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
+def part(value: float | None, digits: int = 2) -> str:
+    """Write a number; a dash where it is not known."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def headline(model: Model, suite: str) -> str | None:
+    """Return the method that a model's score on a suite is of."""
+    return model.scores[suite]["headline"]["method"] if suite in model.scores else None
+
+
+def overview(asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
+    """Return the table of models and languages: its columns, and a line for each model and language."""
+    found = {(row.model, row.language, row.suite, row.method): row for row in rows if row.phenomenon == ALL}
+    metrics = metrics_of_all(models)
+    lines = []
+    for model in models:
+        for code in model.languages:
+            cells: list[Any] = [found.get((model.name, code, "", metric)) for metric in metrics]
+            for suite, about in asked["suites"].items():
+                row = found.get((model.name, code, suite, headline(model, suite) or ""))
+                cells.append(row or lack(code, suite, about, model))
+            lines.append({"model": model, "language": code, "cells": cells})
+    return {"metrics": metrics, "lines": lines}
+
+
+def lack(code: str, suite: str, about: dict[str, Any], model: Model) -> str:
+    """Say why there is no score of a model and language on a suite."""
+    if code not in about["covers"]:
+        return "not covered"
+    return "not there yet" if suite in model.asked else "not asked"
+
+
+def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dict[str, Any]:
+    """Return the strips of a metric on the validation text, the best first."""
+    mine = [row for row in rows if row.suite == "" and row.method == name]
+    mine.sort(key=lambda row: (row.score if unit != SHARE else -row.score, row.model, row.language))
+    unigram = {(model.name, code): unigram_of(model, code) for model in models for code in model.languages}
+    ends = [end for row in mine for end in (row.low, row.high, row.score) if end is not None]
+    ends += [value for value in unigram.values() if value is not None and unit != SHARE]
+    room = 0.04 * (max(ends) - min(ends)) or 0.1
+    scale = figures.Scale(min(ends) - room, max(ends) + room, 0, 100)
+    about = next(each for model in models if (each := (model.evaluation or {}).get("metrics", {}).get(name, {})))
+    return {
+        "name": name,
+        "unit": unit,
+        "meaning": about["meaning"],
+        "bound": about["bound"],
+        "axis": figures.axis(scale, False),
+        "lines": [
+            {
+                "row": row,
+                "unigram": (beside := unigram[row.model, row.language]),
+                "strip": figures.strip(scale, row.score, row.low, row.high, beside=beside if unit != SHARE else None),
+            }
+            for row in mine
+        ],
+    }
+
+
+def unigram_of(model: Model, code: str) -> float | None:
+    """Return what a unigram model needs for a language's validation text."""
+    found = model.variants_of(code).get("unigram")
+    return found["value"] if found and "value" in found else None
+
+
+def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
+    """Return the strips of a suite and published baselines, language by language, the best first, and its phenomena."""
+    about, by_name = asked["suites"][name], {model.name: model for model in models}
+    mine = [row for row in rows if row.suite == name and row.method == headline(by_name[row.model], name)]
+    heads = [row for row in mine if row.phenomenon == ALL]
+    low = min([CHANCE, *(row.low for row in heads if row.low is not None)])
+    scale = figures.Scale(max(0.0, low - 0.02), 1.0, 0, 100)
+    lines: list[dict[str, Any]] = [
+        {"row": row, "score": row.score, "language": row.language, "baseline": None} for row in heads
+    ]
+    scored = {row.language for row in heads}
+    lines += [
+        {"row": None, "score": each["score"] / 100, "language": each["language"], "baseline": each}
+        for each in about["baselines"]
+        if each["language"] in scored
+    ]
+    for line in lines:
+        ends = (line["row"].low, line["row"].high) if line["row"] else (None, None)
+        line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None)
+    # The best model's language first, its baselines beside it.
+    best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
+    lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
+    given = [model.scores[name] for model in models if name in model.scores]
+    return about | {
+        "name": name,
+        "lines": lines,
+        "axis": figures.axis(scale, True),
+        "methods": sorted({scores["headline"]["method"] for scores in given}),
+        "samples": sorted({str(s["masked_pairs"]) for s in given if s["headline"]["method"] != "causal"} - {"all"}),
+        "headline": "the unweighted mean of paradigms"
+        if about["headline"] == "paradigms"
+        else "the share of all pairs",
+        **phenomena(mine),
+    }
+
+
+def phenomena(rows: list[Row]) -> dict[str, Any]:
+    """Return the table of phenomena: those with the best mean first."""
+    parts = [row for row in rows if row.phenomenon != ALL]
+    scores: dict[str, list[float]] = {}
+    for row in parts:
+        scores.setdefault(row.phenomenon, []).append(row.score)
+    names = sorted(scores, key=lambda name: -statistics.fmean(scores[name]))
+    found = {(row.model, row.language, row.phenomenon): row for row in parts}
+    keys = dict.fromkeys((row.model, row.language) for row in parts)
+    return {"phenomena": names, "by_phenomenon": [(key, [found.get((*key, name)) for name in names]) for key in keys]}
+
+
+def shade(score: float) -> int:
+    """Return the shade of a cell, 0 (chance or below) to 5 (all right)."""
+    return max(0, min(5, int((score - CHANCE) / (1 - CHANCE) * 5 + 0.5)))
+
+
+def tokenizers(models: list[Model]) -> list[dict[str, Any]]:
+    """Return what is known of each model's tokenizer, by language, the fewest tokens per word first."""
+    found = []
+    for model in models:
+        figures_of = model.manifests.get("tokenizer", {}).get("figures", {})
+        of_text = (model.evaluation or {}).get("tokenizer", {})
+        for code in model.languages:
+            known = figures_of.get("report", {}).get(code, {}) | of_text.get(code, {})
+            if known:
+                found.append({"model": model.name, "language": code, "size": figures_of.get("vocab_size"), **known})
+    return sorted(found, key=lambda line: (line.get("tokens_per_word", 0), line["model"]))
+
+
+def cost(model: Model) -> dict[str, Any]:
+    """Return what the training of a model took. Energy: None where it was not measured all along."""
+    figures_of = model.manifests["train"]["figures"]
+    joules = [line.get("energy") for line in model.record if line["kind"] == "train"]
+    measured = [each for each in joules if each is not None]
+    hours = training_hours(model.record)
+    return {
+        "model": model.name,
+        "hours": hours,
+        "speed": figures_of["tokens"] / hours / 3600 if hours else None,
+        "energy": sum(measured) / 3.6e6 if joules and len(measured) == len(joules) else None,
+        **{key: figures_of.get(key) for key in ("parameters", "steps", "tokens", "epochs")},
+    }
+
+
+def coverage(asked: dict[str, Any], models: list[Model]) -> list[tuple[str, list[str]]]:
+    """Return for each language and suite how many pairs there are, or that it is not covered."""
+    lines = []
+    for code in asked["languages"]:
+        cells = []
+        for suite, about in asked["suites"].items():
+            found = [m.scores[suite]["languages"] for m in models if suite in m.scores]
+            pairs = next((each[code]["pairs"]["pairs"] for each in found if code in each), None)
+            cells.append(f"{pairs:,} pairs" if pairs else "covered, no score yet")
+            if code not in about["covers"]:
+                cells[-1] = "not covered"
+        lines.append((code, cells))
+    return lines
+
+
+def versions(models: list[Model]) -> list[tuple[str, str, list[str]]]:
+    """Return the code that made the results: (stage, version, models that have it)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for model in models:
+        for key, about in model.manifests.items():
+            stage = key if isinstance(key, str) else key[0]
+            code = f"{about['settings']['code']}, babelmill {about['version']}"
+            found.setdefault((stage, code), []).append(model.name)
+    return [(stage, code, list(dict.fromkeys(names))) for (stage, code), names in sorted(found.items())]
+
+
+def sources(models: list[Model]) -> list[tuple[str, str, str]]:
+    """Return where texts and suites are from: (what, language, origin)."""
+    found: dict[tuple[str, str], str] = {}
+    for model in models:
+        for key, about in model.manifests.items():
+            if key[0] == "corpus":
+                found["text", key[1]] = origin(about)
+        for suite, scores in model.scores.items():
+            for code, each in scores["languages"].items():
+                found[suite, code] = origin({"figures": each["pairs"], "settings": {}})
+    return [(what, code, where) for (what, code), where in sorted(found.items())]
+
+
+def origin(about: dict[str, Any]) -> str:
+    """Return where the data of a manifest is from."""
+    figures_of, settings = about["figures"], about["settings"]
+    hub = figures_of.get("hub")
+    if isinstance(hub, dict):
+        parts = hub.get("parts", [hub])
+        return ", ".join(f"{each['repository']} at {each['commit'][:12]}" for each in parts if "commit" in each)
+    if files := figures_of.get("sources"):
+        digests = ", ".join(f"sha256 {each['sha256'][:12]}" for each in files[:1] if "sha256" in each)
+        return f"{plural(len(files), 'local file')}" + (f", {digests}" if digests else "")
+    builtin = settings.get("corpus", {}).get("builtin")
+    return f"{builtin} {settings.get('sources', {}).get(builtin, '')}".strip() if builtin else "–"

@@ -1,0 +1,50 @@
+"""The report. Takes: all results of the models of a batch. Gives: reports/{batch}.html and .csv.
+
+`{batch}` may be a batch, a model, `all` (the targets), or several of them: reports/eng+deu.html. `babelmill report` writes
+the same from what is there.
+"""
+
+@one_line
+def settings_of_report(wildcards):
+    """The settings file of a report: a batch is no model, and has no others."""
+    if workflow.is_main_process:
+        return str(reports.write_settings(CONFIG, wildcards.batch))
+    return str(reports.settings_path(wildcards.batch))
+
+
+def of_batch(models_files):
+    """An input function: files of each model of the wildcard's batch."""
+
+    @one_line
+    def of(wildcards):
+        models = CONFIG.models_of(wildcards.batch.split("+"))
+        return [file for model in models for file in models_files(SimpleNamespace(model=model))]
+
+    return of
+
+
+rule report:
+    """Write what the results of a batch say, as one page and one table."""
+    input:
+        settings=settings_of_report,
+        converted=of_batch(lambda wildcards: converted([wildcards.model])),
+        evaluations=of_batch(lambda wildcards: [f"results/evaluations/{wildcards.model}/evaluation.json"]),
+        records=of_batch(lambda wildcards: [f"results/models/{wildcards.model}/metrics.jsonl"]),
+        scores=of_batch(scores_of_model("manifest.json", "scores.json")),
+    output:
+        page="reports/{batch}.html",
+        table="reports/{batch}.csv",
+    log:
+        "logs/report/{batch}.log",
+    benchmark:
+        "results/benchmarks/report/{batch}.tsv"
+    localrule: True
+    conda:
+        "../../envs/babelmill.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        "python -m babelmill.report --settings {input.settings:q} --out {output.page:q} --csv {output.table:q}"
+        " --log {log:q}"
