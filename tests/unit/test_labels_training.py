@@ -18,6 +18,7 @@ from babelmill.tokens.shard_file import Texts
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 from babelmill.training import randomness, work
 from babelmill.training.block_loss import block_losses
+from babelmill.training.data import balanced
 from babelmill.training.label_batches import Frame, LabelStream, in_terms_of, known_codes, most_codes
 from babelmill.training.labeller import Labeller, make_encoder
 from babelmill.training.labels_network import LabelsNetwork, _WithLoss
@@ -274,3 +275,9 @@ def test_rows_without_targets_add_nothing(make, code):
     none = work.without_targets(step.rows[:3])
     loss, sums = trainer.network.forward(trainer._stream.micro_batch(none, LENGTH, step.weights), trainer.groups)
     assert loss == 0 and not sums.any() and not trainer.group_counts(none).any()
+
+
+def test_balanced_weights_are_1_on_average_and_of_unused_codes_1():
+    weights = balanced(np.array([900, 100, 0, 0]))
+    assert weights.tolist() == pytest.approx([1000 / 1800, 5, 1, 1])
+    assert (weights * [900, 100, 0, 0]).sum() / 1000 == pytest.approx(1)

@@ -118,12 +118,21 @@ class LabelledData(Data):
         return count
 
     def class_weights(self) -> torch.Tensor:
-        """Return what each code's class weighs in the loss, [K]: `balanced` weighs by 1 / frequency, 1 on average."""
+        """Return what each code's class weighs in the loss, [K]."""
         shards = self._streams["train"].shards
         counts = sum(np.bincount(s.labels.codes, minlength=len(self.codes.names)) for s in shards if s.labels)
         if self.settings.labels.class_weights == "none":
             return torch.ones(len(self.codes.names))
-        return torch.from_numpy(np.sum(counts) / (len(self.codes.names) * np.maximum(1, counts))).float()
+        return torch.from_numpy(balanced(np.asarray(counts))).float()
+
+
+def balanced(counts: np.ndarray) -> np.ndarray:
+    """Return weights by 1 / frequency of codes that occur `counts` times, [K]: over the texts, 1 on average.
+
+    Codes that never occur weigh 1: nothing is known of how rare they are.
+    """
+    there = counts > 0
+    return np.where(there, counts.sum() / (max(1, there.sum()) * np.maximum(1, counts)), 1.0)
 
 
 def occurring(shards: list[ShardFile]) -> list[str]:
