@@ -27,8 +27,9 @@ lint: $(SETUP)  ## ruff, snakefmt, import-linter, pyright, snakemake --lint
 	$(BIN)/pyright
 	$(BIN)/snakemake --lint
 
-bench: $(SETUP)  ## speed of a training step beside BERT's, and a micro_batch_tokens for this machine
+bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside others', a micro_batch_tokens for this machine
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/suites.py
 	$(BIN)/python benchmarks/step.py --propose
 
 setup: $(SETUP)  ## the virtual environment alone

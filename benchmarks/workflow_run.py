@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
 
 
-def arguments(description: str | None) -> argparse.Namespace:
+def arguments(description: str | None, steps: int = 300) -> argparse.Namespace:
     """Return `folder`, which is made, `steps` and `cores` of a benchmark's command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=lambda text: Path(text).resolve())
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ import torch
 
 GROUP = 4  # batches of pairs that are scored before the next are looked at
 SAMPLES = 128  # hidden shares of a sentence, for `bound`
-POSITIONS = {"cpu": 4096, "cuda": 65536}  # of a batch
+POSITIONS = {"cpu": 1024, "cuda": 65536}  # of a batch; a CPU's caches hold no more
 LOGITS = 1 << 31  # bytes of the scores of a batch's tokens at most
 
 
@@ -173,10 +173,20 @@ class Scorer:
         lines = torch.tensor([i for i, row in enumerate(rows) for _ in row.scored])
         places = torch.tensor([place for row in rows for place in row.scored])
         targets = torch.tensor([truths[row.sentence].ids[place] for row in rows for place in row.scored])
-        logits = self._model(input_ids=ids.to(self._device), attention_mask=there.to(self._device)).logits
-        chosen = logits[lines.to(self._device), (places - int(self._causal)).to(self._device)].float()
-        found = torch.log_softmax(chosen, -1).gather(1, targets.to(self._device)[:, None])[:, 0]
+        given = ids.to(self._device), there.to(self._device)
+        chosen = self._logits(*given, lines.to(self._device), places.to(self._device)).float()
+        found = chosen.gather(1, targets.to(self._device)[:, None])[:, 0] - chosen.logsumexp(-1)
         return lines.numpy(), found.double().cpu().numpy()
+
+    def _logits(
+        self, ids: torch.Tensor, there: torch.Tensor, lines: torch.Tensor, places: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the logits at some places, [places, vocabulary]; the head of a GPT-BERT is asked there alone."""
+        target = getattr(self._model.config, "masked_target", None)
+        if target is None:
+            return self._model(input_ids=ids, attention_mask=there).logits[lines, places - int(self._causal)]
+        hidden = self._model.model(ids, there, return_dict=True).last_hidden_state
+        return self._model._logits(hidden[lines, places - int(self._causal or target == "next")])
 
 
 def batches(rows: list[Row], positions: int) -> Iterator[list[Row]]:
