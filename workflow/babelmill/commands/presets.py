@@ -140,7 +140,7 @@ def commands(name: str) -> list[str]:
 def labels_lines(name: str, resources: str) -> list[str]:
     """Return what to write to run a preset of a model of labels: text alone is not enough."""
     return [
-        "In config/config.yaml, with the columns of your table (README.md, \"Labelled tables\"):",
+        'In config/config.yaml, with the columns of your table (README.md, "Labelled tables"):',
         "",
         "targets: [occ]",
         "languages:",
