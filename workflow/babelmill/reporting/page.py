@@ -8,7 +8,7 @@ from jinja2 import Environment, StrictUndefined
 
 from babelmill import __version__
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import SHARE
+from babelmill.evaluation.metrics import SHARE, value_of
 from babelmill.release.training_history import training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
@@ -86,33 +86,35 @@ def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dic
     """Return the strips of a metric on the validation text, the best first."""
     mine = [row for row in rows if row.suite == "" and row.method == name]
     mine.sort(key=lambda row: (row.score if unit != SHARE else -row.score, row.model, row.language))
-    unigram = {(model.name, code): unigram_of(model, code) for model in models for code in model.languages}
+    simple = {(model.name, code): simple_score(model, code, name) for model in models for code in model.languages}
     ends = [end for row in mine for end in (row.low, row.high, row.score) if end is not None]
-    ends += [value for value in unigram.values() if value is not None and unit != SHARE]
+    ends += [beside for row in mine if (beside := simple[row.model, row.language]) is not None]
     room = 0.04 * (max(ends) - min(ends)) or 0.1
     scale = figures.Scale(min(ends) - room, max(ends) + room, 0, 100)
     about = next(each for model in models if (each := (model.evaluation or {}).get("metrics", {}).get(name, {})))
     return {
         "name": name,
         "unit": unit,
+        "simple": "most frequent code" if unit == SHARE else "unigram",
         "meaning": about["meaning"],
         "bound": about["bound"],
         "axis": figures.axis(scale, False),
         "lines": [
             {
                 "row": row,
-                "unigram": (beside := unigram[row.model, row.language]),
-                "strip": figures.strip(scale, row.score, row.low, row.high, beside=beside if unit != SHARE else None),
+                "simple": (beside := simple[row.model, row.language]),
+                "strip": figures.strip(scale, row.score, row.low, row.high, beside=beside),
             }
             for row in mine
         ],
     }
 
 
-def unigram_of(model: Model, code: str) -> float | None:
-    """Return what a unigram model needs for a language's validation text."""
-    found = model.variants_of(code).get("unigram")
-    return found["value"] if found and "value" in found else None
+def simple_score(model: Model, code: str, metric: str) -> float | None:
+    """Return what a much simpler model has: a unigram model, or one that always says the most frequent code."""
+    found = model.variants_of(code)
+    score = found.get("unigram") or found.get("most_frequent", {}).get(metric)
+    return value_of(score) if score else None
 
 
 def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
