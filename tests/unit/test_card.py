@@ -71,6 +71,7 @@ def front_matter(text: str) -> dict:
 
 def test_what_is_not_known_is_not_said():
     """Of a bare folder: what it is and how to use it."""
+    assert "language" not in front_matter(card.render(facts(languages={"occ_uk": {"name": "Occupations", "tag": ""}})))
     text = card.render(facts(languages={}))
     assert "model: 29.9 million parameters." in text
     for words in ("## Results", "## Training", "## Tokenizer", "curve", "Authors", "None", "unknown"):

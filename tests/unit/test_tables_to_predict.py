@@ -226,6 +226,34 @@ def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
         settings("predict.censu")
 
 
+def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("letters.csv").write_bytes('\n"first line";språk\nfisher;da\n'.encode("latin-1"))
+    for column, there in (("first line", {"text_column": "first line"}), ("språk", {"context_column": "språk"})):
+        file = {"file": "letters.csv", "text_column": "first line", "delimiter": ";"}
+        settings("predict.letters", inputs={"letters": file | there | {"encoding": "latin-1"}})
+        file |= {key: "gone" for key in there} | {"encoding": "latin-1"}
+        with pytest.raises(UserError, match=rf"letters\.csv: no column 'gone' \(predict\.inputs\.letters: .*{column}"):
+            settings("predict.letters", inputs={"letters": file})
+    with pytest.raises(UserError, match=r"there are 'first line;språk'; is the delimiter another one"):
+        settings("predict.letters", encoding="latin-1")
+    settings("predict.letters")  # its encoding is another one, which the stage says with the line
+
+
+def test_contexts_that_the_training_had_are_missed():
+    none, some = rows.Asked("text"), rows.Asked("text", said="da")
+    assert "trained with contexts" in str(rows.about_contexts(True, none))
+    assert "trained without contexts" in str(rows.about_contexts(False, some))
+    fine = [(True, some), (True, rows.Asked("text", "lang")), (False, none), (None, none), (None, some)]
+    assert [rows.about_contexts(*each) for each in fine] == [None] * 5
+
+
+def test_the_name_of_a_corpus_is_no_language_of_the_card():
+    languages = {"occ_uk": {"name": "Occupations"}, "fao": {"name": "Faroese"}, "yrke": {"name": "Yrker", "tag": "no"}}
+    configuration = Configuration([("test", {"languages": languages})])
+    assert [configuration.table[code].tag for code in languages] == ["", "fao", "no"]
+
+
 def test_settings_files_of_tables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     corpus = {"label_columns": ["code1"]}

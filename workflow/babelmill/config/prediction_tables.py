@@ -1,5 +1,6 @@
 """Which table a model is to predict, and how it is read: what the section `predict` says, or else its corpora."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.resolve import Configuration
 from babelmill.core import known_hashes
 from babelmill.core.files import UserError
+from babelmill.core.formats import DELIMITERS
 
 PARTIAL = Path(
     "results/predictions"
@@ -32,7 +34,25 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
     if column is None and context is None:
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
     said |= {"context_column": column, "context": context}
+    _refuse_missing(own.file, said, name)
     return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
+
+
+def _refuse_missing(path: str, said: dict[str, Any], name: str) -> None:
+    """Raise a UserError if a plain .csv or .tsv lacks a column: else that would be found after the training."""
+    if not path.endswith(tuple(DELIMITERS)) or not Path(path).is_file():
+        return
+    delimiter = said["delimiter"] or DELIMITERS[Path(path).suffix]
+    try:
+        with open(path, encoding=said["encoding"].replace("utf-8", "utf-8-sig"), newline="") as file:
+            there = next(filter(None, csv.reader(file, delimiter=delimiter)), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return  # the stage says it, with the line
+    for key in ("text_column", "context_column"):
+        if there and said[key] and said[key] not in there:
+            hint = "; is the delimiter another one (predict.delimiter)?" if len(there) == 1 else ""
+            found = ", ".join(map(repr, there))
+            raise UserError(f"{path}: no column {said[key]!r} (predict.inputs.{name}: {key}); there are {found}{hint}")
 
 
 def _digest(path: str, model: str, name: str) -> str | None:

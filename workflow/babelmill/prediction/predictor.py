@@ -47,6 +47,7 @@ class Predictor:
         columns: names of the values that `predict` gives for a text.
         cleaning: what to change in a text before.
         longest: tokens that the encoder reads.
+        contexts: whether the training had contexts; None if that is not known.
 
     Raises:
         UserError: the folder is not of a model of labels, or has no use for a threshold.
@@ -59,6 +60,7 @@ class Predictor:
         self._shown, self._names = min(wanted.top, len(labels["codes"])), labels.get("names", {})
         self._beams = self._shown if wanted.method == "blocks" and labels["decoder_layers"] else 1  # of each text
         self.columns = columns_of(self._blocks, self._shown, bool(self._names))
+        self.contexts: bool | None = labels.get("contexts")
         self.cleaning = Cleaning(**labels.get("cleaning", {}))
         import transformers  # takes seconds
 

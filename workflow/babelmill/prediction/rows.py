@@ -78,6 +78,8 @@ class Prediction:
         self._context = None if asked.context is None else table.place(asked.context, "the context")
         refuse_taken(table.columns, [*predictor.columns, NUMBER])
         self.columns = [*table.columns, *predictor.columns]
+        if (said := about_contexts(predictor.contexts, asked)) is not None:
+            log.warning("%s", said)
         self._memory = Memory()
         self._counts = {"rows": 0, "without_text": 0, "cut": 0, "texts": 0}
 
@@ -152,6 +154,16 @@ def in_windows(table: Table) -> Iterator[list[list[str]]]:
     rows = iter(table)
     while window := list(itertools.islice(rows, WINDOW)):
         yield window
+
+
+def about_contexts(trained: bool | None, asked: Asked) -> str | None:
+    """Return a warning where contexts are not as in the training; `trained`: whether it had any, None: not known."""
+    given = asked.context is not None or bool(asked.said)
+    if trained and not given:
+        return "the model was trained with contexts, and is given none: name them (--context, predict.context_column)"
+    if trained is False and given:
+        return "the model was trained without contexts, and is given some: leave them out (--context, predict.context)"
+    return None
 
 
 def refuse_taken(columns: list[str], ours: list[str]) -> None:

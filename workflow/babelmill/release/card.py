@@ -170,7 +170,8 @@ def front_matter(facts: Facts) -> str:
     if facts.carbon_grams is not None:
         known["co2_eq_emissions"] = {"emissions": facts.carbon_grams, "training_type": "pre-training"}
     card = ModelCardData(
-        language=list(dict.fromkeys(language["tag"] for language in facts.languages.values())) or None,
+        language=list(dict.fromkeys(language["tag"] for language in facts.languages.values() if language["tag"]))
+        or None,
         library_name="transformers",
         pipeline_tag=next(iter(facts.tasks), None),
         tags=tags(facts),

@@ -12,7 +12,8 @@ def completed(
     """Return config.json of an exported folder with what is known once it was measured, as far as there is any.
 
     `labels` says then what codes are called (`names`), from which probability on the classifier gives a further code
-    (`threshold`), and what was changed in all training text, so that others can be read alike (`cleaning`).
+    (`threshold`), and what was changed in all training text, so that others can be read alike (`cleaning`), and
+    whether it had contexts (`contexts`).
 
     Args:
         config: of the exported folder.
@@ -23,9 +24,12 @@ def completed(
     found = evaluation["labels"]
     names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}
     best = found["figures"][variant]["linear"]["threshold"]
+    contexts = any(corpus.context_column or corpus.context for corpus in corpora)
     cleaning: dict[str, str] = {}
     for key, neutral in Cleaning()._asdict().items():
         said = {getattr(corpus, key) for corpus in corpora}
         cleaning |= {key: said.pop()} if len(said - {neutral}) == len(said) == 1 else {}
     more = {"names": names, "threshold": best and best["value"], "cleaning": cleaning}
-    return config | {"labels": config["labels"] | {key: value for key, value in more.items() if value}}
+    return config | {
+        "labels": config["labels"] | {key: value for key, value in more.items() if value} | {"contexts": contexts}
+    }
