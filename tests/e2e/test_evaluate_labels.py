@@ -289,7 +289,6 @@ def test_a_table_is_predicted_as_the_evaluation_found_best(made, evaluation, tmp
     right, of = sum(len(a & b) for a, b in zip(given, true, strict=True)), sum(map(len, (*given, *true)))
     assert 2 * right / of == pytest.approx(best["f1"])
     config = read_json(made.folder / "converted/config.json")
-    assert config["labels"]["contexts"] is True
     assert config["labels"]["threshold"] == best["value"] != 0.5 and "threshold" not in read_json(
         made.folder / "export/config.json"
     )

@@ -18,6 +18,7 @@ from babelmill.prediction import rows
 from babelmill.prediction.predictor import Wanted, check_threshold, columns_of, labels_of
 from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, rows_done, write_table
+from babelmill.release.labels_config import completed
 from babelmill.settings import settings_of, write_settings
 
 COLUMNS = ["id", "occ1", "note; more"]
@@ -229,15 +230,28 @@ def test_each_table_has_settings_of_its_own(tmp_path, monkeypatch):
 def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("letters.csv").write_bytes('\n"first line";språk\nfisher;da\n'.encode("latin-1"))
-    for column, there in (("first line", {"text_column": "first line"}), ("språk", {"context_column": "språk"})):
+    for there in ({"text_column": "first line"}, {"context_column": "språk"}):
         file = {"file": "letters.csv", "text_column": "first line", "delimiter": ";"}
         settings("predict.letters", inputs={"letters": file | there | {"encoding": "latin-1"}})
-        file |= {key: "gone" for key in there} | {"encoding": "latin-1"}
-        with pytest.raises(UserError, match=rf"letters\.csv: no column 'gone' \(predict\.inputs\.letters: .*{column}"):
+        file |= dict.fromkeys(there, "gone") | {"encoding": "latin-1"}
+        with pytest.raises(
+            UserError, match=rf"letters\.csv: no column 'gone' \(predict\.inputs\.letters: {next(iter(there))}\)"
+        ):
             settings("predict.letters", inputs={"letters": file})
     with pytest.raises(UserError, match=r"there are 'first line;språk'; is the delimiter another one"):
         settings("predict.letters", encoding="latin-1")
     settings("predict.letters")  # its encoding is another one, which the stage says with the line
+
+
+@pytest.mark.parametrize(
+    ("corpus", "there"), [({}, False), ({"context": "da"}, True), ({"context_column": "lang"}, True)]
+)
+def test_the_folder_says_whether_the_training_had_contexts(corpus, there):
+    found = {"codes": [], "figures": {"ema": {"linear": {"threshold": None}}}}
+    languages = {"deu": {"corpus": {"label_columns": ["code1"], **corpus}}}
+    configuration = Configuration([("test", {"languages": languages, "corpus": {"label_columns": ["code1"]}})])
+    sections = [configuration.corpus(code).corpus for code in ("eng", "deu")]
+    assert completed({"labels": {}}, {"labels": found}, "ema", sections)["labels"] == {"contexts": there}
 
 
 def test_contexts_that_the_training_had_are_missed():
