@@ -4,24 +4,6 @@
 the same from what is there.
 """
 
-@one_line
-def settings_of_report(wildcards):
-    """The settings file of a report: a batch is no model, and has no others."""
-    if workflow.is_main_process:
-        return str(reports.write_settings(CONFIG, wildcards.batch))
-    return str(reports.settings_path(wildcards.batch))
-
-
-def of_batch(models_files):
-    """An input function: files of each model of the wildcard's batch."""
-
-    @one_line
-    def of(wildcards):
-        models = CONFIG.models_of(wildcards.batch.split("+"))
-        return [file for model in models for file in models_files(SimpleNamespace(model=model))]
-
-    return of
-
 
 rule report:
     """Write what the results of a batch say, as one page and one table."""

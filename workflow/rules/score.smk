@@ -8,7 +8,9 @@ rule score:
         export="results/exports/{model}",
         suites=pairs_of_suite,
     output:
-        multiext("results/scores/{model}/{suite}/", "manifest.json", "scores.json", "pairs.parquet"),
+        manifest="results/scores/{model}/{suite}/manifest.json",
+        scores="results/scores/{model}/{suite}/scores.json",
+        pairs="results/scores/{model}/{suite}/pairs.parquet",
     log:
         "logs/score/{model}/{suite}.log",
     benchmark:
@@ -22,5 +24,5 @@ rule score:
         runtime=minutes(240, 240),
     shell:
         "python -m babelmill.score --settings {input.settings:q} --export {input.export:q} --suites {input.suites:q}"
-        " --partial results/scoring/{wildcards.model:q}/{wildcards.suite:q} --out {output[0]:q}"
+        " --partial results/scoring/{wildcards.model:q}/{wildcards.suite:q} --out {output.manifest:q}"
         " --threads {threads} --gpus {resources.gpu} --log {log:q}"

@@ -9,7 +9,8 @@ rule suite:
     input:
         settings=settings("suite"),
     output:
-        multiext("results/suites/{suite}/{language}/", "manifest.json", "pairs.parquet"),
+        manifest="results/suites/{suite}/{language}/manifest.json",
+        pairs="results/suites/{suite}/{language}/pairs.parquet",
     log:
         "logs/suite/{suite}/{language}.log",
     benchmark:
@@ -22,4 +23,4 @@ rule suite:
         mem_mb=1000,
         runtime=60,
     shell:
-        "python -m babelmill.suite --settings {input.settings:q} --out {output[0]:q} --log {log:q}"
+        "python -m babelmill.suite --settings {input.settings:q} --out {output.manifest:q} --log {log:q}"
