@@ -136,7 +136,7 @@ def refused(*words: str, **arguments) -> str:
         ("model: {architecture: transformers, config: {n_layer: 2}}\n", ["model.config needs `model_type`"]),
         (GPT2.replace("gpt2", "gpt3") + "}}\n", ["model.config.model_type = 'gpt3'", "did you mean", "gpt2"]),
         (GPT2 + ", n_embed: 64}}\n", ["model.config has 'n_embed', which GPT2Config", "did you mean n_embd"]),
-        (GPT2 + ', n_embd: "64"}}\n', ["model.config.n_embd = '64': GPT2Config of transformers has int there"]),
+        (GPT2 + ", n_embd: many}}\n", ["model.config.n_embd = 'many': GPT2Config of transformers has int there"]),
         (GPT2 + ", hidden_size: 64.5}}\n", ["model.config.hidden_size = 64.5", "has int there"]),
         (GPT2 + ", activation_function: 3}}\n", ["model.config.activation_function = 3", "has str there"]),
         (GPT2 + ", vocab_size: 9}}\n", ["model.config has vocab_size", "tokenizer.vocab_size"]),

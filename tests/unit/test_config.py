@@ -11,6 +11,7 @@ import yaml
 from babelmill.config.inputs import hub_datasets
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS, User
+from babelmill.config.values import typed
 from babelmill.core.files import UserError
 from babelmill.settings import settings_of
 
@@ -235,3 +236,27 @@ def test_the_readme_says_how_to_name_ones_own_text(tmp_path, monkeypatch):
     edited = yaml.safe_load("\n".join([*lines[:-3], *(line.removeprefix("#") for line in lines[-3:])]))
     assert settings_of(configuration(edited), "eng", "corpus")["corpus"]["files"] == ["texts/*.txt"]
     assert configuration(edited).model("eng").preset == "small"
+
+
+def test_numbers_of_the_command_line_are_numbers_for_transformers_too():
+    """Snakemake gives nested values of `--config` as texts."""
+    said = {
+        "a": "4",
+        "b": "1e-12",
+        "c": ".5",
+        "d": "true",
+        "e": ["-1", "gelu"],
+        "f": "nan",
+        "g": "1_000",
+        "h": {"i": "2."},
+    }
+    assert typed(said) == {
+        "a": 4,
+        "b": 1e-12,
+        "c": 0.5,
+        "d": True,
+        "e": [-1, "gelu"],
+        "f": "nan",
+        "g": "1_000",
+        "h": {"i": 2.0},
+    }

@@ -24,7 +24,7 @@ from babelmill.config.section import (
     Share,
 )
 from babelmill.config.suite_section import Suite
-from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers
+from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers, typed
 
 # Far beyond what has ever been trained, and far below what makes arithmetic overflow.
 MAX_STEPS = 10_000_000
@@ -60,7 +60,9 @@ class Model(Section):
     """The architecture: GPT-BERT, a class of transformers with its `config`, or the trained model that has it."""
 
     architecture: Annotated[Literal["gpt_bert", "transformers"], Neutral("gpt_bert")]
-    config: Annotated[dict[str, Any] | None, OnlyIf("architecture", ("transformers",), None), Neutral(None)]
+    config: Annotated[
+        dict[str, Any] | None, BeforeValidator(typed), OnlyIf("architecture", ("transformers",), None), Neutral(None)
+    ]
     source: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     revision: Annotated[str, Neutral("main")]
     hidden_size: Annotated[Positive, Field(le=2**20), from_scratch(1), gpt_bert(1)]

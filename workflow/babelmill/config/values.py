@@ -19,6 +19,21 @@ def number(value: Any) -> Any:
     return value
 
 
+def typed(value: Any) -> Any:
+    """Return numbers, true and false in place of texts that say them, which is all that `--config` can say."""
+    if isinstance(value, dict):
+        return {key: typed(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [typed(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    if re.fullmatch(r"-?\d+", value):
+        return int(value)
+    return float(value) if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value) else value
+
+
 def each_once(names: list[str]) -> list[str]:
     """Refuse a list that says something twice: what is named twice would be read, or built, twice."""
     if len(set(names)) < len(names):
