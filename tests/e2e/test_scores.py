@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from babelmill.core.files import read_json
-from babelmill.score import Model
+from babelmill.core.files import UserError, read_json
+from babelmill.score import Model, report
+from babelmill.stages import ScoreSettings
 from babelmill.suites import sentences
 from babelmill.suites.partial import Partial
 from conftest import SMALL
@@ -121,3 +122,13 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
         "bound", pairs, np.ones(len(pairs), bool), Partial(tmp_path / "b", {})
     )
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
+
+
+def test_a_suite_that_the_model_cannot_read_is_one_line():
+    """All sentences are longer than its positions: nothing has a score."""
+    table = pa.table({"language": ["eng"], "phenomenon": ["all"], "paradigm": ["all"]})
+    table = table.append_column("causal_good", pa.array([None], pa.float64()))
+    table = table.append_column("causal_bad", pa.array([None], pa.float64()))
+    values = {"name": "eng", "stage": "score", "suite": "mine", "covered": ["eng"], "methods": ["causal"]}
+    with pytest.raises(UserError, match="mine: no pair of eng can be scored: all are longer than the model reads"):
+        report(table, ScoreSettings(**values))

@@ -3,9 +3,10 @@
     python -m babelmill.score --settings results/settings/eng/score.blimp.json --export results/exports/eng \\
         --suites results/suites/blimp/eng --partial results/scoring/eng/blimp --out results/scores/eng/blimp
 
-writes `pairs.parquet` (a row a pair, with the scores of both sentences by each method), `scores.json` (shares of pairs
-that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is the sum of the
-causal and the masked score. Pairs that a model cannot read (longer than its positions) are counted and left out.
+writes `pairs.parquet` (a row for each pair, with the scores of both sentences by each method), `scores.json` (shares of
+pairs that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is the sum of
+the causal and the masked score. Pairs that a model cannot read (longer than its positions) are counted and left out; if
+a language has no other, that is an error.
 
 Scores are kept in `--partial` as they come: what an attempt that was killed has scored is not scored again.
 """
@@ -133,14 +134,24 @@ def sampled(table: pa.Table, most: int) -> np.ndarray:
 
 
 def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
-    """Return what scores.json says of each language: {language: {"headline", "methods"}}."""
+    """Return what scores.json says of each language: {language: {"headline", "methods"}}.
+
+    Raises:
+        UserError: no pair of a language has a score.
+    """
     languages = {}
     for code in settings.covered:
         mine = table.filter(pa.array([language == code for language in table["language"].to_pylist()]))
         columns = {name: (mine[f"{name}_good"], mine[f"{name}_bad"]) for name in settings.methods}
         arrays = {n: [c.to_numpy().astype(float) for c in both] for n, both in columns.items()}
         methods = {name: summary(mine, *both) for name, both in arrays.items()}
-        languages[code] = {"headline": methods[settings.methods[-1]][settings.headline], "methods": methods}
+        headline = methods[settings.methods[-1]][settings.headline]
+        if headline is None:
+            raise UserError(
+                f"{settings.suite}: no pair of {code} can be scored: all are longer than the model reads; leave the"
+                " suite out of evaluation.suites"
+            )
+        languages[code] = {"headline": headline, "methods": methods}
     return languages
 
 
