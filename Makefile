@@ -4,9 +4,10 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 # pyright would look on the network for a newer version.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SETUP := .venv/.installed
 
-.PHONY: demo test lint bench setup help
+.PHONY: demo test lint bench setup lock help
 
 help:  ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
@@ -34,9 +35,17 @@ bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside
 
 setup: $(SETUP)  ## the virtual environment alone
 
-# Installs again when the pins change. The package itself is used from this folder, never from a copy.
-$(SETUP): pyproject.toml
+lock:  ## after a change of pins: install them without the lock, and write envs/lock.txt again
+	$(PIP) --upgrade --editable '.[test,slurm]'
+	$(BIN)/python envs/lock.py > envs/lock.txt
+	@touch $(SETUP)
+
+# Installs again when the pins change. The package itself is used from this folder, never from a copy. Four processes
+# install what envs/lock.txt lists: one takes longer than all the rest together. The last line adds PyTorch, and fails if
+# the list does not fit pyproject.toml.
+$(SETUP): pyproject.toml envs/lock.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or say make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,slurm]'
+	grep -v '^#' envs/lock.txt | xargs -P 4 -n 36 $(PIP) --no-deps
+	$(PIP) --no-build-isolation --editable '.[test,slurm]'
 	@touch $(SETUP)

@@ -1,6 +1,7 @@
 """Babelmill: raw text to published language models, one per language. See README.md.
 
-`snakemake converted/eng` builds one model, `snakemake tier1` a batch, a bare `snakemake` the configuration's `targets:`.
+`snakemake converted/eng` builds one model, `snakemake tier1` a batch, and `snakemake` alone the `targets:` of the
+configuration.
 """
 
 
@@ -13,12 +14,16 @@ for stage in STAGES:
 
 
 include: "workflow/rules/report.smk"
-include: "workflow/rules/no_such_target.smk"
-include: "workflow/rules/start_and_end.smk"
+
+
+if not IS_MODULE:
+
+    include: "workflow/rules/no_such_target.smk"
+    include: "workflow/rules/start_and_end.smk"
 
 
 rule all:
-    """Every model of the configuration's `targets:`."""
+    """Build every model of the configuration's `targets:`."""
     default_target: True
     input:
         converted(CONFIG.targets()),
@@ -28,7 +33,7 @@ rule all:
 for batch, models in CONFIG.batches.items():
 
     rule:
-        """The converted models of a batch: tier1, tier2, tier3, or a list under `batches:`."""
+        """Build the models of a batch: tier1, tier2, tier3, or a list under `batches:`."""
         name:
             batch
         input:

@@ -36,10 +36,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.config.resolve import Configuration  # noqa: E402
+from babelmill.config.stage_settings import ShardsSettings  # noqa: E402
 from babelmill.core import manifest  # noqa: E402
 from babelmill.core.files import write_json  # noqa: E402
 from babelmill.settings import read_settings, settings_of  # noqa: E402
-from babelmill.stages import ShardsSettings  # noqa: E402
 from babelmill.tokens.documents import Documents  # noqa: E402
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads  # noqa: E402
 

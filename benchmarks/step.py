@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.config.schema import Section  # noqa: E402
 from babelmill.core.files import UserError  # noqa: E402
-from babelmill.runtime.gpu_claims import DRIVER  # noqa: E402
+from babelmill.runtime.gpu_claims import DRIVERS  # noqa: E402
 from babelmill.tokens.shard_file import ShardFile, write_shard  # noqa: E402
 
 TOKENS = 2_000_000
@@ -47,6 +47,7 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.progress import peak_flops, peak_memory
+    from babelmill.training.compilation import Compiler
 
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
     train = laid_over(
@@ -56,7 +57,8 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     )
     model = laid_over(configured.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     processes = Processes.start(threads)
-    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes, micro_batch)
+    compiler = Compiler() if processes.device.type == "cuda" else None
+    trainer = make_trainer(model, train, configured.tokenizer.vocab_size, processes, micro_batch, compiler)
     numbers = itertools.count()
 
     def step() -> dict:
@@ -73,11 +75,11 @@ def engine(preset: str, micro_batch: int, batch: int, length: int, precision: st
     return step, {"peak": peak_flops(processes.device), "memory": lambda: peak_memory(processes.device)}
 
 
-def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int):
+def make_trainer(model: Section, train: Section, vocab_size: int, processes, micro_batch: int, compiler=None):
     """Return a trainer on random tokens."""
-    from babelmill.config.schema import Labels, Mixture
+    from babelmill.config.schema import Mixture
+    from babelmill.config.stage_settings import TrainSettings
     from babelmill.model.gpt_bert import GPTBertShape
-    from babelmill.stages import TrainSettings
     from babelmill.tokens.vocabulary import Vocabulary
     from babelmill.training.batches import TokenStream
     from babelmill.training.gpt_bert_network import GPTBertNetwork
@@ -92,10 +94,14 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
         stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train))
         layouts = [Packed(shard.offsets)]
     shape = GPTBertShape(vocab_size=vocab_size, **model.shape())
-    sections = {"model": model, "train": train, "labels": Labels.model_construct(), "mixture": Mixture(weights="size")}
+    labels = Configuration([("benchmark", {})]).model("eng").labels
+    sections = {"model": model, "train": train, "labels": labels, "mixture": Mixture(weights="size")}
     settings = TrainSettings(stage="train", name="eng", languages=["eng"], **sections)
-    network = GPTBertNetwork(shape, train, processes)
-    return Trainer(settings, network, Plan(train, 1.0, layouts), stream, (layouts, stream), processes, micro_batch)
+    network = GPTBertNetwork(shape, train, processes, compiler=compiler)
+    plan = Plan(train, 1.0, layouts)
+    trainer = Trainer(settings, network, plan, stream, (layouts, stream), processes, micro_batch)
+    trainer.begin_alike()
+    return trainer
 
 
 def documents(path: Path, vocab_size: int) -> ShardFile:
@@ -255,7 +261,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.largest is None:
-        args.largest = 262144 if os.path.exists(DRIVER) else 16384
+        args.largest = 262144 if any(map(os.path.exists, DRIVERS.values())) else 16384
     if args.propose:
         propose(args, args.precisions[-1])
         return

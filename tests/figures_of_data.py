@@ -51,8 +51,8 @@ def run_stage(module, settings, **arguments) -> dict:
 
 def make_corpora(folder: Path) -> dict[str, dict]:
     """Build four corpora; the figures of each manifest."""
+    from babelmill.config.stage_settings import CorpusSettings
     from babelmill.corpus import __main__ as stage
-    from babelmill.stages import CorpusSettings
 
     sources = write_sources(folder / "texts")
     kinds: dict[str, tuple[str, dict]] = {
@@ -89,7 +89,7 @@ def corpus_figures(folder: Path) -> dict:
 def token_figures(folder: Path) -> dict:
     """Return a tokenizer of two languages, by its digest, what it reports, and the tokens of their shards."""
     from babelmill import shards, tokenizer
-    from babelmill.stages import ShardsSettings, TokenizerSettings
+    from babelmill.config.stage_settings import ShardsSettings, TokenizerSettings
     from babelmill.tokens.shard_file import ShardFile
     from babelmill.tokens.tokenizer_file import encode, load_tokenizer
 

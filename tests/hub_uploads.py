@@ -76,8 +76,9 @@ class Uploads(BaseHTTPRequestHandler):
             ("POST", r"/api/repos/create", self.create),
             ("POST", r"/api/validate-yaml", self.validate),
             ("PUT", r"/api/(models/[^/]+/[^/]+)/settings", self.set_visibility),
-            ("POST", r"/api/(models/[^/]+/[^/]+)/preupload/main", self.preupload),
-            ("POST", r"/api/(models/[^/]+/[^/]+)/commit/main", self.take_commit),
+            ("POST", r"/api/(models/[^/]+/[^/]+)/preupload/([^/]+)", self.preupload),
+            ("POST", r"/api/(models/[^/]+/[^/]+)/commit/([^/]+)", self.take_commit),
+            ("POST", r"/api/(models/[^/]+/[^/]+)/branch/([^/]+)", self.create_branch),
             ("POST", r"/([^/]+/[^/]+)\.git/info/lfs/objects/(batch|verify)", self.large_files),
         ):
             if self.command == method and (found := re.fullmatch(pattern, path)):
@@ -117,9 +118,18 @@ class Uploads(BaseHTTPRequestHandler):
         check_card(json.loads(body)["content"])
         return {"errors": [], "warnings": []}
 
-    def preupload(self, body: bytes, name: str):
+    def create_branch(self, body: bytes, name: str, branch: str):
+        """A branch that begins where main is."""
         repository = self.writable(name)
-        files = repository.commits[repository.branches["main"]]
+        expect(set(json.loads(body)) <= {"startingPoint", "overwrite"}, "unknown answer")
+        if branch in repository.branches:
+            raise Refused(409, f"Reference refs/heads/{branch} already exists")
+        repository.branches[branch] = repository.branches["main"]
+        return {}
+
+    def preupload(self, body: bytes, name: str, branch: str):
+        repository = self.writable(name)
+        files = repository.commits[repository.branches[branch]]
         ignored = files.get(".gitignore", b"").decode().split()
         answers = []
         for asked in json.loads(body)["files"]:
@@ -161,12 +171,12 @@ class Uploads(BaseHTTPRequestHandler):
             self.hub.repositories[f"models/{name}"].objects[digest] = data
         return {}
 
-    def take_commit(self, body: bytes, name: str):
+    def take_commit(self, body: bytes, name: str, branch: str):
         """All of a commit or nothing."""
         repository = self.writable(name)
         head, *operations = [json.loads(line) for line in body.splitlines()]
         expect(head["key"] == "header" and head["value"]["summary"], "a commit begins with its header")
-        parent = repository.branches["main"]
+        parent = repository.branches[branch]
         if head["value"].get("parentCommit", parent) != parent:
             raise Refused(412, "A commit has happened since. Please refresh and try again.")
         expect(operations, "nothing to commit")
@@ -199,7 +209,7 @@ class Uploads(BaseHTTPRequestHandler):
             changed.append(path)
         if "README.md" in changed:
             check_card(files["README.md"].decode())
-        commit = self.hub.commit(name, files)
+        commit = self.hub.commit(name, files, branch)
         summary = head["value"]["summary"]
         entry = {"commit": commit, "parent": parent, "summary": summary, "changed": changed, "deleted": deleted}
         repository.history.append(entry)

@@ -15,10 +15,15 @@ from babelmill.suites.results import wilson
 PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_raising", "ellipsis", "islands<b>")
 
 
-def put(folder: Path, stage: str, name: str, files: Iterable[str] = (), figures: Any = None, **settings: Any) -> None:
-    """Write a manifest over files that are there."""
+def put(
+    folder: Path, stage: str, name: str, files: Iterable[str] = (), figures: Any = None, of: Any = (), **settings: Any
+) -> None:
+    """Write a manifest over files that are there; `of`: the stages of the model that it was made from."""
     written = {file: {"bytes": (folder / file).stat().st_size, "sha256": sha256(folder / file)} for file in files}
-    about = {"stage": stage, "name": name, "version": "0.1.0", "code": {}, "upstream": {}, "files": written}
+    root = Path(folder.as_posix().rpartition("results/")[0])
+    before = [STAGES[each].path(name, "") for each in of]
+    upstream = {path.as_posix(): sha256(root / path / manifest.NAME) for path in before}
+    about = {"stage": stage, "name": name, "version": "0.1.0", "code": {}, "upstream": upstream, "files": written}
     about |= {"figures": figures or {}, "settings": settings | {"code": f"{stage} 3 (0a1b2c3d)", "name": name}}
     write_json(folder / manifest.NAME, about)
 
@@ -62,15 +67,16 @@ def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
     return {"languages": found, "metrics": metrics, "tokenizer": dict.fromkeys(languages, quality)} | of_language()
 
 
-def scores_of(draw: random.Random, suite: str, languages: list[str]) -> dict[str, Any]:
-    """scores.json of a suite."""
+def scores_of(draw: random.Random, suite: str, languages: list[str], snapshots: Iterable[float] = ()) -> dict[str, Any]:
+    """scores.json of a suite; with those of snapshots, after so many million words."""
 
-    def share(count: int) -> dict[str, Any]:
-        score = round(count * min(0.99, max(0.4, draw.gauss(0.75, 0.1)))) / count
+    def share(count: int, middle: float) -> dict[str, Any]:
+        score = round(count * min(0.99, max(0.4, draw.gauss(middle, 0.1)))) / count
         return {"score": score, "n": count, "interval": wilson(score, count)}
 
-    def method() -> dict[str, Any]:
-        return {"pairs": share(2000), "paradigms": share(2000), "by_phenomenon": {n: share(300) for n in PHENOMENA}}
+    def method(middle: float = 0.75) -> dict[str, Any]:
+        whole = {name: share(2000, middle) for name in ("pairs", "paradigms")}
+        return whole | {"by_phenomenon": {name: share(300, middle) for name in PHENOMENA}}
 
     where = {"hub": {"repository": f"lab/{suite}", "revision": "main", "commit": "5" * 40}, "sources": []}
     found, of = {}, "pairs" if suite == "multiblimp" else "paradigms"
@@ -78,10 +84,23 @@ def scores_of(draw: random.Random, suite: str, languages: list[str]) -> dict[str
         methods = {name: method() for name in ("causal", "masked", "fused")}
         found[code] = {"headline": methods["fused"][of], "methods": methods, "pairs": where | {"pairs": 2000}}
     headline = {"method": "fused", "of": of}
-    return {"suite": suite, "headline": headline, "masked_pairs": "all", "languages": found}
+    kept = []
+    for point in snapshots:
+        now = {"methods": {name: method(0.5 + 0.08 * math.log10(1 + point)) for name in ("causal", "masked", "fused")}}
+        about = {"name": f"chck_{point:g}M", "million_words": point, "tokens": 5e5 * point, "step": int(point * 40)}
+        kept.append(about | {"languages": dict.fromkeys(languages, now)})
+    more = {"snapshots": kept} if kept else {}
+    return {"suite": suite, "headline": headline, "masked_pairs": "all", "languages": found} | more
 
 
-def make(root: Path, model: str, languages: list[str], suites: dict[str, list[str]], steps: int = 2000) -> None:
+def make(
+    root: Path,
+    model: str,
+    languages: list[str],
+    suites: dict[str, list[str]],
+    steps: int = 2000,
+    snapshots: Iterable[float] = (),
+) -> None:
     """Write the results of a model.
 
     Args:
@@ -90,6 +109,7 @@ def make(root: Path, model: str, languages: list[str], suites: dict[str, list[st
         languages: its codes.
         suites: {suite: codes that it covers}.
         steps: of its training.
+        snapshots: scored, after so many million words.
     """
     draw = random.Random(f"{model} {languages}")
     for code in languages:
@@ -103,11 +123,13 @@ def make(root: Path, model: str, languages: list[str], suites: dict[str, list[st
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
     figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
     put(folder, "train", model, ["metrics.jsonl"], figures)
-    put(root / STAGES["export"].path(model, ""), "export", model, export={"default_variant": "ema"})
+    put(root / STAGES["export"].path(model, ""), "export", model, of=["train"], export={"default_variant": "ema"})
     folder = root / STAGES["evaluate"].path(model, "")
     write_json(folder / "evaluation.json", evaluation_of(draw, languages))
-    put(folder, "evaluate", model, ["evaluation.json"])
+    put(folder, "evaluate", model, ["evaluation.json"], of=["export"])
     for suite, covered in suites.items():
         folder = root / STAGES["score"].path(model, suite)
-        write_json(folder / "scores.json", scores_of(draw, suite, [code for code in languages if code in covered]))
-        put(folder, "score", model, ["scores.json"])
+        write_json(
+            folder / "scores.json", scores_of(draw, suite, [code for code in languages if code in covered], snapshots)
+        )
+        put(folder, "score", model, ["scores.json"], of=["export"])

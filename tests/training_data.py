@@ -11,9 +11,10 @@ import numpy as np
 import yaml
 
 from babelmill.config import schema
+from babelmill.config.stage_settings import Settings, TrainSettings
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import sha256, write_json
-from babelmill.stages import STAGES, Settings, TrainSettings
+from babelmill.stages import STAGES
 from babelmill.tokens.shard_file import Labels, ShardFile, write_shard
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import plan
@@ -105,10 +106,7 @@ class Data:
     def __init__(self, folder: Path, languages=("eng",), count: int = 120):
         self.folder, self.languages = folder, list(languages)
         tokenizer = folder / "tokenizer"
-        tokenizer.mkdir(parents=True)
-        added = [{"content": token, "id": i, "special": True} for i, token in enumerate(SPECIAL)]
-        write_json(tokenizer / "tokenizer.json", {"added_tokens": added})
-        manifest.write(tokenizer, Settings(stage="tokenizer", name="test"), ["tokenizer.json"])
+        write_tokenizer(tokenizer)
         for i, language in enumerate(self.languages):
             shards = folder / "shards" / language
             for split, part in (("train", count // (i + 1)), ("validation", 12)):

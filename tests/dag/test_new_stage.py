@@ -15,12 +15,12 @@ SETTINGS_CLASS = '''class CountSettings(Settings):
     tokenizer: schema.Tokenizer
 
 
-TABLE = (
+class ExportSettings(Settings):
 '''
 ENTRY = """    Stage(
         name="count",
         of="model",
-        settings=CountSettings,
+        settings=stage_settings.CountSettings,
         folder="results/counts/{model}",
         reads=("tokenizer",),
     ),
@@ -49,10 +49,10 @@ MODULE = '''"""Stage `count`: count the entries of a tokenizer."""
 import argparse
 import sys
 
+from babelmill.config.stage_settings import CountSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import read_json, write_json
 from babelmill.settings import read_settings
-from babelmill.stages import CountSettings
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ TARGET = "results/counts/eng/manifest.json"
 @pytest.fixture
 def checkout(tmp_path) -> Checkout:
     made = Checkout(tmp_path / "checkout", unpack(tmp_path / "work"))
-    made.package("stages.py", "TABLE = (\n", SETTINGS_CLASS)
+    made.package("config/stage_settings.py", "class ExportSettings(Settings):\n", SETTINGS_CLASS)
     made.package("stages.py", '    Stage(\n        name="shards",\n', ENTRY)
     (made.path / "workflow/rules/count.smk").write_text(RULE)
     (made.path / "workflow/babelmill/count.py").write_text(MODULE)

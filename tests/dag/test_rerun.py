@@ -26,6 +26,7 @@ READER = {
 # Keys whose other value cannot be made from the type alone.
 OTHER = {
     "corpus.files": ["texts/eng/0*.txt"],
+    "run.snapshots": [0.001],
     "model.revision": "v1",
     "corpus.builtin": "python-docs",  # beside the files
     "corpus.validation_files": ["texts/deu/000.txt"],
@@ -61,7 +62,9 @@ SEVERAL |= {"corpus.label_columns", "corpus.context_column", "corpus.context"}
 SEVERAL |= {"train.lora_rank", "train.lora_alpha", "export.adapter"}
 SEVERAL |= {"train.freeze", "train.unknown_context", "train.typos"}
 SEVERAL |= {f"labels.{name}" for name in SECTIONS["labels"].model_fields}  # of another objective: test_labels.py
-SEVERAL |= {f"evaluation.{name}" for name in ("suites", "masked_pairs", "within_word_l2r")}  # test_suites_of_pairs.py
+SEVERAL |= {
+    f"evaluation.{name}" for name in ("suites", "masked_pairs", "within_word_l2r", "snapshots")
+}  # test_suites_of_pairs.py
 SEVERAL |= {f"predict.{name}" for name in SECTIONS["predict"].model_fields}  # of models of labels: test_predict.py
 
 

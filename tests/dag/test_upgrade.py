@@ -118,9 +118,11 @@ def test_a_key_that_moved_repeats_nothing(checkout):
     checkout.edit("config/defaults.yaml", "  layer_mixing: true", f"{line}  layer_mixing: true")
     old, new = (f"GPTBert(shape, {value})" for value in ("train.activation_checkpointing", "checkpointing"))
     checkout.package("training/gpt_bert_network.py", old, new)
-    old, new = (f"processes: Processes{more}, by_hand" for more in ("", ", checkpointing: bool"))
+    old, new = (f"processes: Processes,{more}\n        by_hand" for more in ("", "\n        checkpointing: bool,"))
     checkout.package("training/gpt_bert_network.py", old, new)
-    old, new = (f"settings.train, processes{more})" for more in ("", ", settings.model.activation_checkpointing"))
+    old, new = (
+        f"settings.train, processes{more}, compiler" for more in ("", ", settings.model.activation_checkpointing")
+    )
     checkout.package("train.py", f"GPTBertNetwork(shape, {old}", f"GPTBertNetwork(shape, {new}")
     others = 'exclude={"architecture", "config", "source", "revision"'
     checkout.package("config/schema.py", others, f'{others}, "activation_checkpointing"')

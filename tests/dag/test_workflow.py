@@ -204,6 +204,7 @@ def test_parsing_imports_nothing_heavy(fresh):
     corpus = re.search(r"rule corpus:\n(?:    .*\n)*?    resources: (.*)", said)
     assert corpus and "disk_mb=1000" in corpus[1] and "mem_mb=4000" in corpus[1]  # a few lines of text
     assert asked["export", "eng"] == {"mem_mb": "17000", "runtime": "35"}  # 120 million parameters
+    assert asked["train", "eng"]["mem_mb"] == "51000"  # of 4 GPUs
     assert int(asked["export", "big"]["mem_mb"]) > 17000 < int(asked["train", "big"]["mem_mb"])
     assert asked["evaluate", "big"]["mem_mb"] == asked["evaluate", "eng"]["mem_mb"] == "5000"
 

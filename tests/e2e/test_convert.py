@@ -7,10 +7,10 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from babelmill.config.stage_settings import ConvertSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, sha256
 from babelmill.settings import read_settings
-from babelmill.stages import ConvertSettings
 from environments import TUNING, installed
 from prepared import run_python
 

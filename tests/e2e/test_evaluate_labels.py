@@ -18,6 +18,7 @@ from babelmill.commands import show
 from babelmill.commands.key_figures import scores
 from babelmill.commands.run_summary import table
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import CorpusSettings, TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.predict import predict
@@ -26,7 +27,6 @@ from babelmill.prediction.rows import Asked
 from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import held
 from babelmill.settings import read_settings, settings_of
-from babelmill.stages import CorpusSettings, TokenizerSettings
 from prepared import run_module
 from training_data import TRADES, LabelledData, labelled
 

@@ -214,5 +214,5 @@ def test_a_corpus_too_small_for_the_vocabulary_says_what_is_missing(tmp_path):
     workspace.configure(SMALL | {"tokenizer": {"vocab_size": 5000}})
     done = workspace.snakemake("converted/eng", check=False)
     errors = [line for line in (done.stdout + done.stderr).splitlines() if "error: " in line]
-    assert errors and "tokenizer.vocab_size = 5000" in errors[0] and "add about" in errors[0]
+    assert errors and "tokenizer.vocab_size = 5000" in errors[0] and "add at least" in errors[0]
     assert not (tmp_path / "results/tokenizers/eng/tokenizer.json").exists()

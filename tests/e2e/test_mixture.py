@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.settings import read_settings
-from babelmill.stages import TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.layouts import Packed
 from babelmill.training.plan import Plan

@@ -7,9 +7,9 @@ from typing import ClassVar
 import pytest
 from test_evaluate_labels import Labelled
 
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import read_json
 from babelmill.settings import read_settings
-from babelmill.stages import TrainSettings
 from babelmill.training.data import LabelledData
 from training_data import TRADES
 

@@ -10,10 +10,12 @@ import yaml
 import report_results
 from babelmill import cli, report
 from babelmill.config import loading
+from babelmill.config.snapshots import BABYLM
 from babelmill.core.files import UserError, read_json
 from babelmill.reporting.asked import asked_of, write_settings
 from babelmill.reporting.page import page
 from babelmill.reporting.results import read_all
+from babelmill.reporting.table import write_csv
 from browser import Browser
 
 SUITES = ("blimp", "multiblimp", "turblimp")
@@ -28,12 +30,12 @@ def configured(folder, monkeypatch, targets: list[str], **top) -> loading.Config
     return loading.load(["config.yaml"])
 
 
-def make(folder, configuration: loading.Configuration, models: list[str]) -> None:
+def make(folder, configuration: loading.Configuration, models: list[str], **more) -> None:
     """The results of models, on the suites that cover them."""
     asked = asked_of(configuration, "+".join(models))
     for model, about in asked["models"].items():
         covers = {suite: asked["suites"][suite]["covers"] for suite in about["suites"]}
-        report_results.make(folder, model, about["languages"], covers)
+        report_results.make(folder, model, about["languages"], covers, **more)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     assert text.count('<svg class="curves"') == 45 and "<h2>Not complete" not in text
     looked_at(browser, html, large=True)
     best = browser.value(
-        "[...document.querySelectorAll('#texts tbody')].map(b => [...b.rows].map(r => +r.cells[1].innerText))"
+        "[...document.querySelectorAll('#texts tbody')].map(b => [...b.rows].map(r => parseFloat(r.cells[1].innerText)))"
     )
     assert best == [sorted(column) for column in best] and len(best[0]) == 47
     assert browser.printed().startswith(b"%PDF")
@@ -104,12 +106,18 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
 
 def test_one_model(browser, tmp_path, monkeypatch):
     configuration = configured(tmp_path, monkeypatch, ["eng"])
-    make(tmp_path, configuration, ["eng"])
+    make(tmp_path, configuration, ["eng"], snapshots=BABYLM[:19])
     asked = asked_of(configuration, "eng")
     path = tmp_path / "eng.html"
     path.write_text(page(asked, read_all(asked)))
     assert page(asked, read_all(asked)) == path.read_text(), "the same results are the same page"
+    assert path.read_text().count('aria-label="BLiMP: 1 million words ') == 1
     looked_at(browser, path)
+    with open(tmp_path / "eng.csv", "w", newline="") as file:
+        write_csv(read_all(asked), file)
+    rows = [row for row in table(tmp_path / "eng.csv") if (row["suite"], row["phenomenon"]) == ("blimp", "all")]
+    points = [float(row["million_words"] or 0) for row in rows if row["method"] == "causal"]
+    assert points == [0, *BABYLM[:19]]
 
 
 def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, capsys):

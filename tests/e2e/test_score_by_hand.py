@@ -16,8 +16,10 @@ from transformers import (
 )
 
 from babelmill.cli import main
-from babelmill.commands.surprisal import owners, words_of
-from babelmill.core.files import read_json, write_json
+from babelmill.commands.score import name_of, refuse_others
+from babelmill.commands.surprisal import lines_of, owners, words_of
+from babelmill.core import manifest
+from babelmill.core.files import UserError, read_json, write_json
 from hub_data import SENTENCES
 from prepared import run_module
 
@@ -116,6 +118,21 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
     assert done.returncode == 1 and "mine/modeling_gpt_bert.py" in done.stderr and "run'" not in done.stderr
 
 
+def test_the_scores_of_another_folder_are_not_written_over():
+    snapshot = Path("exports/eng/snapshots/chck_1M")
+    assert name_of(snapshot) == "eng--chck_1M" and name_of(Path("converted/eng")) == "eng"
+    out = Path("scores/eng/mine")
+    manifest.write(out, manifest.Asked("score", "eng", {}), [], figures={"model": {"folder": "converted/eng"}})
+    refuse_others(out, {"folder": "converted/eng"})
+    with pytest.raises(UserError, match="holds the scores of converted/eng"):
+        refuse_others(out, {"folder": "elsewhere/eng"})
+
+
+def test_a_file_that_is_not_there_is_one_line():
+    with pytest.raises(UserError, match=r"nix.txt: no such file"):
+        list(lines_of("nix.txt"))
+
+
 def test_what_cannot_be_scored_is_refused(capsys):
     folder = foreign("gpt2")
     config = read_json(folder / "config.json")
@@ -127,6 +144,7 @@ def test_what_cannot_be_scored_is_refused(capsys):
         (["gpt2", "--suite", "mine", "--language", "deu"], "the suite mine has no pairs of deu"),
         (["config", "--suite", "mine"], "config: has no config.json"),
         (["config/gpt2", "--suite", "mine"], "config/gpt2: no such folder"),
+        (["converted/eng", "--suite", "mine"], "converted/eng: no such folder; is the model finished?"),
     ):
         assert main(["score", *words]) == 1
         error = capsys.readouterr().err.splitlines()[-1]

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError, read_json
-from babelmill.score import Model, report
-from babelmill.stages import ScoreSettings
+from babelmill.score import Model, report, score_all
 from babelmill.suites import sentences
 from babelmill.suites.partial import Partial
 from conftest import SMALL
@@ -89,6 +90,40 @@ def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):
     assert found[0] == pytest.approx(found[1], abs=1e-4) and found[0] == pytest.approx(found[2], abs=1e-4)
 
 
+CHANGED = "The small cat sat on every matted garden."
+OTHERS = [  # the beginning that both have: all but one token, all but several, one is the other's, all, none
+    "The small cat sat on every matted garden?",
+    "The small cat eats catapults and sat on every garden.",
+    "The small cat sat on",
+    CHANGED,
+    "Wizards boil.",
+]
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@torch.inference_mode()
+def test_both_sentences_of_a_pair_in_one_row(exported, shares):
+    """Their scores are those of each alone, by the model as it is shipped."""
+    model = Model(exported / "export", False)
+    how = model.method("causal")
+    scorer, _ = model.scorer(how)
+    assert scorer.shares
+    scorer.shares = shares
+    good, bad = (sentences.encode(model.tokenizer, texts, True) for texts in ([CHANGED] * len(OTHERS), OTHERS))
+    pairs = [*zip(good, bad, strict=True), *zip(bad, good, strict=True)]
+    rows = [sentences.both(pair) for pair in pairs]
+    last = len(good[0].ids) - 1
+    begun = [row.beginning for row in rows]
+    assert begun[0] == begun[3] == last and begun[2] == len(bad[2].ids) - 1 and 1 < begun[1] < last and begun[4] == 1
+    assert [len(row.ids) for row in rows[:4:3]] == [last, last], "nothing is read twice, and the last token never"
+    shipped = AutoModelForCausalLM.from_pretrained(exported / "export", trust_remote_code=True, dtype=torch.float32)
+    expected = []
+    for ids in (torch.tensor(each.ids) for pair in pairs for each in pair):
+        expected.append(shipped(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None]).sum().item())
+    found = np.concatenate(list(sentences.scores(scorer, pairs, list(range(len(pairs))), how)))
+    assert found[:, :2].flatten() == pytest.approx(expected, abs=1e-4)
+
+
 @torch.inference_mode()
 def test_within_a_word_the_later_tokens_are_hidden_too(exported, tmp_path):
     """Beside a loop that is plain."""
@@ -122,6 +157,23 @@ def test_the_bound_hides_the_same_places_in_both_sentences(exported, tmp_path, p
         "bound", pairs, np.ones(len(pairs), bool), Partial(tmp_path / "b", {})
     )
     assert (found[:, 0] > found[:, 1]).all() and (found[:, 2] > 0).all()
+
+
+def test_fused_may_be_asked_for_before_its_parts(exported, tmp_path, pairs):
+    names = ["fused", "masked", "causal"]
+    settings = ScoreSettings(stage="score", name="x", languages=["eng"], suite="s", covered=["eng"], methods=names)
+    scored = score_all(Model(exported / "export", False), pairs, settings, Partial(tmp_path / "partial", {}))
+    parts = [scored[f"{name}_good"].to_numpy() for name in ("causal", "masked")]
+    assert scored["fused_good"].to_numpy() == pytest.approx(parts[0] + parts[1])
+
+
+def test_a_tokenizer_without_a_token_to_begin_with_is_one_line():
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, "a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)
+    with pytest.raises(UserError, match="no token that a sentence can begin with"):
+        sentences.encode(tokenizer, ["a b"], causal=True)
+    assert len(sentences.encode(tokenizer, ["a b"], causal=False)) == 1
 
 
 def test_a_suite_that_the_model_cannot_read_is_one_line():

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
-from babelmill.stages import Settings
 from training_data import VOCABULARY, Data, wait_for_step
 
 STEPS = 24

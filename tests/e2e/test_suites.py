@@ -22,7 +22,7 @@ from hub_data import BOS, SENTENCES
 from prepared import run_python
 
 HERE = Path(__file__).parent
-README = HERE.parents[1] / "README.md"
+GUIDE = HERE.parents[1] / "docs/evaluation.md"
 PAIR = ("The black cat sat on the mat near the old door.", "The black cat sat mat on the near the old door.")
 SWAPPED = {"cat sat": "sat cat", "dog runs": "runs dog", "wizards boil": "boil wizards"}
 
@@ -36,20 +36,20 @@ def run(command: list, home: Path, *folders: Path) -> str:
     return done.stdout
 
 
-def readme_command(start: str) -> list[str]:
-    """The words of the command in README.md that begins like this."""
-    (line,) = [line for line in README.read_text().splitlines() if line.startswith(start)]
+def guide_command(start: str) -> list[str]:
+    """The words of the command in the guide that begins like this."""
+    (line,) = [line for line in GUIDE.read_text().splitlines() if line.startswith(start)]
     return line.split()
 
 
-def readme_code(word: str) -> str:
-    """The piece of Python in README.md that has this word in it."""
-    (code,) = [piece for piece in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if word in piece]
+def guide_code(word: str) -> str:
+    """The piece of Python in the guide that has this word in it."""
+    (code,) = [piece for piece in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if word in piece]
     return code
 
 
 def test_lm_evaluation_harness(exported, tmp_path):
-    """As the README types it, on sentences in a local file: pairs, and rolling perplexity, with training's likelihoods."""
+    """As the guide types it, on sentences in a local file: pairs, and rolling perplexity, with training's likelihoods."""
     pairs = [(text, text.replace(*next(swap for swap in SWAPPED.items() if swap[0] in text))) for text in SENTENCES]
     lines = ["sen\twrong_sen", *map("\t".join, pairs)]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
@@ -70,7 +70,7 @@ def test_lm_evaluation_harness(exported, tmp_path):
     rolling["metric_list"] = [{"metric": "word_perplexity"}]
     for values in (task, rolling):
         (tmp_path / f"{values['task']}.yaml").write_text(yaml.safe_dump(values))
-    command = [word.replace("converted/eng", str(exported / "export")) for word in readme_command("lm_eval ")]
+    command = [word.replace("converted/eng", str(exported / "export")) for word in guide_command("lm_eval ")]
     command[command.index("--tasks") + 1] = "pairs,whole"
     command = ["-m", *command, "--include_path", tmp_path, "--device", "cpu", "--batch_size", "2"]
     run([*command, "--log_samples", "--output_path", tmp_path / "out"], tmp_path, installed(SUITES))
@@ -127,7 +127,7 @@ def test_minicons(exported, tmp_path, kind, version):
     assert good[0] > bad[0] + 1
     scores = ours(exported / "export", kind, [PAIR], tmp_path)
     assert [scores[text] for text in PAIR] == pytest.approx([good[0], bad[0]], abs=1e-4)
-    code = readme_code("minicons").replace("converted/eng", str(exported / "export"))
+    code = guide_code("minicons").replace("converted/eng", str(exported / "export"))
     code = code.replace('"The cat sat."', repr(SENTENCES[0]))
     if kind == "masked":
         code = code.replace("IncrementalLMScorer", "MaskedLMScorer")

@@ -88,7 +88,7 @@ def test_three_processes_then_two(data, finished):
 
 
 def test_two_machines_without_slurm(data, finished):
-    """Two launchers that share a folder, as the README starts them; one machine dies, and both are started again."""
+    """Two launchers that share a folder, as the guide starts them; one machine dies, and both are started again."""
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
     options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=localhost", f"--master-port={port}"]

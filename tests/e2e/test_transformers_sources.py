@@ -31,6 +31,7 @@ MODELS = {
         "train": {"objective": "causal", "lora_rank": 4, "learning_rate": 0.1},
         "model": {"architecture": "transformers", "source": "ada/gpt2"},
         "export": {"adapter": "also"},
+        "run": {"snapshots": [0.0002]},
     },
     "again": {"train": {"objective": "masked", "max_steps": 1, "learning_rate": 1e-12}, "model": {"source": "bert"}},
     "bert": {
@@ -129,6 +130,10 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
         and trained.stat().st_size < (published / trained.name).stat().st_size / 2
     )
     assert "lora" not in " ".join(load_file(workspace.path / "converted/more/model.safetensors"))
+    (kept,) = workspace.path.glob("results/checkpoints/more/*/snapshots/chck_0.0002M.safetensors")
+    assert set(load_file(kept)) == names, "a snapshot holds adapters alone, too, and is exported with them"
+    snapshot = workspace.path / "converted/more/snapshots/chck_0.0002M"
+    assert {"model.safetensors", "adapter/adapter_config.json", "README.md"} <= set(manifest.verify(snapshot)["files"])
     before = sha256(trained)
     (last,) = workspace.path.glob("results/checkpoints/more/*/step-00000008.json")
     last.unlink()

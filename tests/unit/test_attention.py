@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from babelmill.model.attention import attention, position_buckets, visible
+from babelmill.training import attention_kernel
 from babelmill.training.cpu_kernels import CPUAttention
 from babelmill.training.dropout import Keys
 
@@ -125,3 +126,22 @@ def test_distances_beyond_the_table_share_its_last_rows():
     assert buckets[599, 0] == buckets[511, 0] == 62
     assert buckets[0, 599] == buckets[0, 511] == 0
     assert buckets[300, 300] == 31
+
+
+def test_the_formula_never_stands_in_silently(caplog):
+    """A CPU has no memory-efficient kernel, which a GPU would have."""
+    kernels = ("flash", "mem_efficient", "math", "cudnn")
+    before = {kernel: getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")() for kernel in kernels}
+    try:
+        attention_kernel.pin(torch.device("cpu"), 2, 8, [16, 32], torch.float32)
+        assert caplog.messages[0].startswith(
+            "PyTorch has no fused attention for rows of 16 tokens with 2 heads of 8 numbers"
+        )
+        assert len(caplog.messages) == 1 and torch.backends.cuda.math_sdp_enabled()
+        attention_kernel._attend(torch.empty(2, 2, 16, 8))
+        attention_kernel._only(fused=True)
+        with pytest.raises(RuntimeError, match="No viable backend"):
+            attention_kernel._attend(torch.empty(2, 2, 16, 8))
+    finally:
+        for kernel, enabled in before.items():
+            getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(enabled)

@@ -143,7 +143,6 @@ def refused(*words: str, **arguments) -> str:
         (GPT2 + ", n_positions: 9}}\n", ["model.config has n_positions", "model.max_position_embeddings"]),
         (GPT2 + ", eos_token_id: 9}}\n", ["model.config has eos_token_id", "its tokenizer's"]),
         (GPT2.replace("causal", "hybrid") + "}}\n", ["train.objective: masked, diffusion or causal"]),
-        (GPT2.replace("causal", "causal, optimizer: muon") + "}}\n", ["trains with adamw or lamb"]),
         (GPT2 + "}}\nevaluation: {sequence_length: 600}\n", ["evaluation.sequence_length = 600", "= 512"]),
         ("tokenizer: {source: own/tokenizer.json}\n", ["tokenizer.source: own/tokenizer.json: no such file"]),
         ("tokenizer: {source: ./texts}\n", ["tokenizer.source: ./texts: this is a folder"]),
@@ -168,7 +167,6 @@ def test_a_mistake_in_a_file_is_one_line_that_names_the_file(text, words):
     ("model", "train", "words"),
     [
         ("{source: b}", "{objective: hybrid}", ["has masked or causal classes"]),
-        ("{source: b}", "{objective: masked, optimizer: muon}", ["trains with adamw or lamb"]),
         ("{source: b, config: {model_type: gpt2}}", "{}", ["model.config: a model that goes on from b has that one's"]),
         ("{source: b, architecture: gpt_bert}", "{}", ["model.architecture = gpt_bert", "where it is transformers"]),
         ("{source: deu, architecture: transformers}", "{}", ["where it is gpt_bert; leave the key out"]),

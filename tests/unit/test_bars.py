@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import pty
+import select
 import sys
 import tempfile
 import termios
@@ -20,12 +21,14 @@ def terminal(monkeypatch):
     with open(theirs, "w", closefd=False) as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(stage_entry, "terminal_id", lambda: os.ttyname(theirs).replace("/", "-"))
+        monkeypatch.setattr(stage_entry, "shown_name", "")  # an earlier test may have run a stage in this process
 
         def wait_for(text: str) -> str:
             """Read until a text is there; return all that was read."""
             said = ""
             while text not in said:
                 stream.flush()
+                assert select.select([ours], [], [], 60)[0], f"no {text!r} in {said!r}"
                 said += os.read(ours, 10_000).decode()
             return said
 

@@ -303,6 +303,8 @@ def test_scores_of_suites_stand_beside_published_ones():
     front = yaml.safe_load(text.split("---\n")[1])
     results = front["model-index"][0]["results"]
     assert [metric["value"] for line in results for metric in line["metrics"]] == [0.73, 0.7, 0.75]
+    names = [metric["name"] for line in results for metric in line["metrics"]]
+    assert ["sample of 50 pairs" in name for name in names] == [False, True, True]
     assert results[0]["dataset"] == {
         "name": "BLiMP, English",
         "type": "nyu-mll/blimp",

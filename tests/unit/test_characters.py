@@ -11,11 +11,11 @@ import transformers
 from babelmill import base_model, shards, tokenizer
 from babelmill.config import inputs
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.release.hub_folder import copy_published
 from babelmill.settings import read_settings, settings_of
-from babelmill.stages import ShardsSettings
 from babelmill.tokens import characters
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, vocab_size

@@ -324,6 +324,7 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(tmp_path,
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9" if server == "refuses" else silent_server)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("WANDB_NAME", "a name of one's own")
     folder = tmp_path / "0123456789abcdef"
     folder.mkdir()
     sender = mirror(folder)
@@ -332,9 +333,20 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(tmp_path,
     sender.PATIENCE = 120.0  # on a busy machine importing W&B alone may take long
     sender.close()
     (recorded,) = folder.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
-    assert b"train/languages/eng/loss" in recorded.read_bytes()
+    assert b"train/languages/eng/loss" in recorded.read_bytes() and b"a name of one's own" in recorded.read_bytes()
     files = [path for path in (folder / "wandb").rglob("*") if path.is_file()]
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "off"),
+    [("DISABLED", "true", True), ("DISABLED", "false", False), ("MODE", "disabled", True), ("MODE", "offline", False)],
+)
+def test_variables_of_wandb_turn_it_off(monkeypatch, variable, value, off):
+    for name in ("WANDB_DISABLED", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(f"WANDB_{variable}", value)
+    assert wandb_mirror.turned_off() == (f"WANDB_{variable}" if off else None)
 
 
 def test_a_key_that_was_refused_is_no_matter_of_the_network():

@@ -123,6 +123,8 @@ SEVERAL = {
     "release/occcanine.py": {"base_model"},
     "release/published_checkpoint.py": {"base_model"},
     "release/suite_card.py": {"convert"},
+    "release/snapshot_card.py": {"convert"},
+    "release/snapshots.py": {"export"},
     "release/training_history.py": {"convert"},
     "release/transformers_folder.py": {"export"},
     "training/__init__.py": {"base_model", "train", "export", "evaluate", "score"},

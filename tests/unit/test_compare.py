@@ -89,6 +89,14 @@ def test_recipes_are_compared_over_their_seeds(capsys):
     assert "single model" in compare(capsys, "a0,a1,a2", "b0")
 
 
+def test_two_seeds_that_differ_are_no_ties(capsys):
+    for name, share in (("a0", 1.0), ("a1", 1.0), ("b0", 1.0), ("b1", 0.0)):
+        scored(name, (share, share, share))
+    found = compare(capsys, "a0,a1", "b0,b1")
+    assert "a0, ... (2) is better on 300 pairs" in found and "equal scores" not in found
+    assert sum(line.startswith("  *  ") for line in found.splitlines()) == 3, "in each phenomenon, too"
+
+
 def test_the_mean_of_paradigms_is_that_of_the_scores(capsys):
     scored("a", (0.9, 0.6, 0.7), of="paradigms")
     scored("b", (0.5, 0.6, 0.7), of="paradigms", seed=1)
@@ -118,6 +126,7 @@ def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
         (("a", "shuffled"), "a and shuffled were not scored on the same pairs"),
         (("a", "nix"), "nix: neither a model with scores in results, nor"),
         (("a", "edited", "--suite", "blimp"), "a: has no scores on blimp; it was scored on mine"),
+        (("a", "edited,a"), "a is on both sides"),
         (("a", ","), "a model is expected on each side"),
     ],
 )

@@ -108,6 +108,10 @@ def test_text_of_the_command_line_is_coerced():
         ({"train": {"epochs": "many"}}, ["layer0.yaml", "train.epochs = 'many'", "number"]),
         ({"train": {"hybrid_ratio": "3/2"}}, ["layer0.yaml", "train.hybrid_ratio = '3/2'", "0 < n < d"]),
         ({"train": {"optimizer": "sgd"}}, ["layer0.yaml", "train.optimizer = 'sgd'", "'lamb'"]),
+        (
+            {"train": {"optimizer": "muon"}},
+            ["layer0.yaml", "train.optimizer = 'muon'", "no longer", "set adamw or lamb"],
+        ),
         ({"model": {"num_attention_heads": 7}}, ["layer0.yaml", "num_attention_heads = 7", "hidden_size = 768"]),
         ({"train": {"sequence_lengths": [1024]}}, ["layer0.yaml", "train.phase_starts", "sequence_lengths"]),
         (

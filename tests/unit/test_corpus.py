@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +19,6 @@ from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
-from babelmill.corpus.sampling import Budget, Sampler
 from babelmill.settings import settings_of
 
 DOCUMENTS = [f"Document number {i} says something of its own." for i in range(1000)]
@@ -239,93 +237,6 @@ def test_categories_select_documents(folder, caplog):
     assert "no document is in subtitles; there are child-books, child-wiki, qed" in caplog.text
     with pytest.raises(UserError, match=r"no document is in subtitles; there are child-books, child-wiki, qed"):
         build(files=["*.jsonl"], categories=["subtitles"])
-
-
-@pytest.mark.parametrize("repeats", [1, 40])
-def test_a_budget_is_a_sample_over_everything(folder, repeats):
-    """Ten categories one after the other, as in the dataset repositories; `repeats` makes the threshold sink early."""
-    for i in range(10):
-        write_jsonl(
-            f"{i}.jsonl", [f"{i} {k} {text}" for k in range(repeats) for text in DOCUMENTS[:50]], category=f"c{i}"
-        )
-    figures = build(files=["*.jsonl"], budget=0.01, validation_share=0.1)
-    kept = texts("train") + texts("validation")
-    size = sum(len(text.encode()) for text in kept)
-    assert 9_900 < size <= 10_000
-    assert figures["budget"] == {"unit": "bytes", "asked": 10_000, "realised": size}
-    assert figures["read"] == 500 * repeats
-    assert figures["dropped"] == {"over_budget": 500 * repeats - len(kept)}
-    assert min(figures["categories"].get(f"c{i}", 0) for i in range(10)) >= 8
-    assert texts("train") == sorted(texts("train"), key=lambda text: int(text.split()[0]))
-    build(out="larger", files=["*.jsonl"], budget=0.02, validation_share=0.1)
-    assert set(texts("train")) < set(texts("train", "larger"))
-    assert set(texts("validation")) < set(texts("validation", "larger"))
-
-
-def test_what_waits_for_a_sample_is_bounded():
-    """Of much more text than the budget, hardly more than the budget is still admitted after a while."""
-    generator = np.random.default_rng(0)
-    sampler = Sampler(Budget(1000, "documents"))
-    for _ in range(100):
-        keys = generator.integers(0, 2**64, (1000, 2), np.uint64, endpoint=False)
-        keys = keys[sampler.admits(keys)]
-        sampler.take(pa.record_batch({"text": ["x"] * len(keys)}), keys)
-    assert 5 < sampler.admits(generator.integers(0, 2**64, (1000, 2), np.uint64)).sum() < 40
-    sampler.tighten()
-    assert sampler.report()["realised"] == 1000
-
-
-def test_a_budget_does_not_depend_on_order_or_repetition(folder):
-    write_jsonl("a.jsonl", DOCUMENTS)
-    build(files=["a.jsonl"], budget="100 documents", validation_share=0.1)
-    assert len(texts("train")) + len(texts("validation")) == 100
-    write_jsonl("a.jsonl", [text for text in reversed(DOCUMENTS) for _ in range(3)])
-    build(out="other", files=["a.jsonl"], budget="100 documents", validation_share=0.1)
-    assert texts("train", "other") == texts("train")[::-1]
-    assert texts("validation", "other") == texts("validation")[::-1]
-
-
-@pytest.mark.parametrize(("budget", "size"), [("1k words", 5430), (0.00543, 5430)])
-def test_a_budget_counts_what_says_the_same_in_the_language(folder, budget, size):
-    write_jsonl("a.jsonl", DOCUMENTS)
-    corpus = {"files": ["a.jsonl"], "budget": budget, "validation_share": 0}
-    configuration = Configuration([("test", {"languages": {"ukr": {"corpus": corpus}}})])
-    values = settings_of(configuration, "ukr", "corpus")
-    write_json("settings.json", values)
-    corpus_stage.run(argparse.Namespace(settings=Path("settings.json"), out=Path("out"), download=[], threads=1))
-    assert manifest.read("out")["figures"]["budget"]["asked"] == round(size * 1.751)
-
-
-def test_a_corpus_smaller_than_its_budget_is_reported(folder, caplog):
-    write_jsonl("a.jsonl", DOCUMENTS)
-    figures = build(files=["a.jsonl"], budget="5M", validation_share=0.1)
-    assert sum(figures["documents"].values()) == 1000
-    assert figures["budget"] == {"unit": "bytes", "asked": 27_150_000, "realised": sum(figures["bytes"].values())}
-    assert "eng has less text than corpus.budget" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        (54.3, 54.3),
-        (10, 10.0),
-        ("54.3", 54.3),
-        ("5 MB", 5.0),
-        ("500k", "500000 words"),
-        ("10M words", "10000000 words"),
-        ("1.5k documents", "1500 documents"),
-        ("null", None),
-    ],
-)
-def test_budgets_are_written_in_many_ways(written, meant):
-    corpus = {"files": ["x"], "budget": written}
-    assert Configuration([("test", {"corpus": corpus})]).corpus("eng").corpus.budget == meant
-
-
-@pytest.mark.parametrize("written", [0, -1, "many", "5 tokens", "5M MB", "0 words", "nan"])
-def test_other_budgets_are_refused(written):
-    with pytest.raises(UserError, match=r"corpus\.budget"):
-        Configuration([("test", {"corpus": {"budget": written}})]).corpus("eng")
 
 
 def test_row_groups_are_bounded(folder):

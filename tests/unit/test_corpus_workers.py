@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_corpus import build, settings_file
 
+from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.corpus import pieces, readers, workers
@@ -25,7 +26,6 @@ from babelmill.corpus.columns import Columns
 from babelmill.corpus.record_batches import BLOCK
 from babelmill.corpus.tally import Tally
 from babelmill.settings import read_settings
-from babelmill.stages import CorpusSettings
 from prepared import run_python
 
 RANDOM = random.Random(1)

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape
-from babelmill.training import dropout, mixing_kernel, randomness
+from babelmill.training import dropout, randomness
 from babelmill.training.dropout import Keys, RowDropout
 
 CPU = torch.device("cpu")
@@ -40,23 +39,6 @@ def test_other_devices_keep_the_same():
         patch.setattr(dropout, "_counters", lambda count, device: counters(count, CPU))
         got = dropout.keep(keys(5).as_subclass(Elsewhere), 101, 0.1)
     assert torch.equal(got.as_subclass(torch.Tensor), wanted)
-
-
-def test_all_layers_are_compiled_to_the_same_graphs():
-    """As the trainer compiles them for GPUs: a graph for each kind of block, whatever their number."""
-    counting = CompileCounterWithBackend("aot_eager")
-    torch._dynamo.reset()
-    shape = GPTBertShape(100, 16, 24, 2, 5)
-    model, held = GPTBert(shape), Keys(7, CPU)
-    dropout.install(model, held, None)
-    mixing_kernel.install(model)
-    for block in (*model.transformer.attention_layers, *model.transformer.mlp_layers):
-        block.compile(dynamic=False, backend=counting)
-    held.begin_pass(torch.arange(3), torch.arange(3), 8)
-    ids = torch.arange(24).view(3, 8)
-    for _ in range(2):
-        model.train().encode(ids, torch.ones(1, 1, 1, 1, dtype=torch.bool)).sum().backward()
-    assert counting.frame_count == 2, "attention and feed-forward"
 
 
 def test_masks_look_random():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime import gpu_claims
@@ -59,8 +60,21 @@ def test_no_gpu_asked_for_is_none_seen(job):
 
 
 def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_claims, "DRIVER", str(tmp_path))
-    with pytest.raises(UserError, match=r"2 GPUs are asked for, .* sees no GPU"):
+    version = tmp_path / "version"
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Wed Oct 27 21:21:55 UTC 2021\nGCC\n")
+    monkeypatch.setattr(gpu_claims, "VERSION", str(version))
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(gpu_claims, "DRIVERS", {"NVIDIA": str(tmp_path)})
+    with pytest.raises(UserError, match=r"2 GPUs are asked for, .* has NVIDIA's driver, .* is a build without CUDA"):
+        gpu_claims.claim(2)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(UserError, match=r"sees no GPU: its driver 470.82.01 may be too old for CUDA 13.0, or CUDA_"):
+        gpu_claims.claim(2)
+    version.unlink()
+    with pytest.raises(UserError, match=r"its driver may be too old"):
+        gpu_claims.claim(2)
+    monkeypatch.setattr(gpu_claims, "DRIVERS", {"NVIDIA": "/nowhere", "AMD": str(tmp_path)})
+    with pytest.raises(UserError, match=r"this machine has AMD's driver, .* it is a build without ROCm, install one"):
         gpu_claims.claim(2)
 
 

@@ -16,12 +16,12 @@ from transformers import AutoConfig
 from babelmill import shards
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import SECTIONS
+from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, write_json
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.model.transformers.modeling_codes import CodesModel
 from babelmill.settings import read_settings, settings_of
-from babelmill.stages import ShardsSettings
 from babelmill.tokens.codes import BEGIN, END, FIRST, PAD, Codes, written
 from babelmill.tokens.labels import CodeReader, code_list
 from babelmill.tokens.shard_file import ShardFile

@@ -9,10 +9,10 @@ from test_labelled_corpora import COLUMNS, configuration_of, write_csv
 from babelmill import shards
 from babelmill.commands.plan import cost_of
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.settings import read_settings, settings_of, write_settings
-from babelmill.stages import TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.training.data import LabelledData
 from babelmill.training.layouts import Documents

@@ -12,11 +12,12 @@ from babelmill.config import inputs
 from babelmill.config.model_size import parameters
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.hub import client, revisions
 from babelmill.settings import read_settings, settings_of, write_settings
-from babelmill.stages import STAGES, TrainSettings
+from babelmill.stages import STAGES
 
 MORE = {"more": {"model": {"source": "eng"}, "train": {"epochs": 1}}}
 

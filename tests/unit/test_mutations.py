@@ -109,9 +109,9 @@ MUTATIONS = [
     ),
     Mutation(
         "learning rate times 1.001",
-        "training/optim.py",
-        'group["lr"] = learning_rate',
-        'group["lr"] = learning_rate * 1.001',
+        "training/trainer.py",
+        "update(step.learning_rate, finite)",
+        "update(step.learning_rate * 1.001, finite)",
         "training",
     ),
     Mutation(

@@ -9,11 +9,11 @@ import transformers
 
 from babelmill import base_model
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.model.code_decoder import CodeDecoder
 from babelmill.settings import read_settings, settings_of
-from babelmill.stages import TrainSettings
 from babelmill.tokens import characters
 from babelmill.tokens.codes import Codes
 from babelmill.tokens.vocabulary import Vocabulary

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+from babelmill import cli
 from babelmill.commands.machine import has_gpu
 from babelmill.commands.plan import tenths
 from babelmill.config.model_size import parameters
@@ -48,6 +49,22 @@ def test_it_foretells_what_training_did(workspace):
     assert row["source"] == "shards"
     assert (int(row["parameters"]), int(row["steps"])) == (did["parameters"], did["steps"])
     assert float(row["epochs"]) == pytest.approx(did["epochs"])
+
+
+def test_snapshots_are_counted_and_those_that_a_finished_run_has_not_kept_are_named(workspace, monkeypatch, capsys):
+    before = plan(workspace, "eng")["eng"]
+    workspace.configure(SMALL | {"run": SMALL["run"] | {"snapshots": [0.0002, 5]}})
+    after = plan(workspace, "eng")["eng"]
+    more = 1e9 * (float(after["disk_gb"]) - float(before["disk_gb"]))
+    assert more == pytest.approx(2 * 4 * int(after["parameters"])), (
+        "of the run, and exported; that of 5 million is beyond"
+    )
+    monkeypatch.chdir(workspace.path)
+    assert cli.main(["plan", "eng"]) == 0
+    assert (
+        "eng: 0 snapshots kept of 2; not kept: chck_0.0002M (beyond its end, or asked for later"
+        in capsys.readouterr().out
+    )
 
 
 def test_shards_of_earlier_settings_are_named_and_text_of_others_does_not_count(workspace):
@@ -86,6 +103,13 @@ def test_small_numbers_are_not_zero():
     assert [tenths(number) for number in (0.04, 0.44, 12.3, 1234.5)] == ["< 0.1", "0.4", "12", "1,234"]
 
 
+def test_peaks_of_gpus():
+    """By names as drivers and SLURM write them; an MI250X is two GPUs."""
+    names = ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "h100_pcie", "NVIDIA H100 NVL", "NVIDIA A800-SXM4-80GB"]
+    assert [peak_of(name) for name in names] == [989e12, 756e12, 756e12, 835e12, 312e12]
+    assert [peak_of(f"AMD Instinct {name}") for name in ("MI250X", "MI300X", "MI7")] == [191.5e12, 1307e12, None]
+
+
 def test_a_batch_has_a_total(fresh):
     rows = plan(fresh, "tier1", "eng", "--gpu", "H100")
     assert len(rows) == 9
@@ -102,8 +126,12 @@ def test_twice_the_speed_is_half_the_hours(fresh):
 
 
 def test_gpus_without_a_micro_batch_stand_idle(fresh):
-    """One micro-batch a step: four GPUs take as long as one, and cost four times as much."""
+    """One micro-batch a step: four GPUs take as long as one, and cost four times as much.
+
+    In bf16 there is an attention kernel whose dropout is keyed by row: rows are dealt.
+    """
     values = {"train": {"global_batch_tokens": 8192, "micro_batch_tokens": 8192, "batch_reduction": 1}}
+    values["train"]["precision"] = "fp32"
     fresh.configure(values | {"resources": {"gpus": 1}})
     one = plan(fresh, "swe", "--gpu", "H100")["swe"]
     fresh.configure(values | {"resources": {"gpus": 4}})
@@ -111,6 +139,9 @@ def test_gpus_without_a_micro_batch_stand_idle(fresh):
     assert (one["hours"], float(one["busy"])) == (four["hours"], 1.0)
     assert float(four["gpu_hours"]) == pytest.approx(4 * float(one["gpu_hours"]))
     assert float(four["busy"]) == pytest.approx(0.25)
+    values["train"]["precision"] = "bf16"
+    fresh.configure(values | {"resources": {"gpus": 4}})
+    assert float(plan(fresh, "swe", "--gpu", "H100")["swe"]["busy"]) == 1.0
 
 
 @pytest.mark.parametrize(

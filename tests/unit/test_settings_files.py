@@ -7,9 +7,10 @@ import pytest
 from test_config import TEXT, configuration
 
 from babelmill.config import schema
+from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core.files import UserError, write_json
 from babelmill.settings import read_settings, recorded, settings_of, write_settings
-from babelmill.stages import STAGES, RunSettings, TrainSettings
+from babelmill.stages import STAGES
 
 LLADA = {"model": {"source": "lab/LLaDA-8B", "architecture": "transformers"}, "train": {"objective": "diffusion"}}
 GPT2 = {"model": {"architecture": "transformers", "config": {"model_type": "gpt2"}}, "train": {"objective": "causal"}}

@@ -10,11 +10,11 @@ import pytest
 
 from babelmill import shards, tokenizer
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings, TokenizerSettings
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.settings import read_settings, settings_of
-from babelmill.stages import ShardsSettings, TokenizerSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from babelmill import base_model, shards, tokenizer
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings, TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
 from babelmill.settings import read_settings, settings_of
-from babelmill.stages import ShardsSettings, TrainSettings
 from babelmill.tokens.codes import Codes
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary

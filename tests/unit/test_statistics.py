@@ -26,7 +26,9 @@ def test_ties_count_for_neither_and_are_counted():
 
 
 def test_means_over_seeds_are_compared_by_their_sign():
-    assert mcnemar(np.array([1, 1 / 3, 0.5, 0]), np.array([2 / 3, 0, 0.5, 1]))[:3] == (2, 1, 0)
+    assert mcnemar(np.array([1, 1 / 3, 0.5, 0]), np.array([2 / 3, 0, 0.5, 1]), means=True)[:3] == (2, 1, 0)
+    of_two = np.array([1, 0.5, 0.5, 0]), np.array([0.5, 0.5, 0, 0.5])
+    assert mcnemar(*of_two, means=True)[:3] == (2, 1, 0), "half of two models are right: no tie"
 
 
 def test_holm_is_what_one_gets_by_hand():

@@ -70,6 +70,9 @@ def test_the_name_of_a_file_can_be_the_paradigm():
     assert table["paradigm"].to_pylist() == ["a"] * 3 + ["b"] * 3
     plain = {key: COLUMNS[key] for key in ("good", "bad")}
     assert set(pairs.read(files, plain)["paradigm"].to_pylist()) == {"all"}
+    dots = [write("v1.0_agreement.tsv"), write("v1.0_order.jsonl.gz")]
+    named = pairs.read(dots, COLUMNS | {"paradigm": "{file}"})["paradigm"].to_pylist()
+    assert list(dict.fromkeys(named)) == ["v1.0_agreement", "v1.0_order"]
 
 
 def test_a_missing_column_is_named_with_those_there_are():
@@ -173,11 +176,20 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
         ({"files": ["a"], "good": "g", "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
         ({"files": [], "good": "g", "bad": "b", "language": "eng"}, "suites.mine.files"),
         ({"files": ["a"], "good": "g", "bad": "b", "language": "eng", "goood": 1}, "goood"),
+        (
+            {"files": ["a"], "good": "g", "bad": "b", "languages": {"eng": "en", "deu": "de"}},
+            r"files. needs {language}",
+        ),
+        (
+            {"files": ["a"], "good": "g", "bad": "b", "language": "english"},
+            "suites.mine names 'english', which is no la",
+        ),
+        ({"files": ["a.tsv"], "good": "g", "bad": "b", "language": "eng"}, "suite file a.tsv: no such file"),
     ],
 )
 def test_errors_of_a_suite(own, message):
     with pytest.raises(UserError, match=message):
-        configuration(["mine"], mine=own)
+        settings_of(configuration(["mine"], mine=own), "eng", "suite.mine")
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest():
@@ -203,6 +215,7 @@ def test_what_a_key_changes(monkeypatch):
     assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
     assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"within_word_l2r": True}) == {"score.english_basics"}
+    assert changed(one, one | {"snapshots": True}) == {"score.english_basics"}
     assert changed(one, one | {"disjoint_masks": 3}) == {"evaluate"}
 
 
@@ -237,6 +250,19 @@ def test_a_summary_by_phenomenon_and_paradigm():
     assert {name: each["n"] for name, each in found["by_paradigm"].items()} == {"p": 1, "q": 1, "r": 1}
 
 
+def test_paradigms_of_a_sample_count_as_they_do_among_all_pairs():
+    """900 pairs of which 90 % are right, 100 of which 10 % are: 82 %, and not the 50 % of as many of both."""
+    paradigms = np.array(["large"] * 900 + ["small"] * 100)
+    table = pa.table({"phenomenon": ["one"] * 1000, "paradigm": paradigms})
+    good = np.full(1000, np.nan)
+    good[:10], good[900:910] = [1] * 9 + [-1], [1] + [-1] * 9
+    found = summary(table, good, good * 0, sampled=True)
+    assert found["pairs"]["score"] == pytest.approx(0.82) == found["by_phenomenon"]["one"]["score"]
+    assert found["pairs"]["n"] == 20 and found["paradigms"]["score"] == pytest.approx(0.5)
+    assert found["pairs"]["interval"][0] < 0.7 < 0.9 < found["pairs"]["interval"][1]
+    assert summary(table, good, good * 0)["pairs"]["score"] == 0.5, "what is too long is left out"
+
+
 def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     rows = [{"good": f"g{i}", "bad": f"b{i}", "paradigm": f"p{i % 3}"} for i in range(60)]
     table, back = pa.Table.from_pylist(rows), pa.Table.from_pylist(rows[::-1])
@@ -258,6 +284,10 @@ def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
     again.add("causal", rows[:1])
     assert again.read("causal").tolist() == [*rows.tolist(), rows[0].tolist()]
     assert len(Partial(folder / "partial", {"a": 2}).read("causal")) == 0, "other settings begin anew"
+    Partial(folder / "partial/chck_1M", {"a": 2}).add("causal", rows)
+    (folder / "partial/mine.txt").write_text("no score")
+    Partial(folder / "partial", {"a": 2}).delete()
+    assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
 
 
 def test_lock_pins_suites_and_repeats_nothing(hub):

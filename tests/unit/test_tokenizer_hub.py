@@ -14,11 +14,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.loading import load
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
 from babelmill.hub import revisions
 from babelmill.settings import read_settings, settings_of, write_settings
-from babelmill.stages import ShardsSettings
 from hub_server import Fault, HubServer
 from prepared import run_python
 

@@ -1,8 +1,10 @@
 """One process's trainer: the loss is the one that was promised, whatever the micro-batches."""
 
+import dataclasses
 import os
 import signal
 import time
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -22,6 +24,7 @@ from babelmill.training import dropout, gradients, work
 from babelmill.training.fitting import Fitted
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.loop import Loop, Window
+from babelmill.training.opening import block
 from babelmill.training.pending import Pending
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
@@ -278,6 +281,34 @@ def test_passes_with_more_targets_have_not_fitted(make):
     assert fitted.has(32, [few, many]) and not fitted.has(32, [rows])
 
 
+def test_a_validation_that_does_not_fit_is_made_of_smaller_passes(make, small_device, caplog):
+    """The size of those in training stays as it is."""
+    trainer = make(micro_batch_tokens=320)
+    found, wanted = trainer.validate(), make(micro_batch_tokens=64).validate()
+    assert found.keys() == wanted.keys()
+    for name in ("loss", "loss_masked", "loss_causal", "accuracy", "ema_loss"):
+        assert found[name] == pytest.approx(wanted[name], rel=1e-5)
+    assert caplog.messages[-1].startswith("5 rows are validated at once from now on, more do not fit: CUDA")
+    assert trainer.micro_batch_tokens == 320
+    with pytest.raises(torch.OutOfMemoryError):
+        make(micro_batch_tokens=320, sequence_lengths=[128, 128], global_batch_tokens=640).validate()
+
+
+def test_the_time_of_a_step_is_that_of_the_device(make, loop, stop, monkeypatch):
+    """A GPU is behind the host, which only tells it what to do: such a step takes 100 s."""
+    trainer = make()
+    run_step, done = trainer.run_step, []
+
+    def slow(number, votes):
+        done.append(number)
+        return replace(run_step(number, votes), whole=SimpleNamespace(over=lambda: True, seconds=lambda: 100.0))
+
+    monkeypatch.setattr(trainer, "run_step", slow)
+    stop._end = time.monotonic() + 220  # the allocation's
+    assert not loop(trainer, Done(30, validated=True), stop).run()
+    assert done == [30, 31, 32], "the first may take longer; after the second there is no time for two more"
+
+
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
     trainer = make(micro_batch_tokens=128, sequence_lengths=[128, 128], global_batch_tokens=640)
     with pytest.raises(UserError, match=r"a row of 128 tokens does not fit into memory; .* GiB.$"):
@@ -323,22 +354,11 @@ def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
     answers = iter([False, True])
 
     def pending(query) -> Pending:
-        return Pending(None, torch.zeros(2, 3), torch.zeros(4), torch.zeros(()), SimpleNamespace(query=query), [])
+        return Pending(None, torch.zeros(2, 3), torch.zeros(4), torch.zeros(()), SimpleNamespace(over=query), [])
 
     pending(lambda: next(answers)).read(stop)
     with pytest.raises(UserError, match="lost contact with another process"):
         pending(lambda: False).read(stop)
-
-
-def test_compiled_passes_are_padded_by_the_rows_that_occur(make, monkeypatch):
-    """Where memory has room for many more rows than a step has, padding is a quarter of the step's, not of the room."""
-    trainer = make(micro_batch_tokens=10**6)
-    monkeypatch.setattr(trainer, "_compiled", True)
-    step = trainer.plan.step(STEP)
-    ((_, rows),) = trainer._share(step)
-    assert (len(rows), step.length) == (10, 32)
-    sizes = [len(trainer._build(trainer._stream, rows[:n], 32, step.weights).input_ids) for n in (1, 3, 4, 10)]
-    assert sizes == [3, 3, 6, 12], "10 rows: multiples of 3"
 
 
 def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
@@ -363,3 +383,18 @@ def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
     assert energy_kwh(path) is None, "not known of every part"
     window.restore({name: value for name, value in Window(4).state().items() if name != "joules"})
     assert window.joules == 0, "a checkpoint of an earlier version"
+
+
+def test_a_run_opens_with_what_it_is(make):
+    trainer = make(learning_rate=0.004)
+    trainer.processes = dataclasses.replace(ALONE, size=4)
+    first, *lines = block(trainer, 12).splitlines()
+    assert first.endswith("tokens; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
+    assert lines == [
+        "  source      random weights, seed 7",
+        "  first step  20 rows of up to 16 tokens, 320 tokens; per process 5 rows, 80 tokens",
+        "  last step   10 rows of up to 32 tokens, 320 tokens; per process 2.5 rows, 80 tokens",
+        "  rate        0.004 at its peak, lamb",
+        "  precision   fp32",
+        "  device      cpu",
+    ]

@@ -1,13 +1,14 @@
-"""Stage `base_model`: a trained model from elsewhere, as tensors under neutral names, for one that goes on from it.
+"""Stage `base_model`: fetch a trained model from elsewhere, as tensors under neutral names, to train on from it.
 
     python -m babelmill.base_model --settings results/settings/more/base_model.json --out results/base_models/more
 
-It comes from a repository of the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a folder.
-Nothing in it is run: weights are read as tensors alone and written again as one `model.safetensors`, one at a time,
-beside `config.json` and the tokenizer's files. GPT-BERT models, ours and published ones, have our names and the shape
-as training writes it; LLaDA becomes EuroBERT; other models of transformers stay as they are.
+The model comes from a repository on the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a
+local folder. None of its code is run: the weights are read only as tensors and written, one at a time, to one
+`model.safetensors`, beside `config.json` and the tokenizer's files. GPT-BERT models, ours and published ones, get our
+tensor names and the configuration that our training writes. LLaDA becomes EuroBERT. Other transformers models stay as
+they are.
 
-This runs where there is a network, which compute nodes often lack.
+This stage needs a network, which compute nodes often lack.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
+from babelmill.config.stage_settings import BaseModelSettings
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
 from babelmill.hub import revisions
@@ -33,7 +35,6 @@ from babelmill.release.foreign_model import Kind, Model, Weights, kind_of, open_
 from babelmill.release.published_checkpoint import adapted_tokenizer
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.settings import read_settings
-from babelmill.stages import BaseModelSettings
 from babelmill.tokens import characters
 from babelmill.tokens.published_tokenizer import FILES
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
@@ -42,7 +43,10 @@ log = logging.getLogger("babelmill.base_model")
 
 
 def on_the_hub(source: dict[str, Any]) -> Files:
-    """The files of a repository, at the commit of the settings, or that its revision was, or is, resolved to."""
+    """Return the files of a repository.
+
+    The commit is the one in the settings, else the one recorded for its revision, else the one the revision is at now.
+    """
     repository, revision = source["repository"], source["revision"]
     key = revisions.model_key(repository, revision)
     commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(MODEL, repository, revision)
@@ -51,13 +55,16 @@ def on_the_hub(source: dict[str, Any]) -> Files:
 
 
 def in_a_folder(folder: Path) -> Files:
-    """The files of a folder."""
+    """Return the files of a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return Files(names, lambda names: {n: folder / n for n in names}, f"the model in {folder}", {"folder": str(folder)})
 
 
 def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str, Any], where: str) -> None:
-    """UserError unless the model is of the architecture that the configuration says, before its weights are fetched."""
+    """Raise a UserError if the model has another architecture than the configuration says.
+
+    This is checked before the weights are fetched.
+    """
     of_transformers = kind in ("llada", "transformers")
     if of_transformers and not settings.auto_class:
         raise UserError(
@@ -69,10 +76,10 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
 
 
 def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[str, Any], where: str) -> Model:
-    """Return a model of transformers under the names of its class.
+    """Return a transformers model whose tensors have the names that its class uses.
 
     Raises:
-        UserError: it lacks some of its weights, or has another shape than the configuration has `said`.
+        UserError: some weights are missing, or the model's shape differs from what the configuration says (`said`).
     """
     from babelmill.release.transformers_names import encoder_names_of, names_of  # imports transformers, for seconds
     from babelmill.training.transformers_models import CLASSIFIER, on_meta, read_config, shape_of
@@ -88,7 +95,11 @@ def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[
 
 
 def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int, where: str) -> list[str]:
-    """Write the tokenizer's files, and return their names; a UserError if it has more entries than the embedding."""
+    """Write the tokenizer's files and return their names.
+
+    Raises:
+        UserError: the tokenizer has more entries than the embedding has `rows`.
+    """
     for name, path in paths.items():
         if kind == "published" and name == "tokenizer.json":
             adapted_tokenizer(path).save(str(folder / name))
@@ -101,7 +112,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int,
 
 
 def drop_code(path: Path) -> None:
-    """Let transformers' general class read tokenizer.json where the configuration names code of its author."""
+    """Replace a tokenizer class that is the author's own code by transformers' general class for tokenizer.json."""
     if path.is_file() and "auto_map" in (config := read_json(path)):
         write_json(
             path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -109,7 +120,7 @@ def drop_code(path: Path) -> None:
 
 
 def instructed(names: list[str], tokenizer_config: Path | None, repository: str) -> bool:
-    """Return whether a model was tuned on instructions: it has a chat template, or is called so."""
+    """Return whether a model was tuned on instructions: it has a chat template, or its name says so."""
     template = "chat_template.jinja" in names
     if tokenizer_config:
         template |= "chat_template" in read_json(tokenizer_config)
@@ -117,7 +128,7 @@ def instructed(names: list[str], tokenizer_config: Path | None, repository: str)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Fetch, read, and write the model."""
+    """Fetch the model, read it, and write it."""
     settings = read_settings(args.settings, BaseModelSettings)
     if not sys.stderr.isatty():
         disable_progress_bars()
@@ -174,13 +185,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def hashed(local: str, out: Path) -> list[dict[str, str]]:
-    """The content of the files that the settings are about, which is kept in `out` for the next dry run."""
+    """Return the path and sha256 of each file of a local model; they are also kept in `out` for the next dry run."""
     content = local_sources.hashes(model_files(local), out)
     return [{"path": path, "sha256": digest} for path, digest in content.items()]
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="output folder, results/base_models/{model}")
     sys.exit(stage_entry.run(run, parser.parse_args()))

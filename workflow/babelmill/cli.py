@@ -1,7 +1,7 @@
-"""`babelmill COMMAND`: the one place for the arguments, the logging and the errors of all commands.
+"""`babelmill COMMAND`: parse the arguments, set up logging and report errors, for all commands.
 
 Each command is a module of `commands/` with `add_arguments(parser)` and `run(args)`. Only the module of the command
-that was asked for is imported, so that none waits for the libraries of another.
+that was asked for is imported, so that no command waits for the libraries of another.
 """
 
 import argparse
@@ -47,20 +47,20 @@ def command_module(command: str) -> ModuleType:
 
 
 class CommandList(argparse.HelpFormatter):
-    """Puts a command and its help on one line: argparse forgets that commands are indented once more."""
+    """Puts each command and its help on one line: argparse does not count the extra indentation of commands."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28, width=80)
 
     def add_argument(self, action: argparse.Action) -> None:
-        """Find room for an argument, and two places more."""
+        """Add an argument, and leave room for the longest command and its indentation."""
         super().add_argument(action)
         self._action_max_length = max(self._action_max_length, 2 + 2 + max(map(len, COMMANDS)))
 
 
 def parser_for(commands: list[str]) -> argparse.ArgumentParser:
-    """Return the parser; it knows the arguments of `commands`, and of the others the name and a line of help."""
-    usage = "babelmill [-h] [--version] COMMAND ..."  # in place of a list of two options: all is to be a screenful
+    """Return the parser, with the arguments of `commands` and only the name and one line of help of the others."""
+    usage = "babelmill [-h] [--version] COMMAND ..."  # instead of a list of two options: the help fits one screen
     parser = argparse.ArgumentParser(prog="babelmill", usage=usage, formatter_class=CommandList, add_help=False)
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     version = f"babelmill {__version__}"
@@ -79,7 +79,7 @@ def parser_for(commands: list[str]) -> argparse.ArgumentParser:
 
 
 def complete_in_the_shell() -> None:
-    """Answer the shell's question how a command line goes on, if that is what this process was started for."""
+    """Complete a command line, if the shell started this process to do that."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -99,10 +99,10 @@ def refuse_another_checkout() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code: 1 after an error, which is one line if the user can fix it.
 
-    Whoever reads the output may stop reading at any time: `babelmill status | head`.
+    The reader of the output may stop reading at any time, as in `babelmill status | head`.
     """
     complete_in_the_shell()
-    logging.raiseExceptions = False  # nor is a closed standard error a reason for a traceback
+    logging.raiseExceptions = False  # no traceback when standard error is closed
     try:
         return run(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
@@ -112,13 +112,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def discard(stream: TextIO) -> None:
-    """Let what is left in a stream go nowhere when Python flushes it at its end."""
+    """Send what is left in a stream to /dev/null when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run(arguments: list[str]) -> int:
     """Parse the arguments, run the command, and return its exit code."""
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # PyTorch's threads would take the cores from others, waiting
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # so that PyTorch's waiting threads do not keep the cores busy
     try:
         try:
             args = parser_for(arguments[:1]).parse_args(arguments)

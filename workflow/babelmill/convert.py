@@ -1,11 +1,11 @@
-"""Stage `convert`: the exported folder and its model card become the deliverable, `converted/{model}`.
+"""Stage `convert`: put the exported folder and its model card together as the deliverable, `converted/{model}`.
 
     python -m babelmill.convert --settings results/settings/eng/convert.json --export results/exports/eng \\
         --evaluation results/evaluations/eng --corpora results/corpora/eng --tokenizer results/tokenizers/eng \\
         --model results/models/eng --out converted/eng
 
-The card says only what a stage has measured or its user has declared. The folder is built beside its place and renamed
-into it, with a manifest over every file.
+The card says only what a stage has measured or the user has declared. The folder is built under a temporary name beside
+its final place and then renamed; its manifest lists every file.
 """
 
 import argparse
@@ -15,21 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config.model_source import SHAPE
+from babelmill.config.snapshots import FOLDER
+from babelmill.config.stage_settings import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.release import card
 from babelmill.release.card_beginning import without_path
 from babelmill.release.labels_config import completed
+from babelmill.release.snapshot_card import convert_snapshots
 from babelmill.release.suite_card import Scored
 from babelmill.settings import read_settings, recorded
-from babelmill.stages import ConvertSettings, CorpusSettings, ExportSettings, TokenizerSettings
 
-# Weights, which `export.adapter: only` leaves out.
+# The files of weights, which `export.adapter: only` leaves out.
 MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
 
 
 def convert(args: argparse.Namespace) -> None:
-    """Verify what is read, draw, write the card, and put the folder into its place."""
+    """Verify the inputs, draw the figures, write the card, and move the folder to its place."""
     settings = read_settings(args.settings, ConvertSettings)
     export = manifest.verify(args.export)
     manifest.verify(args.evaluation, "evaluation.json")
@@ -73,8 +75,12 @@ def convert(args: argparse.Namespace) -> None:
         tokenizer_source=source and without_path(source),
         figures=model["figures"],
     )
+
+    def is_kept(name: str) -> bool:
+        return exported.adapter != "only" or not MERGED.fullmatch(name)
+
     with atomic_folder(args.out) as folder:
-        kept = [name for name in export["files"] if exported.adapter != "only" or not MERGED.fullmatch(name)]
+        kept = [name for name in export["files"] if is_kept(name) and not name.startswith(f"{FOLDER}/")]
         for name in kept:
             copy_file(args.export / name, folder / name)
         if "labels" in config:
@@ -82,17 +88,22 @@ def convert(args: argparse.Namespace) -> None:
         files = [*kept, *card.write(folder, facts, args.model / "metrics.jsonl")]
         upstream = [args.export, args.evaluation, *args.scores, args.model, args.tokenizer, *args.corpora]
         known: dict[str, Any] = {"evaluation": evaluation} | ({"scores": scores} if scores else {})
+        if snapshots := convert_snapshots(args.export, folder, is_kept, settings, settings.card.license):
+            known["snapshots"] = snapshots
         made_with = {path.as_posix(): sha256(path) for path in args.made_with}
         manifest.write(folder, settings, files, upstream, known | {"made_with": made_with})
 
 
 def transformers_own(config: dict[str, Any]) -> bool:
-    """Return whether the class of the weights is transformers' own; around an encoder of labels is code of ours."""
+    """Return whether a class of transformers itself holds the weights.
+
+    A model of labels counts if its encoder is such a class; the code around the encoder is ours.
+    """
     return "auto_map" not in config or ("labels" in config and "AutoConfig" not in config["auto_map"])
 
 
 def mask_of(folder: Path) -> str | None:
-    """Return what the tokenizer of a folder calls the token that hides another, None if it has no name for it."""
+    """Return the mask token of the tokenizer in a folder; None if it names none."""
     paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
     tokens = [read_json(path).get("mask_token") for path in paths if path.is_file()]
     found = next((token for token in tokens if token), None)
@@ -100,7 +111,7 @@ def mask_of(folder: Path) -> str | None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
     parser.add_argument("--evaluation", required=True, type=stage_entry.folder, help="results/evaluations/{model}")

@@ -1,4 +1,4 @@
-"""Stage `evaluate`: bits per byte of the validation text under the exported model, and what its tokenizer does.
+"""Stage `evaluate`: measure bits per byte of the validation text under the exported model, and its tokenizer's quality.
 
     python -m babelmill.evaluate --settings results/settings/eng/evaluate.json --export results/exports/eng \\
         --corpora results/corpora/eng --shards results/shards/eng/eng --out results/evaluations/eng --threads 8
@@ -7,26 +7,28 @@ writes `evaluation.json` and `manifest.json`. What is measured is the folder tha
 (`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every variant), not the training model.
 
 Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
-tokenizer, so models of different vocabularies compare. All scores are taken over the same targets: every token of the
-text, exactly once. Special tokens are no text and add neither nats nor bytes (that a document ends is not scored).
-The objective decides which scores there are (`config/objectives.py`), and `evaluation.json` says what each one is.
+tokenizer, so models with different vocabularies can be compared. All scores use the same targets: every token of the
+text, exactly once. Special tokens are not text and add neither nats nor bytes (so the end of a document is not scored).
+The objective decides which scores are computed (`config/objectives.py`), and `evaluation.json` describes each one.
 
-* `causal`: each token given those before it.
-* `masked`: each token given all others but those hidden with it. Every n-th token is hidden, n times over
-  (`evaluation.disjoint_masks`). A pseudo-likelihood: it sees both sides, and is no code length.
-* `diffusion`: the evidence lower bound of masked diffusion, from `evaluation.diffusion_samples` hidden shares of each
-  text: an *upper bound* of the bits per byte that the model needs.
-* `unigram`: each token by its frequency in the training text of its language, add-one smoothed: what to beat.
+* `causal`: each token is predicted from those before it.
+* `masked`: each token is predicted from all tokens that are not hidden. Every n-th token is hidden, in n passes
+  (`evaluation.disjoint_masks`). This is a pseudo-likelihood: it sees both sides, so it is not a code length.
+* `diffusion`: the evidence lower bound of masked diffusion, estimated with `evaluation.diffusion_samples` hidden shares
+  of each text: an *upper bound* of the bits per byte that the model needs.
+* `unigram`: each token is predicted by its frequency in the training text of its language, with add-one smoothing: the
+  baseline to beat.
 
-A model of labels is measured on all validation texts, as `predict` of its folder codes them: `evaluation/labels.py`
-has its metrics, `evaluation/label_report.py` says what `evaluation.json` holds then. What follows is of other models.
+A model of labels is measured on all validation texts, with the same predictions that `predict` of its folder makes:
+`evaluation/labels.py` has its metrics, `evaluation/label_report.py` says what `evaluation.json` holds then. The rest of
+this text is about other models.
 
-The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. Of a
-document with a prompt (`corpus.prompt_column`), the response is scored, given the prompt: they are in the same row, but
-for what is longer than a row.
-Each score comes with its standard error over documents. `evaluation.documents` scores a sample of them. A published
-model's tokenizer may lose text, such as capitals: `documents.changed` says of how many documents it does, and whoever
-shows a score says it, too.
+The context is the document's part in a row of `evaluation.sequence_length` tokens, `<s>` included, as in training. If a
+document has a prompt (`corpus.prompt_column`), only the response is scored, given the prompt: both are in the same row
+unless they are longer than a row.
+Each score comes with its standard error over documents. With `evaluation.documents`, a sample of the documents is
+scored. A published model's tokenizer may lose text, such as capitals: `documents.changed` counts the documents where it
+does, and every place that shows a score shows this count, too.
 """
 
 import argparse
@@ -45,6 +47,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from transformers.utils.logging import disable_progress_bar
 
 from babelmill.config import schema
+from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, read_json, sha256, write_json
 from babelmill.evaluation.label_report import Predicted, Report
@@ -56,7 +59,6 @@ from babelmill.model.code_decoder import longest_text
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings, recorded
-from babelmill.stages import EvaluateSettings, ExportSettings
 from babelmill.tokens.labels import as_written, code_list
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
@@ -74,7 +76,7 @@ Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metr
 
 
 class ScoringProgress:
-    """Logs how far one score is, every so often."""
+    """Logs the progress of one score every `PROGRESS_SECONDS`."""
 
     def __init__(self, name: str, tokens: int, unit: str = "targets"):
         self.name, self.tokens, self.done, self.unit = name, tokens, 0, unit
@@ -90,7 +92,7 @@ class ScoringProgress:
 
 
 class Asked(NamedTuple):
-    """What a scorer is given: the model, the text, and how to score it."""
+    """The arguments of a scorer: the model, the text, and how to score it."""
 
     model: torch.nn.Module
     stream: Stream
@@ -100,20 +102,20 @@ class Asked(NamedTuple):
 
 
 def causal_nats(asked: Asked) -> np.ndarray:
-    """Return -ln p of each document, each token given those before it."""
+    """Return -ln p of each document, with each token predicted from those before it."""
     rows = causal_rows(asked.stream, asked.evaluation.sequence_length, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
 def masked_nats(asked: Asked) -> np.ndarray:
-    """Return the sum of -ln p of each document's tokens, each given all others but those hidden with it."""
+    """Return the sum of -ln p of each document's tokens, each predicted from the tokens that are not hidden."""
     evaluation = asked.evaluation
     rows = masked_rows(asked.stream, evaluation.sequence_length, evaluation.disjoint_masks, asked.vocabulary)
     return nats(asked.model, rows, asked.vocabulary, asked.progress)
 
 
 def diffusion_nats(asked: Asked) -> np.ndarray:
-    """Return an estimate of each document's evidence lower bound, negated: at least its -ln p."""
+    """Return an estimate of each document's negated evidence lower bound, which is at least its -ln p."""
     evaluation = asked.evaluation
     samples = evaluation.diffusion_samples
     rows = diffusion_rows(asked.stream, evaluation.sequence_length, samples, asked.vocabulary)
@@ -121,7 +123,7 @@ def diffusion_nats(asked: Asked) -> np.ndarray:
     return nats(asked.model, rows, asked.vocabulary, lambda scored: asked.progress(2 * scored / samples))
 
 
-# By metric: the class that loads the model, and the function that returns the nats of each document.
+# For each metric: the class that loads the model, and the function that returns the nats of each document.
 SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarray]]]" = {
     "causal": (AutoModelForCausalLM, causal_nats),
     "masked": (AutoModelForMaskedLM, masked_nats),
@@ -150,7 +152,7 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
 
 
 def check_length(folder: Path, length: int) -> None:
-    """UserError if rows are longer than a model of transformers can read; a GPT-BERT reads rows of any length."""
+    """Raise a UserError if rows are longer than a transformers model can read; a GPT-BERT reads rows of any length."""
     if "auto_map" in read_json(folder / "config.json"):
         return
     with torch.device("meta"):
@@ -165,7 +167,8 @@ def check_length(folder: Path, length: int) -> None:
 def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bool) -> dict[str, float]:
     """Measure the tokenizer on the whole validation text.
 
-    UserError if it does not give it back (see `Text.bytes`) and may not be `lossy`.
+    Raises:
+        UserError: decoding does not give the text back (see `Text.bytes`), and the tokenizer may not be `lossy`.
     """
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
     if figures["round_trip_rate"] < 1 and not lossy:
@@ -177,7 +180,7 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
 
 
 def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
-    """Return what evaluation.json says of all languages together."""
+    """Return what evaluation.json says about all languages together."""
     whole, sizes = [text.whole_bytes for text in texts.values()], [text.size for text in texts.values()]
     return {
         "metrics": described([*metrics, "unigram"]),

@@ -1,4 +1,4 @@
-"""Stage `export`: the Hugging Face folder of a trained model, proven equal to the training model.
+"""Stage `export`: write the Hugging Face folder of a trained model, and prove that it equals the training model.
 
     python -m babelmill.export --settings results/settings/eng/export.json --model results/models/eng \\
         --tokenizer results/tokenizers/eng --shards results/shards/eng/eng \\
@@ -6,11 +6,13 @@
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one; an index lets the default one load by name, too), the tokenizer, the
-configuration, and the code: the training model's own files and the transformers classes around them. Before it is put
-into its place, a fresh process loads it as users do and compares its logits with the training model's (`prove.py`); a
-difference is an error, and nothing is left.
+configuration, and the code: the training model's own files and the transformers classes around them. Before the folder
+is moved to its place, a fresh process loads it as users do and compares its logits with the training model's
+(`prove.py`). A difference is an error, and the folder is removed.
 
-With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, which is a safetensors file too.
+Each snapshot that the run kept (`run.snapshots`) becomes a folder below `snapshots/` and is proven in the same way.
+
+With `include_raw`, `training_checkpoint/` holds the run's final checkpoint, which is also a safetensors file.
 """
 
 import argparse
@@ -22,14 +24,15 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from babelmill.config.stage_settings import ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, atomic_write, copy_file, read_json, sha256
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
 from babelmill.release.merged_adapters import frozen_file
+from babelmill.release.snapshots import export_snapshots
 from babelmill.settings import read_settings
-from babelmill.stages import ExportSettings
 from babelmill.tokens.vocabulary import published_roles
 
 log = logging.getLogger(__name__)
@@ -60,9 +63,19 @@ Babelmill takes it up: copy `{run}` into `results/checkpoints/{model}/` and run 
 
 
 def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> list[str]:
-    """Copy the final checkpoint of the run that a model is of, and how to use it; return names below `folder`.
+    """Copy the final checkpoint of the run that made a model, and write how to use it.
 
-    `model`: the folder that the stage `train` wrote; `checkpoints`: the folder of its runs; `name`: the model's.
+    Args:
+        folder: the folder to write to.
+        model: the folder that the stage `train` wrote.
+        checkpoints: the folder of the model's runs.
+        name: the model's name.
+
+    Returns:
+        The names of the files below `folder`.
+
+    Raises:
+        UserError: the checkpoint is missing or damaged, or holds other weights than `model`.
     """
     figures = manifest.read(model)["figures"]
     run, step = figures["fingerprint"], f"step-{figures['steps']:08d}"
@@ -88,7 +101,7 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
 
 
 def run(args: argparse.Namespace) -> None:
-    """Build, prove, and put the folder into its place."""
+    """Build the folder, prove it, and move it to its place."""
     settings = read_settings(args.settings, ExportSettings)
     manifest.verify(args.model)
     manifest.verify(args.tokenizer, "tokenizer.json")
@@ -103,13 +116,15 @@ def run(args: argparse.Namespace) -> None:
         if settings.export.include_raw:
             files += copy_checkpoint(folder, args.model, args.checkpoints, settings.name)
         prove(folder, inputs, settings.export, args.out)
+        run = args.checkpoints / manifest.read(args.model)["figures"].get("fingerprint", "none")
+        files += export_snapshots(folder, run, inputs, settings.export, settings)
         roles = published_roles(args.tokenizer)
         upstream = [args.model, args.tokenizer, *source]
         manifest.write(folder, settings, files, upstream, {"roles": roles} if roles else None)
 
 
 def main() -> int:
-    """The command."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--model", required=True, type=stage_entry.folder, help="results/models/{model}")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
@@ -117,7 +132,7 @@ def main() -> int:
     parser.add_argument(
         "--source", default=[], type=stage_entry.folder, nargs="*", help="the model that adapters were trained on"
     )
-    parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs, for include_raw")
+    parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")
     return stage_entry.run(run, parser.parse_args())
 

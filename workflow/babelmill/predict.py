@@ -1,11 +1,11 @@
-"""Stage `predict`: the codes of every row of a table, by a converted model of labels.
+"""Stage `predict`: predict the codes of every row of a table with a converted model of labels.
 
     python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
         --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv \\
         --review predictions/occ/census1880.review.csv
 
-All columns of the table stay, in its order; after them stand the predicted codes with their probabilities, and the
-likeliest ones. `babelmill predict` does the same by hand. Beside the table of predictions lies a manifest of its name.
+All columns of the table stay, in their order. After them come the predicted codes with their probabilities, and the
+most likely codes. `babelmill predict` does the same by hand. A manifest with the same name lies beside the predictions.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from babelmill import __version__
+from babelmill.config.stage_settings import PredictSettings
 from babelmill.core import stage_entry
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.prediction.predictor import Predictor, Wanted, identity_of
@@ -25,7 +26,7 @@ from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.settings import read_settings
-from babelmill.stages import STAGES, PredictSettings
+from babelmill.stages import STAGES
 
 log = logging.getLogger("babelmill.predict")
 
@@ -43,14 +44,15 @@ def predict(
     """Write the predictions of a table; return the figures.
 
     Args:
-        folder: the model.
-        table: its rows.
-        asked: which of its columns to read.
-        out: the file to make, .csv or .tsv; it appears when all is done.
-        partial: the folder of what is done so far, which this process holds; the same identity goes on there.
-        identity: of the table's content and of how it is read; that of model and code is added.
+        folder: the folder of the model.
+        table: the table whose rows are predicted.
+        asked: which columns of the table to read.
+        out: the file to write, .csv or .tsv; it appears when all rows are done.
+        partial: the folder of the rows done so far, which this process has locked; a call with the same identity
+            resumes from there.
+        identity: what identifies the table's content and how it is read; the model and the code are added here.
         wanted: what to predict.
-        review: how many rows to look at first, and the file for them.
+        review: how many rows a person should check first, and the file to write them to.
     """
     for path in [out, *([review[1]] if review else [])]:
         check_name(path)

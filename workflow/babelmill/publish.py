@@ -1,14 +1,14 @@
-"""Stage `publish`: a repository on the Hugging Face Hub becomes what `converted/{model}` is, in one commit.
+"""Stage `publish`: bring a repository on the Hugging Face Hub to the state of `converted/{model}`, in one commit.
 
     HF_TOKEN=... python -m babelmill.publish --settings results/settings/eng/publish.json --folder converted/eng \\
         --out published/eng.json
 
-What the repository has is compared with the folder's manifest, by hash. What differs is uploaded, files that an earlier
-commit of ours brought and the folder no longer has are deleted, and everything else in the repository stays. Where
-nothing differs there is no commit. Each attempt begins with this comparison, on top of the commit that it read: so
-an attempt whose answer was lost is not made twice, and nobody's commit in between is lost.
+The files in the repository are compared by hash with the folder's manifest. Files that differ are uploaded. Files that
+an earlier commit of ours added and the folder no longer has are deleted. Everything else in the repository stays. If
+nothing differs, no commit is made. Each attempt begins with this comparison and commits on top of the commit that it
+read. So an attempt whose answer was lost is not made twice, and no commit that somebody made in between is lost.
 
-`HF_ENDPOINT` means what it means to huggingface_hub. The token comes from `HF_TOKEN` alone.
+`HF_ENDPOINT` works as in huggingface_hub. The token comes only from `HF_TOKEN`.
 """
 
 import argparse
@@ -25,20 +25,23 @@ from huggingface_hub.utils import disable_progress_bars, httpx
 from huggingface_hub.utils._runtime import is_xet_available
 
 from babelmill import __version__
+from babelmill.config.snapshots import FOLDER
+from babelmill.config.stage_settings import PublishSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256, write_json
 from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
 from babelmill.settings import read_settings
-from babelmill.stages import PublishSettings
 
 log = logging.getLogger("babelmill.publish")
 
+MAIN = "main"
+
 
 def explanation(repository: str, error: BaseException) -> str | None:
-    """What happened and what to do, in one line; None if this is no error of the Hub or the network."""
+    """Return what happened and what to do, in one line; None if this is not an error of the Hub or the network."""
     where = f"the repository {repository} on {constants.ENDPOINT}"
-    if "{username}" in repository:  # it was the question whose account this is that failed
+    if "{username}" in repository:  # the request for the account's name failed
         where = f"the repository {repository.split('/')[1]} of the account of HF_TOKEN on {constants.ENDPOINT}"
     error = cause(error)
     match error:
@@ -67,13 +70,13 @@ def explanation(repository: str, error: BaseException) -> str | None:
 
 
 def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
-    """Return the repository's state, after it was created or made private where needed. Nothing is made public."""
+    """Return the repository's state; create it or make it private first where needed. Nothing is made public."""
     try:
         info = api.model_info(repository)
     except errors.RepositoryNotFoundError as error:
         if error.response.status_code != 404:
             raise
-        api.create_repo(repository, private=private)  # 409, if somebody else just did: the next attempt finds it
+        api.create_repo(repository, private=private)  # 409 if somebody else just created it: the next attempt finds it
         info = api.model_info(repository)
     if info.private and not private:
         raise UserError(
@@ -87,13 +90,13 @@ def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
 
 
 def listing(api: HfApi, repository: str, commit: str) -> dict[str, RepoFile]:
-    """The files of a repository at a commit."""
+    """Return the files of a repository at a commit."""
     entries = api.list_repo_tree(repository, revision=commit, recursive=True)
     return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
 
 
 def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -> list[str]:
-    """Which of the folder's files ({name: sha256}) the repository has not, or has otherwise."""
+    """Return which of the folder's files ({name: sha256}) the repository lacks or has with other content."""
 
     def same(name: str) -> bool:
         entry = there.get(name)
@@ -107,9 +110,10 @@ def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -
 
 
 def earlier_files(api: HfApi, repository: str, commit: str, there: dict[str, RepoFile], model: str) -> set[str]:
-    """The files that were published here before: those of the manifest that lies in the repository.
+    """Return the files that were published here before: those that the manifest in the repository lists.
 
-    A UserError if they are another model's.
+    Raises:
+        UserError: the manifest is that of another model.
     """
     if manifest.NAME not in there:
         return set()
@@ -134,14 +138,15 @@ def create_commit(
     operations: list[CommitOperationAdd | CommitOperationDelete],
     message: str,
     parent: str,
+    branch: str,
 ) -> CommitInfo:
-    """Call `api.create_commit`, which uploads through Xet wherever hf_xet is installed; without Xet where that fails.
+    """Call `api.create_commit`, which uploads through Xet if hf_xet is installed; repeat it without Xet if that fails.
 
-    A Hub may have no Xet, and a firewall may bar its servers. What hf_xet raises is Python's own.
+    A Hub may have no Xet, and a firewall may block its servers. hf_xet raises Python's built-in exceptions.
     """
 
     def attempt() -> CommitInfo:
-        return api.create_commit(repository, operations, commit_message=message, parent_commit=parent)
+        return api.create_commit(repository, operations, commit_message=message, parent_commit=parent, revision=branch)
 
     try:
         return attempt()
@@ -162,40 +167,48 @@ def push(
     private: bool,
     message: str,
     parent: str | None,
+    branch: str = MAIN,
 ) -> str:
-    """Bring the repository to the state of the folder; return the commit at which it is there. Safe to repeat.
+    """Bring a branch of the repository to the state of the folder; return its commit. This is safe to repeat.
 
-    `parent` is the commit that the repository has to be at, if that matters; a UserError if it is at another one.
+    `parent` is the commit that the repository must be at; None allows any. If it is at another one and there is
+    something to commit, a UserError is raised.
     """
-    head = commit_of(repository, find_or_create(api, repository, private).sha)
+    info = find_or_create(api, repository, private)
+    if branch != MAIN:
+        api.create_branch(repository, branch=branch, exist_ok=True)
+        info = api.model_info(repository, revision=branch)
+    head = commit_of(repository, info.sha)
+    where = repository if branch == MAIN else f"{repository}, branch {branch}"
     there = listing(api, repository, head)
     earlier = earlier_files(api, repository, head, there, model)
     changed = differing(files, folder, there)
     gone = sorted((earlier & there.keys()) - files.keys())
     if not changed and not gone:
-        log.info("%s is up to date at %s", repository, head)
+        log.info("%s is up to date at %s", where, head)
         return head
     if parent not in (None, head):
         raise UserError(f"{repository} was at {parent[:12]} and is at {head[:12]} now: run the same command again")
-    log.info("%s: %d of %d files differ, %d are deleted", repository, len(changed), len(files), len(gone))
+    log.info("%s: %d of %d files differ, %d are deleted", where, len(changed), len(files), len(gone))
     uploads = [CommitOperationAdd(name, folder / name) for name in changed]
     deletions = [CommitOperationDelete(name) for name in gone]
-    commit = create_commit(api, repository, [*uploads, *deletions], message, head).oid
+    commit = create_commit(api, repository, [*uploads, *deletions], message, head, branch).oid
     if left := differing(files, folder, listing(api, repository, commit)):
         raise UserError(
             f"the repository {repository} did not take {', '.join(left)}: does a .gitignore in it name them?"
             " Delete it and run the same command again"
         )
-    log.info("%s: commit %s", repository, commit)
+    log.info("%s: commit %s", where, commit)
     return commit
 
 
 def publish_folder(
     folder: Path, repository: str, model: str, private: bool, message: str = "", parent: str | None = None
 ) -> dict[str, Any]:
-    """Verify a folder and push it; return what a receipt says of it. `{username}` stands for the token's account.
+    """Verify a folder and push it; return what a receipt says about it.
 
-    See `push` for `parent`; `message` is that of the commit, if not the usual one.
+    `{username}` in `repository` stands for the token's account. `message` replaces the usual message of the commit. See
+    `push` for `parent`.
     """
     token = hub_token()
     verified = manifest.verify(folder)
@@ -209,13 +222,19 @@ def publish_folder(
             repository = repository.replace("{username}", patiently(api.whoami)["name"])
     with explained(functools.partial(explanation, repository)):
         commit = patiently(lambda: push(api, repository, folder, files, model, private, message, parent))
+        branches = {}
+        for name, digest in verified["figures"].get("snapshots", {}).items():
+            snapshot = manifest.verify(folder / FOLDER / name, within=folder)
+            hashes = {each: entry["sha256"] for each, entry in snapshot["files"].items()} | {manifest.NAME: digest}
+            given = folder / FOLDER / name, hashes, model, private, f"{message}: {name}", None, name
+            branches[name] = patiently(functools.partial(push, api, repository, *given))
     return {
         "repository": repository,
         "private": private,
         "url": f"{constants.ENDPOINT}/{repository}",
         "commit": commit,
         "files": files,
-    }
+    } | ({"branches": branches} if branches else {})
 
 
 def publish(args: argparse.Namespace) -> None:
@@ -229,7 +248,7 @@ def publish(args: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--folder", required=True, type=stage_entry.folder, help="converted/{model}")
     parser.add_argument("--out", required=True, type=Path, help="the receipt, published/{model}.json")

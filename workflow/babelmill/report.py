@@ -1,10 +1,11 @@
-"""Stage `report`: what the results of a batch say, as one page for people and one table for programs.
+"""Stage `report`: write the results of a batch as one page for people and one table for programs.
 
     python -m babelmill.report --settings results/reports/tier1/settings.json --out reports/tier1.html \\
         --csv reports/tier1.csv
 
-Every model must be complete here; `babelmill report tier1` writes the same from what is there. The page is one file
-without scripts, and nothing in it is fetched. A batch is no model: `reporting/asked.py` says what its settings are.
+Here every model must be complete; `babelmill report tier1` writes the same from the results that exist. The page is one
+file without scripts, and it loads nothing from elsewhere. A batch is not a model: `reporting/asked.py` defines its
+settings.
 """
 
 import argparse

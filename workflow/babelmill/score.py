@@ -1,14 +1,14 @@
-"""Stage `score`: which sentence of each pair of a suite an exported model finds likelier.
+"""Stage `score`: find which sentence of each pair of a suite an exported model considers more likely.
 
     python -m babelmill.score --settings results/settings/eng/score.blimp.json --export results/exports/eng \\
         --suites results/suites/blimp/eng --partial results/scoring/eng/blimp --out results/scores/eng/blimp
 
-writes `pairs.parquet` (a row for each pair, with the scores of both sentences by each method), `scores.json` (shares of
+writes `pairs.parquet` (one row per pair, with the scores of both sentences by each method), `scores.json` (the share of
 pairs that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is the sum of
-the causal and the masked score. Pairs that a model cannot read (longer than its positions) are counted and left out; if
-a language has no other, that is an error.
+the causal and the masked score. Pairs that are too long for the model are counted and left out. It is an error if none
+of a language's pairs can be scored.
 
-Scores are kept in `--partial` as they come: what an attempt that was killed has scored is not scored again.
+Scores are saved in `--partial` as they are computed, so an attempt after a killed one does not repeat its work.
 """
 
 import argparse
@@ -24,14 +24,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from babelmill.config.snapshots import FOLDER
+from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
-from babelmill.core.words import plural
+from babelmill.core.words import plural, sample_of
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
+from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
-from babelmill.stages import ScoreSettings
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
 from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
@@ -55,8 +57,8 @@ class Model:
     """An exported model that scores sentences by some methods.
 
     Args:
-        folder: of the model.
-        within_word_l2r: of masked scores: the later tokens of a word are hidden, too.
+        folder: the folder of the model.
+        within_word_l2r: whether masked scores also hide the later tokens of a word.
         extra: see `loading.load`.
     """
 
@@ -66,7 +68,7 @@ class Model:
         self.too_long = 0
 
     def method(self, name: str) -> Method:
-        """Return the method of a name; a UserError if it hides tokens, and the model has no token for that."""
+        """Return the method with this name; raise a UserError if it hides tokens and the model has no mask token."""
         mask = self.tokenizer.mask_token_id
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
         if mask is None and name != "causal":
@@ -74,7 +76,7 @@ class Model:
         return method(name, mask, self._l2r)
 
     def scorer(self, how: Method) -> tuple[Scorer, int | None]:
-        """Load the model for a method; return what scores rows, and how many tokens it reads at most."""
+        """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
         auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
         model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
         model.to("cuda" if torch.cuda.is_available() else "cpu").config.use_cache = False
@@ -84,13 +86,13 @@ class Model:
     def score(self, name: str, table: pa.Table, chosen: np.ndarray, partial: Partial) -> np.ndarray:
         """Return the scores of the chosen pairs of a table by a method, [pairs, 3]: see `sentences.scores`.
 
-        What is not chosen, or cannot be scored, is nan.
+        Pairs that are not chosen or cannot be scored are nan.
         """
         how = self.method(name)
         good, bad = (encode(self.tokenizer, table[key].to_pylist(), how.causal) for key in ("good", "bad"))
         pairs: list[Pair] = list(zip(good, bad, strict=True))
         scorer, longest = self.scorer(how)
-        able = in_order(pairs, longest)
+        able = in_order(pairs, longest, scorer.shares)
         self.too_long = len(pairs) - len(able)
         order = [i for i in able if chosen[i]]
         done = partial.read(name)
@@ -106,10 +108,10 @@ class Model:
 
 
 def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
-    """Return the table with two columns for each method, {method}_good and {method}_bad; of `bound` also its error."""
+    """Return the table with the columns {method}_good and {method}_bad for each method; `bound` also has an error."""
     found: dict[str, np.ndarray] = {}
     everything = np.ones(len(table), bool)
-    for name in settings.methods:
+    for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
         if name == "fused":
             found[name] = found["causal"] + found["masked"]
             continue
@@ -124,7 +126,7 @@ def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: P
 
 
 def sampled(table: pa.Table, most: int) -> np.ndarray:
-    """Return which pairs are in the samples of each language: bool [pairs]."""
+    """Return which pairs are in the sample of their language: bool [pairs]."""
     languages = np.array(table["language"].to_pylist(), dtype=object)
     chosen = np.zeros(len(table), bool)
     for code in dict.fromkeys(languages):
@@ -134,7 +136,7 @@ def sampled(table: pa.Table, most: int) -> np.ndarray:
 
 
 def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
-    """Return what scores.json says of each language: {language: {"headline", "methods"}}.
+    """Return what scores.json says about each language: {language: {"headline", "methods"}}.
 
     Raises:
         UserError: no pair of a language has a score.
@@ -144,7 +146,8 @@ def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
         mine = table.filter(pa.array([language == code for language in table["language"].to_pylist()]))
         columns = {name: (mine[f"{name}_good"], mine[f"{name}_bad"]) for name in settings.methods}
         arrays = {n: [c.to_numpy().astype(float) for c in both] for n, both in columns.items()}
-        methods = {name: summary(mine, *both) for name, both in arrays.items()}
+        some = {name: name != "causal" and settings.masked_pairs != "all" for name in arrays}
+        methods = {name: summary(mine, good, bad, some[name]) for name, (good, bad) in arrays.items()}
         headline = methods[settings.methods[-1]][settings.headline]
         if headline is None:
             raise UserError(
@@ -166,7 +169,10 @@ def run(args: argparse.Namespace) -> None:
     upstream = [args.export, *args.suites]
     made_of = {"settings": settings.raw, "upstream": [sha256(folder / manifest.NAME) for folder in upstream]}
     partial, model = Partial(args.partial, made_of), Model(args.export, settings.within_word_l2r)
-    write(*score_suites(model, args.suites, settings, partial), args.out)
+    scored, found = score_suites(model, args.suites, settings, partial)
+    if settings.snapshots:
+        found["snapshots"] = score_snapshots(args, settings, made_of)
+    write(scored, found, args.out)
     manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
     partial.delete()
 
@@ -174,7 +180,7 @@ def run(args: argparse.Namespace) -> None:
 def score_suites(
     model: Model, suites: list[Path], settings: ScoreSettings, partial: Partial
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """Score the pairs in folders of the stage `suite`, one for each language of the settings.
+    """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
 
     Returns:
         The rows of pairs.parquet, and what scores.json says.
@@ -199,16 +205,35 @@ def score_suites(
     }
 
 
+def score_snapshots(args: argparse.Namespace, settings: ScoreSettings, made_of: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what scores.json says about each snapshot of the run: when it was kept, and its scores by language."""
+    kept = names(args.export)
+    if not kept:
+        log.warning("evaluation.snapshots: the training of this model has kept none (run.snapshots, set before it)")
+    found = []
+    for name in kept:
+        folder = args.export / FOLDER / name
+        manifest.verify(folder, within=args.export)
+        partial = Partial(args.partial / name, made_of | {"snapshot": name})
+        _, scores = score_suites(Model(folder, settings.within_word_l2r), args.suites, settings, partial)
+        found.append({"name": name, "languages": scores["languages"]} | about(folder))
+        headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
+        log.info("%s: %s", name, ", ".join(headlines))
+    return found
+
+
 def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
-    """Write both files, and say the headlines."""
+    """Write both files, and log the headline scores."""
     out.mkdir(parents=True, exist_ok=True)
     with atomic_write(out / "pairs.parquet") as file:
         pq.write_table(scored, file, compression="zstd")
     write_json(out / "scores.json", found)
     for code, each in found["languages"].items():
         low, high = (100 * end for end in each["headline"]["interval"])
-        said = found["suite"], code, found["headline"]["method"], 100 * each["headline"]["score"], low, high
-        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f)", *said)
+        method = found["headline"]["method"]
+        some = f", {of}" if (of := sample_of(found["masked_pairs"], method)) else ""
+        said = found["suite"], code, method, 100 * each["headline"]["score"], low, high, some
+        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f%s)", *said)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Settings files: what a stage is asked to do, `results/settings/{name}/{stage}.json`.
+"""Read and write settings files, `results/settings/{name}/{stage}.json`: what a stage is asked to do.
 
-Such a file holds the slice of the configuration that this stage and nothing else reads, and the version of its code.
-It is an input of the stage's rule, so a changed value invalidates exactly that stage and what follows from it. It is
-canonical (sorted, typed, without what cannot matter), so that `1e-3` and `0.001`, or another order of keys, are the
-same file. What stands in it is declared in `stages.py` and `config/canonical.py`.
+Such a file holds exactly the part of the configuration that this stage reads, and the version of the stage's code.
+It is an input of the stage's rule, so a changed value invalidates exactly that stage and the stages after it. It is
+canonical (sorted, typed, without values that cannot matter): `1e-3` and `0.001`, or another order of keys, give the
+same file. `config/stage_settings.py` and `config/canonical.py` declare what it holds.
 """
 
 import contextlib
@@ -16,11 +16,13 @@ import pydantic
 from babelmill.config import canonical
 from babelmill.config.added_settings import LEFT_OUT, whole
 from babelmill.config.inputs import SETTINGS, require_labels
-from babelmill.config.resolve import Configuration, Resolved
+from babelmill.config.resolve import Configuration
+from babelmill.config.resolved import Resolved
 from babelmill.config.schema import Section
+from babelmill.config.stage_settings import RunSettings, Settings
 from babelmill.core import code_versions, manifest
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json
-from babelmill.stages import STAGES, RunSettings, Settings, Stage
+from babelmill.stages import STAGES, Stage
 
 T = TypeVar("T", bound=Settings)
 
@@ -28,13 +30,16 @@ T = TypeVar("T", bound=Settings)
 def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str, Any]:
     """Return the content of `results/settings/{name}/{stage}.json`.
 
-    `stage` may also be "run": the run settings, which belong to no stage. Of a stage with parts, it is the stage and
-    the part: "predict.census1880".
+    `stage` may also be "run", for the run settings, which belong to no stage. For a stage with parts, it is the stage
+    and the part: "predict.census1880".
     """
     stage, _, part = stage.partition(".")
     if stage == "run":
         model = configuration.model(name)
-        return _sections(RunSettings, model) | {"stage": "run", "name": name, "preset": model.preset}
+        written = _sections(RunSettings, model) | {"stage": "run", "name": name, "preset": model.preset}
+        sizes = {code: configuration.table[code].bytes_per_word for code in model.languages if model.run.snapshots}
+        found = {code: size for code, size in sizes.items() if size}
+        return written | ({"bytes_per_word": found} if found else {})
     entry = STAGES[stage]
     resolved = configuration.corpus(name) if entry.of == "language" else configuration.model(name)
     values = _sections(entry.settings, resolved)
@@ -56,7 +61,7 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
 
 
 def _sections(settings: type[Settings], resolved: Resolved) -> dict[str, Any]:
-    """Return the sections that a stage reads, as files hold them. A model of one language has nothing to weigh."""
+    """Return the sections that a stage reads, as files hold them. A model of one language has no `mixture`."""
     sections = {name: resolved.sections[name] for name in settings.sections()}
     if len(resolved.languages) == 1:
         sections.pop("mixture", None)
@@ -64,9 +69,9 @@ def _sections(settings: type[Settings], resolved: Resolved) -> dict[str, Any]:
 
 
 def _code(stage: Stage, resolved: Resolved, parts: Iterable[str]) -> str:
-    """Return what the settings file says of the stage's code: its version, or its digest where no version has it.
+    """Return what the settings file says about the stage's code: its version, or its digest if no version has it.
 
-    Results that an edit made before it was accepted stay: their file goes on naming the edit's digest.
+    Results that edited code made before the edit was accepted stay valid: their file keeps the digest of the edit.
     """
     found = code_versions.fitting(stage.name, stage.digest, _lookup_of(resolved))
     if not found:
@@ -76,19 +81,19 @@ def _code(stage: Stage, resolved: Resolved, parts: Iterable[str]) -> str:
 
 
 def versions_of_others(configuration: Configuration, name: str, stage: Stage) -> set[str]:
-    """Return the labels of the versions that are limited to settings which a language or model does not have."""
+    """Return the labels of the versions that hold only for other settings than those of a language or model."""
     lookup = _lookup_of(configuration.corpus(name) if stage.of == "language" else configuration.model(name))
     return {v.label for v in code_versions.read().get(stage.name, []) if v.holds(lookup) is False}
 
 
 def _lookup_of(resolved: Resolved) -> code_versions.Lookup:
-    """Return a function that gives the values of a language or model by dotted key."""
+    """Return a function that looks up the values of a language or model by dotted key."""
     types = {name: type(section) for name, section in resolved.sections.items()}
     return _lookup(canonical.to_file(resolved.sections), types)
 
 
 def _made_by(stage: Stage, name: str, parts: Iterable[str]) -> str | None:
-    """Return the code that made the results which are there, as their settings say; None where there are none."""
+    """Return the code that made the existing results, as their settings say; None if there are no results."""
     for part in parts:
         folder = stage.path(name, part)
         with contextlib.suppress(UserError, KeyError, TypeError):
@@ -97,19 +102,19 @@ def _made_by(stage: Stage, name: str, parts: Iterable[str]) -> str | None:
 
 
 def _lookup(written: dict[str, Any], types: dict[str, type[Section]]) -> code_versions.Lookup:
-    """Return a function that gives values by dotted key, from sections as files hold them."""
+    """Return a function that looks up values by dotted key, in sections as files hold them."""
     values = canonical.values_by_key(canonical.from_file(written, types), types)
     return lambda key: values.get(key, code_versions.UNKNOWN)
 
 
 def write_settings(configuration: Configuration, name: str) -> None:
-    """Write all settings files of a name, each only where it differs.
+    """Write the settings files of a name that differ from what is on disk.
 
-    All at once, since Snakemake takes one inventory of a folder and does not see a file that appears in it later.
-    There are thousands for 500 languages: they are not flushed to disk, and a file that a crash left empty differs, so
-    it is written again.
+    All are written at once, since Snakemake lists a folder once and does not see a file that appears in it later.
+    There are thousands of them for 500 languages, so they are not flushed to disk. A file that a crash left empty
+    differs and is written again.
     """
-    require_labels(configuration, name)  # raises an error for an unknown name, too; every language is also a model
+    require_labels(configuration, name)  # also raises an error for an unknown name; every language is also a model
     is_language = name in configuration.table
     stages = [
         f"{stage.name}.{part}" if part else stage.name
@@ -125,10 +130,10 @@ def write_settings(configuration: Configuration, name: str) -> None:
 
 
 def read_settings(path: str | Path, settings: type[T]) -> T:
-    """Read the settings file of a stage as the type that its entry in the table names.
+    """Read the settings file of a stage as the type that the stage's entry in the table names.
 
     Raises:
-        UserError: it is the file of another stage, holds what the type does not allow, or was written for other code.
+        UserError: the file is another stage's, holds what the type does not allow, or was written for other code.
     """
     raw = read_json(path)
     stage = next((entry for entry in STAGES.values() if entry.settings is settings), None)
@@ -147,7 +152,7 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
 
 
 def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
-    """Return settings as a file, a manifest or a run's identity holds them as their type; `where` is for the error."""
+    """Return settings, as a file, a manifest or a run's identity holds them, as their type; `where` begins errors."""
     sections = settings.sections()
     values = {key: value for key, value in raw.items() if key in settings.model_fields and key not in sections}
     values |= canonical.from_file(raw, sections)
@@ -162,7 +167,7 @@ def recorded(raw: dict[str, Any], settings: type[T], where: str | Path) -> T:
 
 
 def check_code(path: str | Path, stage: Stage, raw: dict[str, Any]) -> None:
-    """Raise a UserError if a settings file was written for other code than that which runs now."""
+    """Raise a UserError if a settings file was written for other code than the present code."""
     written = {name: section for name, section in stage.settings.sections().items() if name in raw}
     possible = code_versions.fitting(stage.name, stage.digest, _lookup(raw, written))
     allowed = {stage.digest, *(version.label for version in possible)}

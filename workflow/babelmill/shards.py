@@ -4,13 +4,14 @@
         --tokenizer results/tokenizers/eng --corpus results/corpora/eng --out results/shards/eng/eng --threads 8
 
 writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`. Every
-document is there as `<s>` text `</s>`, or as `<s>` prompt text `</s>`, both tokenised apart, so that a prompt has the
-tokens that it has when it is all there is; a special token's name inside it is ordinary text.
+document is stored as `<s>` text `</s>`, or as `<s>` prompt text `</s>`. Prompt and text are tokenised separately, so
+that a prompt gets the same tokens as it does without a text. The name of a special token inside a document is ordinary
+text.
 
 The work is a pipeline over batches of about 1 MB: this thread reads Parquet and writes tokens, while several threads
-encode (`tokenizers` works outside Python's lock, on all cores). Several batches under way also keep the cores busy
-when a batch is one long document. Results are taken in the order of the documents, so that the bytes are the same on
-every run and for every number of threads, and memory does not depend on the size of the corpus.
+encode (`tokenizers` releases Python's lock and uses all cores). Since several batches are encoded at once, the cores
+stay busy even when a batch is one long document. Results are written in the order of the documents, so the bytes are
+the same on every run and for every number of threads, and memory does not depend on the size of the corpus.
 """
 
 import argparse
@@ -25,12 +26,12 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
 from babelmill.core.words import plural
 from babelmill.settings import read_settings
-from babelmill.stages import ShardsSettings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.labels import CodeReader
 from babelmill.tokens.shard_file import Labels, write_shard
@@ -39,7 +40,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 
 log = logging.getLogger("babelmill.shards")
 
-MOST_BATCHES = 16  # under way at once: an encoded batch takes up to 50 MB
+MOST_BATCHES = 16  # encoded at once: an encoded batch takes up to 50 MB
 
 
 def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
@@ -58,7 +59,7 @@ def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[t
 
 
 def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tuple[np.ndarray, np.ndarray]:
-    """Put `<s>` before and `</s>` after each document. `tokens`: all documents' in a row, `lengths`: of each."""
+    """Put `<s>` before and `</s>` after each document. `tokens`: of all documents in a row; `lengths`: of each one."""
     lengths = lengths + 2
     ends = np.cumsum(lengths)
     stream = np.empty(len(tokens) + 2 * len(lengths), tokens.dtype)
@@ -99,7 +100,7 @@ def build(
 
 
 def read_labels(settings: ShardsSettings, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:
-    """Return the codes of a split, if the model learns labels, and what to count of them."""
+    """Return the codes of a split, None if the model does not learn labels, and the counts to report about them."""
     if not settings.labelled:
         return None, {}
     if not corpus.labelled:
@@ -152,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--language", required=True, help="the language's code")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")

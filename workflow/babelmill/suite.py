@@ -1,12 +1,12 @@
-"""Stage `suite`: the minimal pairs that an evaluation suite has of a language, as one table.
+"""Stage `suite`: write the minimal pairs that an evaluation suite has for a language, as one table.
 
     python -m babelmill.suite --settings results/settings/eng/suite.blimp.json --out results/suites/blimp/eng
 
-reads the user's own files, or fetches those of a dataset on the Hugging Face Hub that the language needs, at one commit
-(see `download`), and writes `pairs.parquet` (columns of `pairs.SCHEMA`) and `manifest.json`, whose figures count what
-may be wrong with them. Nothing of a suite ships with the project or with a model.
+reads the user's own files, or fetches the files that the language needs from a dataset on the Hugging Face Hub, at one
+commit (see `download`). It writes `pairs.parquet` (columns of `pairs.SCHEMA`) and `manifest.json`, whose figures count
+pairs that may be wrong. No data of a suite ships with the project or with a model.
 
-This runs where there is a network, which compute nodes often lack.
+This stage needs a network, which compute nodes often lack.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
+from babelmill.config.stage_settings import SuiteSettings
 from babelmill.core import local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.globs import distinct
@@ -27,14 +28,13 @@ from babelmill.hub import revisions
 from babelmill.hub.files import fetch, sizes
 from babelmill.hub.sources import SUITE, resolve
 from babelmill.settings import read_settings
-from babelmill.stages import SuiteSettings
 from babelmill.suites import pairs
 
 log = logging.getLogger("babelmill.suite")
 
 
 def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[Path], dict[str, Any]]:
-    """Fetch the files that globs name. Returns their paths, sorted, and where they are from."""
+    """Fetch the files that match the globs; return their paths, sorted, and where they come from."""
     repository, revision = source["repository"], source["revision"]
     key = revisions.dataset_key(repository, revision)
     commit = source["commit"] or revisions.recorded(key, repository, revision) or resolve(SUITE, repository, revision)

@@ -1,6 +1,6 @@
 """Stage `tokenizer`: train a byte-level BPE tokenizer on the training text of a model's languages, or adopt one.
 
-A model that goes on from another (`model.source`) adopts that one's, from the folder `--source`.
+A model that goes on from another (`model.source`) adopts that model's tokenizer, from the folder `--source`.
 
     python -m babelmill.tokenizer --settings results/settings/eng/tokenizer.json --corpora results/corpora/eng \\
         --out results/tokenizers/eng --threads 8
@@ -8,16 +8,15 @@ A model that goes on from another (`model.source`) adopts that one's, from the f
 writes `tokenizer.json` and `manifest.json`, whose figures report the tokenizer's quality for each language. The same
 text gives the same bytes on every run and for every number of threads.
 
-The tokenizer is lossless for every Unicode text: no normaliser, all 256 bytes in the vocabulary, and pieces that cover
-the text. Its 16 special tokens have the ids 0 to 15, and texts become `<s> A`, pairs `<s> A <s> B`. What it can learn
-is bounded by the pieces into which `pretokenizer.py` cuts a text, for a merge never crosses them.
+The tokenizer is lossless for every Unicode text: it has no normaliser, all 256 bytes are in the vocabulary, and the
+pieces cover the text. Its 16 special tokens have the ids 0 to 15. A text becomes `<s> A`, and a pair `<s> A <s> B`.
+`pretokenizer.py` cuts a text into pieces. A merge never crosses the border of a piece, so no token is longer than one.
 """
 
 import argparse
 import functools
 import itertools
 import logging
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,13 @@ import huggingface_hub
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
+from babelmill.config.stage_settings import TokenizerSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, copy_file
 from babelmill.hub import revisions
 from babelmill.hub.client import explained, patiently
 from babelmill.hub.sources import TOKENIZER, explanation, resolve
 from babelmill.settings import read_settings
-from babelmill.stages import TokenizerSettings
 from babelmill.tokens import characters
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.pretokenizer import parts, pre_tokenizer
@@ -44,13 +43,13 @@ from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
 
-# Bytes of text that are trained on at most. New pieces take about 100 bytes of memory for each of theirs, and in
-# scripts without spaces most pieces are new. More text does not help: of 5 MB of help pages, a quarter gave the same
-# 4.1 bytes a token with 4,096 entries.
+# The most bytes of text to train on. Each byte of a new piece takes about 100 bytes of memory, and in scripts without
+# spaces most pieces are new. More text does not help: a quarter of 5 MB of help pages gave the same 4.1 bytes per token
+# as all of it, with 4,096 entries.
 TRAINING_BYTES = 100_000_000
-REPORT_BYTES = 8_000_000  # of text a language, for the figures
+REPORT_BYTES = 8_000_000  # of text per language, for the figures
 
-# Text that a tokenizer must give back: what normalisers, trimmers and vocabularies without all bytes lose.
+# Text that a tokenizer must give back: normalisers, trimmers and vocabularies without all bytes lose parts of it.
 PROBES = [
     " two  spaces, tab\tand\r\nlines \n\n end ",
     "ﬁ ² ① ½ Ａ é e\u0301 Å \u00a0\u200b\ufeff\u2028\x00\x7f",
@@ -61,7 +60,7 @@ PROBES = [
 
 
 def untrained() -> Tokenizer:
-    """The tokenizer with bytes only."""
+    """Return a tokenizer whose only tokens are bytes."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNK, ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
@@ -69,14 +68,14 @@ def untrained() -> Tokenizer:
 
 
 def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokenizer:
-    """Train on batches of documents. The vocabulary has at most `size` entries; less if the text yields no more."""
+    """Train on batches of documents. The vocabulary has `size` entries, or fewer if the text yields no more."""
     tokenizer = untrained()
     tokenizer.train_from_iterator(
         batches,
         trainers.BpeTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
-            # The space before <mask> is part of the word that it hides, so it goes with the mask.
+            # The space before <mask> is part of the hidden word, so the mask includes it.
             special_tokens=[AddedToken(token, special=True, lstrip=token == MASK) for token in SPECIAL_TOKENS],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -91,15 +90,16 @@ def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokeni
 
 
 def shares(sizes: list[int], weights: float) -> list[float]:
-    """Each language's share: proportional to size ** weights. They sum to 1."""
+    """Return each language's share, proportional to size ** weights. The shares sum to 1."""
     powers = [size**weights for size in sizes]
     return [power / sum(powers) for power in powers]
 
 
 def text_to_train_on(corpora: list[Documents], weights: float, limit: int = TRAINING_BYTES) -> Iterator[list[str]]:
-    """Documents in the proportions of `weights`, as much as there is text, at most `limit` bytes.
+    """Yield documents in the proportions of `weights`: as many bytes as the corpora have, but at most `limit`.
 
-    Documents are left out or repeated evenly over each corpus, so that its beginning does not speak for all of it.
+    Documents are left out or repeated evenly over each corpus, so that the whole corpus is represented, not only its
+    beginning.
     """
     sizes = [corpus.bytes() for corpus in corpora]
     total = min(sum(sizes), limit)
@@ -109,7 +109,10 @@ def text_to_train_on(corpora: list[Documents], weights: float, limit: int = TRAI
 
 
 def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
-    """Each document (of a long one each part) 0 or more times, so that at any place `rate` of the bytes were given."""
+    """Yield each document, or each part of a long one, 0 or more times.
+
+    At any point, the bytes yielded are about `rate` times the bytes read.
+    """
     seen = given = 0
     for texts, _ in corpus.batches():
         chosen = []
@@ -122,32 +125,16 @@ def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
         yield chosen
 
 
-def missing_text(corpora: list[Documents], settings: TokenizerSettings, entries: int) -> int:
-    """Estimate how many bytes of text are missing for the vocabulary that was asked for; `entries` is what came out.
-
-    The number of pairs that occur often enough grows like a power of the amount of text (Heaps' law), whose exponent
-    half of the text tells.
-    """
-    size = sum(corpus.bytes() for corpus in corpora)
-    half = train(
-        text_to_train_on(corpora, settings.mixture.weights, size // 2),
-        settings.tokenizer.vocab_size,
-        settings.tokenizer.min_frequency,
-    )
-    fixed = len(SPECIAL_TOKENS) + 256
-    merges, merges_of_half = entries - fixed, half.get_vocab_size() - fixed
-    exponent = min(max(math.log2(merges / merges_of_half), 0.3), 1.0) if merges_of_half > 0 else 1.0
-    return round(size * ((settings.tokenizer.vocab_size - fixed) / max(merges, 1)) ** (1 / exponent)) - size
-
-
-# A tokenizer of one's own.
+# A tokenizer that exists already.
 
 
 def adopt(path: str, where: str) -> Tokenizer:
-    """Load a tokenizer.json that the configuration calls `where`, and check that a model can be trained with it.
+    """Load a tokenizer.json, and check that a model can be trained with it; `where` names it in errors.
 
-    The post-processor is replaced, for the models see text as `<s> A`. UserError: no such file, a special token that
-    is missing or not declared special.
+    The post-processor is replaced, since the models see text as `<s> A`.
+
+    Raises:
+        UserError: there is no such file, or a special token is missing or not declared special.
     """
     check_tokenizer(path, where)
     tokenizer = load_tokenizer(path)
@@ -158,10 +145,10 @@ def adopt(path: str, where: str) -> Tokenizer:
 def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any] | None]:
     """Load the tokenizer of the model `name`, as the stage `tokenizer` or `base_model` left it in a folder.
 
-    There is no other for its weights, so it may lose text, as many do that others made.
+    The weights work with no other tokenizer, so it may lose text, as many published tokenizers do.
 
     Returns:
-        the tokenizer, and what its tokens are for (`published_tokenizer.roles_of`): None for one of our kind.
+        The tokenizer, and the roles of its special tokens (`published_tokenizer.roles_of`); None for our own kind.
     """
     made, where = manifest.read(folder), f"the tokenizer of {name}"
     if "tokenizer.json" not in made["files"]:
@@ -182,13 +169,15 @@ def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any]
 
 
 def tokenizer_files(made: dict[str, Any]) -> list[str]:
-    """Return the names of a tokenizer's files among those of a manifest."""
+    """Return the names of a tokenizer's files that a manifest lists."""
     return [name for name in FILES if name in made["files"]]
 
 
 def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
-    """(path in the Hugging Face cache, commit) of a repository's tokenizer.json. No `commit`: the one that `revision`
-    was resolved to before, by whichever model, or is at now."""
+    """Fetch a repository's tokenizer.json; return (its path in the Hugging Face cache, commit).
+
+    Without `commit`, it is the commit that `revision` was resolved to before, for any model, or else is at now.
+    """
     commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
     commit = commit or resolve(TOKENIZER, repository, revision)
     with explained(functools.partial(explanation, TOKENIZER, repository, revision)):
@@ -198,7 +187,7 @@ def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]
 
 
 def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
-    """UserError with the place of the first difference unless decoding gives back every text."""
+    """Raise a UserError with the place of the first difference if decoding does not give back every text."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     for text, again in zip(texts, tokenizer.decode_batch(ids, skip_special_tokens=False), strict=True):
         if text != again:
@@ -212,14 +201,15 @@ def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
 
 
 def excerpt(corpus: Documents) -> Iterator[list[str]]:
-    """Documents from all over a corpus for the figures."""
+    """Yield documents from all over a corpus, for the figures."""
     return text_to_train_on([corpus], 1.0, REPORT_BYTES)
 
 
 def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[str, dict[str, float]]:
-    """Quality for each language, on its validation text (on training text where none was set aside).
+    """Return the tokenizer's quality for each language, on its validation text, or on training text if it has none.
 
-    UserError: a document is not given back by a tokenizer that may not be `lossy`.
+    Raises:
+        UserError: decoding does not give a document back, and the tokenizer may not be `lossy`.
     """
     figures = {}
     for language, folder in corpora.items():
@@ -236,16 +226,17 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
 
 
 def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) -> Tokenizer:
-    """Train the tokenizer that the settings ask for on `size` bytes; a UserError if they yield too few entries."""
+    """Train the tokenizer of the settings on corpora of `size` bytes; a UserError if they yield too few entries."""
     wanted = settings.tokenizer.vocab_size
     log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
     texts = text_to_train_on(corpora, settings.mixture.weights)
     tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
     if (entries := vocab_size(tokenizer)) < wanted:
-        missing = missing_text(corpora, settings, entries)
+        fixed = len(SPECIAL_TOKENS) + 256
+        missing = size * (wanted - entries) / max(entries - fixed, 1)  # a lower bound: entries grow slower than text
         raise UserError(
             f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
-            f" yields {entries} entries; add about {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
+            f" yields {entries} entries; add at least {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
             f" {entries} or less for model {settings.name}"
         )
     return tokenizer
@@ -293,10 +284,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
-    """Write a tokenizer, or copy all files of a published one as they are; return their names."""
+    """Write a tokenizer, or copy all files of a published one unchanged; return the names of the files."""
     files = tokenizer_files(manifest.read(published)) if published else ["tokenizer.json"]
     for name in set(FILES) - set(files):
-        (out / name).unlink(missing_ok=True)  # of another tokenizer that was here before
+        (out / name).unlink(missing_ok=True)  # left by another tokenizer
     if published:
         for name in files:
             copy_file(published / name, out / name)
@@ -307,7 +298,7 @@ def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument(
         "--corpora", required=True, nargs="+", type=stage_entry.folder, help="corpora, in order of languages"

@@ -1,13 +1,13 @@
-"""Stage `train`: train a model on the shards of its languages, on one process or on several.
+"""Stage `train`: train a model on the shards of its languages, in one process or in several.
 
     python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
 
 With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that runs itself once per GPU.
-`torchrun ... -m -- babelmill.train ...` does the same, and on several machines. SIGTERM, SIGINT and the end of a SLURM
-allocation coming near end the current step, save a checkpoint and leave with exit code 75: the same command goes on
-from there, on any number of processes.
+`torchrun ... -m -- babelmill.train ...` does the same, also on several machines. On SIGTERM or SIGINT, or shortly
+before a SLURM allocation ends, training finishes the current step, saves a checkpoint and exits with code 75. The same
+command resumes from there, with any number of processes.
 
-A run's identity is its settings, its code and its data; its folder in `--checkpoints` is named by their fingerprint.
+A run's identity is its settings, its code and its data. Its folder in `--checkpoints` is named by their fingerprint.
 The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
 """
 
@@ -26,6 +26,8 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
+from babelmill.config.snapshots import name_of, points
+from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
 from babelmill.core.words import plural
@@ -37,18 +39,21 @@ from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings
-from babelmill.stages import RunSettings, TrainSettings
 from babelmill.tokens.shard_file import ShardFile
+from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import begun_heads
 from babelmill.training.beginning import lineage, load_weights, shape_of
+from babelmill.training.compilation import Compiler, compiler_of
 from babelmill.training.data import Data, LabelledData
 from babelmill.training.gpt_bert_network import GPTBertNetwork
 from babelmill.training.loop import Loop
 from babelmill.training.network import Network
+from babelmill.training.opening import announce
 from babelmill.training.plan import Plan
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
+from babelmill.training.words import count_words, snapshot_steps, words_per_token
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +69,7 @@ class Options:
     shards: list[Path]
     source: list[Path]
     checkpoints: Path
+    compiled: Path | None
     out: Path
     threads: int
     processes: int
@@ -74,7 +80,7 @@ class Options:
 
 
 def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source: Path | None) -> None:
-    """Check everything that is read, once for all processes.
+    """Check all input files, once for all processes.
 
     Raises:
         UserError: a file is damaged or does not belong to the others.
@@ -100,7 +106,7 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
 
 @contextlib.contextmanager
 def memory_in_words() -> Iterator[None]:
-    """Wrap a training: what does not fit, and does not get smaller with the forward passes, is one line."""
+    """Turn an out-of-memory error into one line: here, smaller forward passes no longer help."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -112,10 +118,9 @@ def memory_in_words() -> Iterator[None]:
 
 @memory_in_words()
 def train(arguments: argparse.Namespace) -> int:
-    """Train, or resume, and write the results; return the exit code."""
+    """Train or resume, and write the results; return the exit code."""
     began, options = time.monotonic(), Options(**vars(arguments))
-    settings = read_settings(options.settings, TrainSettings)
-    looked_after = read_settings(options.run, RunSettings)
+    settings, looked_after = read_settings(options.settings, TrainSettings), read_settings(options.run, RunSettings)
     run = looked_after.run
     processes = Processes.start(options.threads)
     stop = Stop(ask_slurm=processes.main)
@@ -125,10 +130,11 @@ def train(arguments: argparse.Namespace) -> int:
     given = settings, options.tokenizer, options.shards
     data = LabelledData(*given, source) if settings.train.objective == "labels" else Data(*given)
     plan = Plan(settings.train, float(settings.mixture.weights), data.layouts["train"], settings.labels)
+    compiler = compiler_of(run, processes, compiles(settings), options.threads, options.compiled)
     if isinstance(data, LabelledData):
         network = make_labels_network(settings, data, source, processes)
     else:
-        network = make_network(settings, data.vocabulary, source, processes)
+        network = make_network(settings, data.vocabulary, source, processes, compiler)
     run_identity = identity(settings.raw, options.tokenizer, options.shards, source)
     with RunFolder(options.checkpoints, run_identity, run, looked_after.preset) as folder:
         tokens = plan.tokens_until(plan.steps)
@@ -142,9 +148,10 @@ def train(arguments: argparse.Namespace) -> int:
                 log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
         if processes.main:
-            announce(trainer, folder, done, options.gpus)
-        trainer.begin_alike()
-        finished = Loop(trainer, run, folder, done, stop, state).run()
+            announce(trainer, folder.path, done.steps, options.gpus)
+        trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
+        snapshots = processes.on_main(lambda: snapshots_of(options, looked_after, trainer, folder, done))
+        finished = Loop(trainer, run, folder, done, stop, state, snapshots).run()
         if finished:
             write_results(options, settings, trainer, data.vocabulary, folder, began)
     processes.stop()
@@ -161,21 +168,40 @@ def make_labels_network(
         text = "%s longer than train.sequence_lengths = %s, with their contexts: their ends are cut off"
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
-    config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # refused once
+    config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # an error is reported once
     made = settings.train, settings.labels, data.codes, data.blocks, weights, processes
     return LabelsNetwork(config, *made, heads=data.begun.heads)
 
 
-def make_network(settings: TrainSettings, vocabulary: Vocabulary, source: Path | None, processes: Processes) -> Network:
-    """Make the network of a run that has not begun; `source`: the folder of the model that it goes on from."""
+def compiles(settings: TrainSettings) -> bool:
+    """Return whether the blocks of this architecture can be compiled; others run without compilation."""
+    return settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
+
+
+def make_network(
+    settings: TrainSettings,
+    vocabulary: Vocabulary,
+    source: Path | None,
+    processes: Processes,
+    compiler: Compiler | None = None,
+) -> Network:
+    """Make the network of a run that has not begun.
+
+    Args:
+        settings: the settings of the stage.
+        vocabulary: the vocabulary of the tokenizer.
+        source: the folder of the model that training goes on from.
+        processes: this process among the others.
+        compiler: how blocks are compiled.
+    """
     if settings.model.architecture == "transformers":
         from babelmill.training.transformers_config import config_to_train  # imports transformers, for seconds
         from babelmill.training.transformers_network import TransformersNetwork
 
-        config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # refused once
+        config = processes.on_main(lambda: config_to_train(settings, source, vocabulary))  # an error is reported once
         return TransformersNetwork(config, settings.train, vocabulary, processes, loaded=source is not None)
     shape = processes.on_main(lambda: shape_of(settings, source, vocabulary.size))
-    return GPTBertNetwork(shape, settings.train, processes)
+    return GPTBertNetwork(shape, settings.train, processes, compiler=compiler)
 
 
 def make_trainer(
@@ -189,7 +215,7 @@ def make_trainer(
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:
-    """Let the trainer go on from the newest checkpoint; return the state of the loop, None if there is none."""
+    """Restore the trainer from the newest checkpoint; return the state of the loop, None if there is no checkpoint."""
     if not done.steps:
         return None
     tensors, state = folder.checkpoints.load(done.steps, trainer.rows)
@@ -197,29 +223,38 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
     return state["loop"]
 
 
-def announce(trainer: Trainer, folder: RunFolder, done: Done, gpus: int) -> None:
-    """Log what will run, and warn about wasted resources."""
-    plan, processes = trainer.plan, trainer.processes
-    text = (
-        f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
-        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens; {processes.size} x {processes.device.type}"
-    )
-    if done.steps:
-        text += "; already trained" if done.steps == plan.steps else f"; going on after step {done.steps:,}"
-    log.info("%s: %s", folder.path, text)
-    if gpus and processes.device.type == "cpu":
-        level = logging.WARNING if slurm.job_id() else logging.INFO  # a machine of one's own may have none
-        log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))
-    if trainer.train.micro_batch_tokens and not trainer.network.whole_micro_batches:
-        log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
-    if trainer.network.drops_by_micro_batch:
-        log.info("dropout depends on the micro-batch here: its size, train.micro_batch_tokens, is part of the result")
+def snapshots_of(
+    options: Options, looked_after: RunSettings, trainer: Trainer, folder: RunFolder, done: Done
+) -> dict[int, list[float]]:
+    """Return {step: points} of the snapshots still to come; log those that this run has passed without keeping."""
+    asked = points(looked_after.run.snapshots)
+    if not asked:
+        return {}
+    if trainer.train.objective == "labels":
+        log.warning("run.snapshots: a model of labels reads no running text, so none is kept")
+        return {}
+    tokenizer, words = load_tokenizer(options.tokenizer / "tokenizer.json"), []
+    for code, shards in zip(trainer.settings.languages, options.shards, strict=True):
+        shard = ShardFile.open(shards / "train.safetensors")
+        words.append(count_words(shard, tokenizer, looked_after.bytes_per_word.get(code)))
+    per_token = words_per_token(trainer.plan, words)
+    steps = snapshot_steps(trainer.plan, per_token, asked)
+    kept, passed = folder.snapshots.kept(), [point for step in steps if step <= done.steps for point in steps[step]]
+    ahead = {step: found for step, found in steps.items() if step > done.steps}
+    read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
+    text = f"snapshots: {plural(sum(map(len, ahead.values())), 'point')} ahead in {read:,.3g} million words"
+    if lost := [name_of(point) for point in passed if name_of(point) not in kept]:
+        text += f"; not kept, since the run had passed them: {', '.join(lost)}"
+    if beyond := len(asked) - sum(map(len, steps.values())):
+        text += f"; {beyond} beyond its end"
+    log.info("%s", text)
+    return ahead
 
 
 def write_results(
     options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
 ) -> None:
-    """Write the trained weights, and what describes them; all processes together, of which the main one writes."""
+    """Write the trained weights and the files that describe them; all processes call this, and the main one writes."""
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
@@ -239,7 +274,7 @@ def write_results(
 def describe_results(
     options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
 ) -> None:
-    """Write the shape of the model, the record, and last the manifest."""
+    """Write the model's configuration, the record and, last, the manifest."""
     out, plan = options.out, trainer.plan
     unmasks = {"objective": settings.train.objective} if OBJECTIVES[settings.train.objective].unmasks else {}
     write_json(out / "config.json", trainer.network.config | vocabulary.ids | unmasks)
@@ -262,7 +297,7 @@ def describe_results(
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line, whose names are those of `Options`."""
+    """Return the parser of the command line; its arguments are the fields of `Options`."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
@@ -273,6 +308,7 @@ def parser() -> argparse.ArgumentParser:
         "--source", default=[], type=stage_entry.folder, nargs="*", help="the folder of the model that it goes on from"
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
+    parser.add_argument("--compiled", type=Path, help="a folder that keeps compiled kernels for later runs")
     parser.add_argument("--out", required=True, type=stage_entry.folder, help="folder for the trained model")
     parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
     parser.add_argument("--processes", type=int, default=1, help="one for each GPU, on all machines together")
@@ -304,7 +340,7 @@ def main() -> int:
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
         commands.error(f"--nodes {nodes}: this is not a SLURM job, or it cannot share --processes {processes}")
     try:
-        read_settings(arguments.settings, TrainSettings)  # refused once, not by each process
+        read_settings(arguments.settings, TrainSettings)  # so that an error is reported once, not by each process
         gpu_claims.claim(arguments.gpus)
         code = (
             launch([sys.executable, "-u", *command], processes // nodes, nodes, threads)
@@ -315,7 +351,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if code == EXIT_CODE and not slurm.on_first_node():
-        return 0  # an error would end the first node's task, which has yet to requeue the job (srun --kill-on-bad-exit)
+        return 0  # an error code would end the first node's task before it requeues the job (srun --kill-on-bad-exit)
     if code == EXIT_CODE and arguments.requeue:
         slurm.requeue()
     return code

@@ -1,12 +1,13 @@
-"""Stage `base_model`. Takes: a model of the Hugging Face Hub at one commit, or a folder. Gives: results/base_models/{model}/.
+"""Stage `base_model`. Takes: a model of the Hugging Face Hub at one commit, or a folder. Gives:
+results/base_models/{model}/.
 
-A local rule: it runs where Snakemake runs, since compute nodes often have no network. For the models alone whose
-`model.source` is no model of this workflow.
+A local rule: it runs where Snakemake runs, because compute nodes often have no network. Only models whose
+`model.source` is not a model of this workflow need it.
 """
 
 
 rule base_model:
-    """Fetch the model that another goes on from, and write its tensors under neutral names. None of its code is run."""
+    """Fetch the model that another one continues, and write its tensors under neutral names. None of its code runs."""
     input:
         settings=settings("base_model"),
     output:

@@ -1,6 +1,6 @@
 """What all rules share: the checked configuration, and the functions that turn wildcards into inputs and resources.
 
-These functions are where a wildcard is resolved, so they are where a model or language that does not exist is refused.
+These functions resolve the wildcards, so they also refuse models and languages that do not exist.
 """
 
 import gc
@@ -11,16 +11,19 @@ from types import SimpleNamespace
 
 from snakemake.utils import min_version
 
-# A large batch makes millions of objects that all stay: looking for garbage among them costs a tenth of a dry run.
+# A large batch creates millions of objects and keeps them all: garbage collection would take a tenth of a dry run.
 gc.set_threshold(100_000, 50, 50)
 min_version("9.27")
 
-# The package of this checkout, and the interpreter that runs Snakemake, are what every job uses, on any machine.
-PACKAGE = str(Path(workflow.basedir, "workflow"))
+# On any machine, every job uses the package of this checkout and the interpreter that runs Snakemake.
+ROOT = Path(workflow.current_basedir).parents[1].resolve()
+PACKAGE = str(ROOT / "workflow")
+# Another workflow may use the rules of this one: `module babelmill: ... config: ...` (docs/training.md).
+IS_MODULE = Path(workflow.basedir).resolve() != ROOT
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
-# On a CPU that is shared, threads that spin while they wait for each other make training 2.5 times slower.
-# (Snakemake formats a prefix, hence the doubled braces.)
+# On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
+# (Braces are doubled because Snakemake formats the prefix.)
 shell.prefix(
     f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}:${{{{PYTHONPATH-}}}}"
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
@@ -31,6 +34,7 @@ from babelmill.config.input_size import input_bytes, text_bytes
 from babelmill.config.inputs import SETTINGS, has_tokenizer_of_source, hub_datasets
 from babelmill.config.parameter_count import parameters_of
 from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.resolve import Configuration
 from babelmill.config.suites import languages_of_suite, suites_of_language, suites_of_model
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
@@ -42,7 +46,7 @@ from babelmill.config.layers import nearest
 
 
 def one_line(function):
-    """End with the one line of the package's UserError; Snakemake would wrap any exception in rule and traceback."""
+    """Make a function end with the one line of a UserError. Snakemake would add the rule and a traceback to it."""
 
     def wrapped(*wildcards):
         try:
@@ -59,9 +63,12 @@ def one_line(function):
 
 @one_line
 def load_configuration():
-    """The user's layers in Snakemake's own order: config/config.yaml, --configfile, --config."""
-    command_line = workflow.config_settings
-    configuration = loading.load(command_line.configfiles or (), dict(command_line.config or {}))
+    """Return the configuration: config/config.yaml, --configfile, --config, in this order, or a module's config."""
+    if IS_MODULE:
+        configuration = Configuration([("the module's config", dict(config))])
+    else:
+        command_line = workflow.config_settings
+        configuration = loading.load(command_line.configfiles or (), dict(command_line.config or {}))
     rules = {*STAGES, "all", "report", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
     if taken := configuration.top.batches.keys() & rules:
         raise UserError(
@@ -75,10 +82,10 @@ WRITTEN = set()
 
 
 def settings(stage):
-    """An input function: the settings file of a stage, after all files of the wildcard's name have been written.
+    """Return an input function that writes all settings files of a model or language, and returns the stage's file.
 
     Only the main process writes. A cluster job reads the Snakefile again, perhaps after the configuration was edited,
-    and must do what it was submitted for.
+    but must use the settings with which it was submitted.
     """
 
     @one_line
@@ -116,12 +123,12 @@ def settings(stage):
 
 
 def run_settings(wildcards):
-    """The run settings of a model, as an input whose changes repeat nothing."""
+    """Return the run settings of a model, as an input whose changes do not make the job run again."""
     return ancient(settings("run")(wildcards))
 
 
 def settings_of_stages(model, names):
-    """The settings files of those stages of a model that it has, and of its corpora."""
+    """Return the settings files of those of a model's stages that `names` has, and of its corpora."""
     stages = [name for name, stage in STAGES.items() if name in names and stage.of == "model" and name != "score"]
     found = [settings(name)(SimpleNamespace(model=model)) for name in stages if STAGES[name].applies(CONFIG, model)]
     if "score" in names:
@@ -132,10 +139,10 @@ def settings_of_stages(model, names):
 
 @one_line
 def made_with(wildcards):
-    """The settings files of all stages before `convert`, for its own input.
+    """Return the settings files of all stages before `convert`, as inputs of `convert`.
 
-    A stage that fails leaves no results. For Snakemake that is no reason to make an older converted model again: only
-    the change of settings that made the stage run is one.
+    They make sure that an outdated converted model is made again after one of these stages has failed. The failed stage
+    leaves no results, which alone is no reason for Snakemake; its changed settings are one.
     """
     folder = Path("converted", wildcards.model)
     if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
@@ -147,7 +154,7 @@ def made_with(wildcards):
 
 
 def languages(pattern):
-    """An input function: `pattern` for each language of the wildcard's model."""
+    """Return an input function: fill in `pattern` for each language of the wildcard's model."""
 
     @one_line
     def of(wildcards):
@@ -159,14 +166,14 @@ def languages(pattern):
 
 @one_line
 def download_of_language(wildcards):
-    """The downloaded dataset of a language, if its text comes from the Hub."""
+    """Return the downloaded dataset of a language, if its text comes from the Hub."""
     code = CONFIG.language(wildcards.language).code
     return f"results/downloads/{code}" if hub_datasets(CONFIG, code) else []
 
 
 @one_line
 def corpus_of_language(wildcards):
-    """The corpus of a language, if the model has it."""
+    """Return the corpus files of a language; end with an error if the model does not have the language."""
     known = CONFIG.languages_of(wildcards.model)
     if wildcards.language not in known:
         raise UserError(f"model {wildcards.model} has no language {wildcards.language!r}; it has {', '.join(known)}")
@@ -176,7 +183,7 @@ def corpus_of_language(wildcards):
 
 @one_line
 def source_weights(wildcards):
-    """What training begins with: the weights of the model that this one goes on from, if it does."""
+    """Return the weights with which training begins, if the model continues another one."""
     source = CONFIG.model(wildcards.model).source
     if source is None or source.kind != "model":
         return [str(source.weights)] if source else []
@@ -187,14 +194,14 @@ def source_weights(wildcards):
 
 @one_line
 def frozen_weights(wildcards):
-    """What adapters were trained on: the weights of the model that this one goes on from, if it has adapters."""
+    """Return the weights of the model that this one continues, if it trains adapters or heads on frozen weights."""
     train = CONFIG.model(wildcards.model).train
     return source_weights(wildcards) if train.lora_rank or train.freeze != "none" else []
 
 
 @one_line
 def source_tokenizer(wildcards):
-    """The tokenizer of the model that this one goes on from, if it has that one's."""
+    """Return the tokenizer of the model that this one continues, if both use the same."""
     source = CONFIG.model(wildcards.model).source
     if source is None or not has_tokenizer_of_source(CONFIG, wildcards.model):
         return []
@@ -204,7 +211,7 @@ def source_tokenizer(wildcards):
 
 @one_line
 def table_to_predict(wildcards):
-    """The table of an input, whose content is in its settings: a copy with another time repeats nothing."""
+    """Return the table of an input. Its content is in the settings, so a new modification time repeats nothing."""
     path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
     if not Path(path).is_file():
         raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: no such file")
@@ -213,13 +220,13 @@ def table_to_predict(wildcards):
 
 @one_line
 def pairs_of_suite(wildcards):
-    """The pairs of a suite, for each language of the model that it covers."""
+    """Return the pairs of a suite for each language of the model that the suite covers."""
     known = languages_of_suite(CONFIG, wildcards.model, wildcards.suite)
     return [f"results/suites/{wildcards.suite}/{language}/manifest.json" for language in known]
 
 
 def scores_of_model(*names):
-    """An input function: files of the scores of a model on each suite that it is scored on."""
+    """Return an input function: the score files `names` of a model, for each suite that it is scored on."""
 
     @one_line
     def of(wildcards):
@@ -231,14 +238,14 @@ def scores_of_model(*names):
 
 @one_line
 def converted_to_publish(wildcards):
-    """The deliverable of a model, if it can be published: what is lacking is said now, not after the training."""
+    """Return the deliverable of a model. Without a token for the Hub, end with an error now, not after the training."""
     hub_token()
     return f"converted/{wildcards.model}"
 
 
 @one_line
 def meant(wildcards):
-    """No input: the error for a word that is no target, with the one that was meant."""
+    """End with an error for a word that is not a target, and suggest the target that was meant."""
     word = wildcards.word
     if word.startswith("published/"):
         raise UserError(f"there is no target {word}; did you mean {word}.json?")
@@ -248,33 +255,33 @@ def meant(wildcards):
 
 
 def gpus(wildcards):
-    """GPUs of a training job: a function of the model's preset, or what the user said."""
+    """Return the number of GPUs of a training job: from the model's preset, or set by the user."""
     return CONFIG.model(wildcards.model).resources.gpus
 
 
 def one_gpu(wildcards):
-    """One GPU, if the model is trained on any."""
+    """Return 1 if the model is trained on GPUs, else 0."""
     return min(1, gpus(wildcards))
 
 
 @one_line
 def billions(wildcards):
-    """Billions of parameters of the model; 0 where they are not known yet, or not to be told from its configuration."""
+    """Return the number of parameters in billions; 0 if it is not known yet or cannot be known from the configuration."""
     return (parameters_of(CONFIG, wildcards.model) or 0) / 1e9
 
 
 def memory(least, each):
-    """A resource: GB of memory for small models, and GB for each billion parameters; in MB, more for each attempt."""
+    """Return a resource in MB: `least` GB, and `each` GB per billion parameters; times the attempt, 3 at most."""
 
     def of(wildcards, attempt):
-        more = each(wildcards) if callable(each) else each
-        return 1000 * round(least + more * billions(wildcards)) * min(attempt, 3)
+        small, more = (amount(wildcards) if callable(amount) else amount for amount in (least, each))
+        return 1000 * round(small + more * billions(wildcards)) * min(attempt, 3)
 
     return of
 
 
 def minutes(least, each):
-    """A resource: minutes for small models, and minutes for each billion parameters; more for each attempt."""
+    """Return a resource in minutes: `least`, and `each` per billion parameters; more with each attempt."""
 
     def of(wildcards, attempt):
         return round(least + each * billions(wildcards)) * attempt
@@ -284,18 +291,18 @@ def minutes(least, each):
 
 @one_line
 def gb_of_input(wildcards):
-    """GB of the text that a language's corpus is made of."""
+    """Return the GB of text from which a language's corpus is made."""
     return input_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
 
 
 @one_line
 def gb_of_corpus(wildcards):
-    """GB of a language's corpus."""
+    """Return the GB of a language's corpus."""
     return text_bytes(CONFIG, CONFIG.language(wildcards.language).code) / 1e9
 
 
 def by_text(least, each, size):
-    """A resource: so much at least, and so much for each GB of text; more for each attempt."""
+    """Return a resource: `least`, and `each` per GB of text (`size`); more with each attempt."""
 
     def of(wildcards, attempt):
         return round(least + each * size(wildcards)) * attempt
@@ -304,12 +311,17 @@ def by_text(least, each, size):
 
 
 def processes_of_corpus(wildcards):
-    """Threads of a corpus: small text is read before others have started."""
+    """Return the number of threads of `corpus`: one for a small text, as others would start too late to help."""
     return min(8, 1 + int(gb_of_input(wildcards) / 0.128))
 
 
+def gb_of_processes(wildcards):
+    """Return the GB of host memory for a machine's training processes (8 GPUs at most) and their compilation."""
+    return 26 + 6 * max(1, min(gpus(wildcards), 8))
+
+
 def gb_of_training(wildcards):
-    """GB of the host for each billion parameters: on a CPU all that training keeps is there, else what begins a run."""
+    """Return the GB of host memory per billion parameters: on a CPU all of the training, else what the start needs."""
     train = CONFIG.model(wildcards.model).train
     if gpus(wildcards):
         return 5
@@ -317,30 +329,30 @@ def gb_of_training(wildcards):
 
 
 def attempt_number(wildcards, attempt):
-    """1, then 2, 3, ... when a profile's `retries` repeat a job."""
+    """Return 1, then 2, 3, ... when a profile's `retries` repeat a job."""
     return attempt
 
 
 def converted(models):
-    """The deliverables of a list of models."""
+    """Return the deliverables of a list of models."""
     return [f"converted/{model}" for model in models]
 
 
 def published(models):
-    """The receipts of a list of models."""
+    """Return the receipts of a list of models."""
     return expand("published/{model}.json", model=models)
 
 
 @one_line
 def settings_of_report(wildcards):
-    """The settings file of a report: a batch is no model, and has no others."""
+    """Return the settings file of a report, the only settings file of a batch."""
     if workflow.is_main_process:
         return str(reports.write_settings(CONFIG, wildcards.batch))
     return str(reports.settings_path(wildcards.batch))
 
 
 def of_batch(models_files):
-    """An input function: files of each model of the wildcard's batch."""
+    """Return an input function: the files of each model of the wildcard's batch."""
 
     @one_line
     def of(wildcards):

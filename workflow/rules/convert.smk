@@ -20,7 +20,7 @@ rule convert:
     benchmark:
         "results/benchmarks/convert/{model}.tsv"
     wildcard_constraints:
-        model=".+",  # so that converted/eng/config.json is a name that no model has, not an obscure MissingRuleException
+        model=".+",  # converted/eng/config.json then ends with our error (no such model), not a MissingRuleException
     conda:
         "../../envs/babelmill.yaml"
     threads: 1

@@ -1,6 +1,6 @@
 """Stage `download`. Takes: a dataset on the Hugging Face Hub, at one commit. Gives: results/downloads/{language}/.
 
-A local rule: it runs where Snakemake runs, since compute nodes often have no network.
+A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
 
 

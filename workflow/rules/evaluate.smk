@@ -1,8 +1,10 @@
-"""Stage `evaluate`. Takes: the exported folder and the validation text. Gives: results/evaluations/{model}/evaluation.json."""
+"""Stage `evaluate`. Takes: the exported folder and the validation text. Gives:
+results/evaluations/{model}/evaluation.json.
+"""
 
 
 rule evaluate:
-    """Measure the scores that the objective has on the validation text: bits per byte, or how right codes are."""
+    """Measure the scores of the objective on the validation text: bits per byte, or the accuracy of codes."""
     input:
         settings=settings("evaluate"),
         export="results/exports/{model}",

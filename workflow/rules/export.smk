@@ -1,8 +1,10 @@
-"""Stage `export`. Takes: trained weights and tokenizer. Gives: results/exports/{model}/, a Hugging Face folder without card."""
+"""Stage `export`. Takes: trained weights and tokenizer. Gives:
+results/exports/{model}/, a Hugging Face folder without a card.
+"""
 
 
 rule export:
-    """Write the Hugging Face folder and prove, in a fresh process, that it computes what the training model does."""
+    """Write the Hugging Face folder and prove, in a fresh process, that it computes the same as the training model."""
     input:
         settings=settings("export"),
         model=multiext(

@@ -1,8 +1,8 @@
-"""What a user typed and no rule makes."""
+"""Targets that a user typed and that no rule makes."""
 
 
 rule no_such_target:
-    """An error that names what was meant, in place of Snakemake's own MissingRuleException."""
+    """End with an error that suggests the target that was meant, instead of Snakemake's MissingRuleException."""
     input:
         meant,
     output:

@@ -1,8 +1,10 @@
-"""Stage `predict`. Takes: converted/{model} of a model of labels, a table. Gives: predictions/{model}/{input}{,.review}.csv."""
+"""Stage `predict`. Takes: a table, and converted/{model} of a model of labels. Gives:
+predictions/{model}/{input}{,.review}.csv.
+"""
 
 
 rule predict:
-    """Predict the codes of each row of a table; what an earlier attempt has done is not done again."""
+    """Predict the codes of each row of a table; continue where an earlier attempt stopped."""
     input:
         settings=settings("predict"),
         table=table_to_predict,
@@ -16,7 +18,7 @@ rule predict:
     benchmark:
         "results/benchmarks/predict/{model}/{input}.tsv"
     wildcard_constraints:
-        input="[^/.]+",  # x.review.csv is no table of its own
+        input="[^/.]+",  # x.review.csv is a second output of table x, not a table of its own
     conda:
         "../../envs/babelmill.yaml"
     threads: 8

@@ -1,16 +1,16 @@
 """Stage `publish`. Takes: converted/{model}. Gives: published/{model}.json, the receipt: repository, commit, files.
 
-A local rule: it runs where Snakemake runs, with the network and the environment that are there.
+A local rule: it runs where Snakemake runs, and uses the network and the environment of that machine.
 """
 
 
 rule publish:
-    """Bring the model's repository on the Hugging Face Hub to what the converted folder holds, in one commit."""
+    """Update the model's repository on the Hugging Face Hub to the content of the converted folder, in one commit."""
     input:
         settings=settings("publish"),
         folder=converted_to_publish,
     output:
-        receipt=update("published/{model}.json"),  # a push that fails leaves that of the one before
+        receipt=update("published/{model}.json"),  # a failed push leaves the receipt of the push before it
     log:
         "logs/publish/{model}.log",
     benchmark:
@@ -30,7 +30,7 @@ rule publish:
 for batch, models in {**CONFIG.batches, "all": CONFIG.targets()}.items():
 
     rule:
-        """The models of a batch (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
+        """Publish the models of a batch (`publish_tier1`), or of `targets:` (`publish_all`), on the Hub."""
         name:
             f"publish_{batch}"
         input:

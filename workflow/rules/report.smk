@@ -1,12 +1,12 @@
 """The report. Takes: all results of the models of a batch. Gives: reports/{batch}.html and .csv.
 
-`{batch}` may be a batch, a model, `all` (the targets), or several of them: reports/eng+deu.html. `babelmill report` writes
-the same from what is there.
+`{batch}` may be a batch, a model, `all` (the targets), or several of these: reports/eng+deu.html. `babelmill report`
+writes the same report from the results that exist.
 """
 
 
 rule report:
-    """Write what the results of a batch say, as one page and one table."""
+    """Write the results of a batch as one page and one table."""
     input:
         settings=settings_of_report,
         converted=of_batch(lambda wildcards: converted([wildcards.model])),

@@ -1,8 +1,10 @@
-"""Stage `score`. Takes: the exported folder and the pairs of a suite. Gives: results/scores/{model}/{suite}/scores.json."""
+"""Stage `score`. Takes: the exported folder and the pairs of a suite. Gives:
+results/scores/{model}/{suite}/scores.json.
+"""
 
 
 rule score:
-    """Score both sentences of each pair of a suite; what an earlier attempt has scored is not scored again."""
+    """Score both sentences of each pair of a suite; continue where an earlier attempt stopped."""
     input:
         settings=settings("score"),
         export="results/exports/{model}",

@@ -1,4 +1,4 @@
-"""What a run does before its first job and after its last."""
+"""What a run does before its first job and after its last job."""
 
 import re
 from datetime import datetime
@@ -9,7 +9,7 @@ from babelmill.commands import run_summary, unlock
 
 
 def asked_for():
-    """The models of this run's targets."""
+    """Return the models of this run's targets."""
     targets = [Path(target).as_posix() for target in workflow.dag_settings.targets] or ["all"]
     form = re.compile(r"converted/(.+)|published/(.+)\.json|reports/(.+)\.\w+|(?:publish_)?(\w+)")
     words = [next(filter(None, found.groups())) for found in map(form.fullmatch, targets) if found]
@@ -19,13 +19,13 @@ def asked_for():
 
 @one_line
 def refuse_living_jobs():
-    """End before the first job if one of them lives already: a Snakemake that was killed left it."""
+    """Stop with an error if a job of this run is still running because an earlier Snakemake was killed."""
     jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
     unlock.refuse_beside_themselves({f"{job.rule.name} {job.wildcards_dict[STAGES[job.rule.name].of]}" for job in jobs})
 
 
 def end(logs):
-    """End with what is converted, what failed and what goes on. It is logged, so that it is in Snakemake's log, too."""
+    """Log which models are converted, which failed and which still run. Snakemake's log has this summary, too."""
     seconds = (datetime.now() - workflow.start_time).total_seconds()
     logger.info(run_summary.summary(logs, CONFIG, asked_for(), seconds))
 

@@ -1,11 +1,12 @@
-"""Stage `suite`. Takes: files of minimal pairs, local or of a dataset on the Hub. Gives: results/suites/{suite}/{language}/.
+"""Stage `suite`. Takes: files of minimal pairs, local or of a dataset on the Hub. Gives:
+results/suites/{suite}/{language}/.
 
-A local rule: it runs where Snakemake runs, since compute nodes often have no network.
+A local rule: it runs where Snakemake runs, because compute nodes often have no network.
 """
 
 
 rule suite:
-    """Read the pairs of sentences that a suite has of a language, and check them."""
+    """Read the sentence pairs of a suite in one language, and check them."""
     input:
         settings=settings("suite"),
     output:

@@ -1,10 +1,10 @@
-"""Stage `tokenizer`. Takes: the corpora of a model's languages, and the model that it goes on from, if it does. Gives:
+"""Stage `tokenizer`. Takes: the corpora of a model's languages, and the model that it continues, if any. Gives:
 results/tokenizers/{model}/tokenizer.json.
 """
 
 
 rule tokenizer:
-    """Train the model's byte-level BPE tokenizer on the training split of its languages; measure it on the other."""
+    """Train the model's byte-level BPE tokenizer on the training split, and measure it on the validation split."""
     input:
         settings=settings("tokenizer"),
         corpora=languages("results/corpora/{language}/manifest.json"),

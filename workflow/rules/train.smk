@@ -1,14 +1,14 @@
-"""Stage `train`. Takes: the shards of a model's languages, and the model that it goes on from, if it does. Gives:
+"""Stage `train`. Takes: the shards of a model's languages, and the model that it continues, if any. Gives:
 results/models/{model}/, the weights and their average.
 
-Checkpoints live in results/checkpoints/{model}/, which is no output: Snakemake deletes the outputs of a failed job, and a
-job that was interrupted goes on from its last checkpoint. `--resources gpu=N` or a profile caps the number of processes,
-which are started on `nodes` machines.
+Checkpoints are in results/checkpoints/{model}/, which is not an output: Snakemake deletes the outputs of a failed job,
+but an interrupted job continues from its last checkpoint. `--resources gpu=N` or a profile limits the number of
+processes. They are started on `nodes` machines.
 """
 
 
 rule train:
-    """Train the model with one process a GPU, at least one."""
+    """Train the model with one process per GPU, and at least one process."""
     input:
         settings=settings("train"),
         run=run_settings,
@@ -35,11 +35,11 @@ rule train:
         nodes=1,
         requeue=0,
         attempt=attempt_number,
-        mem_mb=memory(32, gb_of_training),
+        mem_mb=memory(gb_of_processes, gb_of_training),
         runtime=720,
     shell:
         "python -m babelmill.train --settings {input.settings:q} --run {input.run:q} --tokenizer {input.tokenizer[0]:q}"
-        " --shards {input.shards:q} --source {input.source:q} --checkpoints results/checkpoints/{wildcards.model:q} --out {output.manifest:q}"
+        " --shards {input.shards:q} --source {input.source:q} --checkpoints results/checkpoints/{wildcards.model:q} --compiled results/compiled --out {output.manifest:q}"
         " --processes $(( {resources.gpu} > 1 ? {resources.gpu} : 1 )) --gpus {resources.gpu}"
         " --nodes {resources.nodes} --threads {threads}"
         " --requeue {resources.requeue} --attempt {resources.attempt} --log {log:q}"

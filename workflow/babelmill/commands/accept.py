@@ -1,9 +1,9 @@
-"""List the stages whose edited code is in no version, and say whether it gives the same results.
+"""List the stages whose code was edited, and record whether their results stay the same.
 
-    babelmill accept                       # which stages would run again, for an edit of their code
+    babelmill accept                       # which stages would run again because of edited code
     babelmill accept train export          # the edits change no result: nothing runs again
     babelmill accept --new train --results "the last span of a mask is cut"
-                                           # they do: a new version, and a line in the CHANGELOG
+                                           # results change: a new version, a line in the CHANGELOG
 
 `workflow/babelmill/code_versions.txt` holds the versions. Commit it together with the edit.
 """
@@ -27,7 +27,7 @@ CHANGELOG = ROOT / "CHANGELOG.md"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    # argparse checks the value of an empty list of stages, too, and it is [].
+    # If no stage is given, argparse compares the default, [], with `choices`, too.
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE", help="stages to accept")
     parser.add_argument("--new", action="store_true", help="results change: begin a new version of each stage")
     parser.add_argument("--results", metavar="TEXT", help="with --new: what changes, for the CHANGELOG")
@@ -47,7 +47,7 @@ def version_of(stage: Stage) -> code_versions.Version | None:
 
 
 def limits(pairs: list[str]) -> dict[str, list[Any]]:
-    """Parse `train.objective=causal` to {"train.objective": ["causal"]}, checked and written as settings files do."""
+    """Parse `train.objective=causal` to {"train.objective": ["causal"]}; check values as settings files do."""
     found: dict[str, list[Any]] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -56,7 +56,7 @@ def limits(pairs: list[str]) -> dict[str, list[Any]]:
             raise UserError(f"--when {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
         field = SECTIONS[section].model_fields[name]
         fields: Any = {name: (field.annotation, field)}
-        alone = pydantic.create_model("Alone", **fields)  # whatever it may stand beside
+        alone = pydantic.create_model("Alone", **fields)  # without the rules that involve other keys
         try:
             checked = alone.model_validate({name: parse(text, f"--when {pair}")})
         except pydantic.ValidationError as error:
@@ -80,7 +80,7 @@ def note_results(label: str, text: str) -> None:
 
 
 def accept(names: list[str], new: bool, results: str | None, when: dict[str, list[Any]]) -> None:
-    """Enter the present code of stages into the list of versions."""
+    """Record the present code of stages in the list of versions."""
     if new and not names:
         raise UserError("--new needs the name of a stage")
     if new and not results and any(code_versions.read().get(name) for name in names):
@@ -99,7 +99,7 @@ def accept(names: list[str], new: bool, results: str | None, when: dict[str, lis
 
 
 def run(args: argparse.Namespace) -> None:
-    """List the stages with unknown code, or accept those that are named."""
+    """List all stages with their versions, or accept the stages that are named."""
     if args.stages or args.new:
         accept(args.stages, args.new, args.results, limits(args.when))
         return

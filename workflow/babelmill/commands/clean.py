@@ -1,9 +1,9 @@
 """`babelmill clean`: list the checkpoint folders, and with `--remove` delete those that no setting uses.
 
-A finished run keeps its last checkpoint, so that going back to earlier settings costs seconds and disk space. This
-command frees that space. A folder is in use if the present configuration, code and data would train in it, and held if
-a process is training in it now; both stay. Of the others it says how they differ from what would be trained now. One
-that is an edit away is what a changed setting left, and what going back to its value would use again.
+A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
+which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
+a process is training in it now; both stay. For others, the command says how they differ from what would be trained now.
+"An edit away" means that a few settings differ: setting them back uses the folder again.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 
-FEW = 3  # settings that differ are named
+FEW = 3  # up to this many settings that differ are named
 
 
 def unused(configuration: Configuration, folder: Path) -> str | None:
     """Return why the present settings would not train in a run's folder; None if they would.
 
-    Where the data is missing the settings decide.
+    If the data is missing, only the settings are compared.
     """
     model = folder.parent.name
     if not configuration.is_model(model):
@@ -46,7 +46,7 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
-    """Return how a run differs from what would be trained now: a few settings are an edit away, the rest is further."""
+    """Return how a run differs from what would be trained now: in data, code or settings, of which a few are named."""
     if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
         settings_too = "the present settings, but " if before == settings else ""
         return f"of {settings_too}other data: {', '.join(other)}"
@@ -57,7 +57,7 @@ def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str,
 
 
 def clean(configuration: Configuration, remove: bool) -> None:
-    """Print each folder with its size and state; remove the unused ones if asked."""
+    """Print each folder with its size and state; delete the unused ones if `remove`."""
     freed = 0
     for folder in sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

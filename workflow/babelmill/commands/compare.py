@@ -4,8 +4,8 @@
     babelmill compare eng_seed1,eng_seed2,eng_seed3 big_seed1,big_seed2,big_seed3 --suite blimp
 
 A model is a name of this workflow, a converted folder, or a folder of scores (results/scores/eng, or what `babelmill
-score` wrote). Lists on both sides, of models that differ in their seed alone, compare recipes: points are means over
-seeds, and intervals are over pairs and seeds. Tests: exact McNemar over pairs; by phenomenon, corrected by Holm.
+score` wrote). To compare recipes, list models that differ only in their seed on each side: scores are then means over
+seeds, and intervals over pairs and seeds. Tests: exact McNemar over pairs; per phenomenon with Holm's correction.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from babelmill.commands.columns import aligned
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
@@ -28,14 +29,14 @@ SURE = 0.05
 
 @dataclass
 class Model:
-    """What there is of a model.
+    """The results of a model that are compared.
 
     Attributes:
-        name: for the output.
+        name: the name in the output.
         scores: {suite: folder}.
-        evaluation: what evaluation.json says.
-        variant: the one whose bits per byte are compared.
-        texts: {folder of a corpus: sha256 of its manifest}: what bits per byte were measured on.
+        evaluation: the content of evaluation.json; None if there is no such file.
+        variant: the variant whose bits per byte are compared.
+        texts: the corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
     """
 
     name: str
@@ -46,12 +47,12 @@ class Model:
 
 
 def scores_in(folder: Path) -> dict[str, Path]:
-    """Return the folders of scores in the folder of a model, by suite."""
+    """Return {suite: folder of scores} for the folder of a model."""
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/scores.json"))}
 
 
 def model_of(word: str) -> Model:
-    """Return what there is of a model, by its name or by a folder. A UserError says what a word is not."""
+    """Return the results of a model that is given by its name or by a folder. Raise a UserError if it has none."""
     folder = Path(word)
     if (folder / "scores.json").is_file():
         return Model(str(folder), {read_json(folder / "scores.json")["suite"]: folder})
@@ -73,7 +74,7 @@ def _evaluated() -> set[str]:
 
 
 def of_results(name: str) -> Model:
-    """Return what the results have of a model of the workflow."""
+    """Return the results of a model of this workflow, from the folder `results`."""
     from babelmill.commands.key_figures import default_variant
 
     model, folder = Model(name, scores_in(RESULTS / "scores" / name)), RESULTS / "evaluations" / name
@@ -87,7 +88,7 @@ def of_results(name: str) -> Model:
 
 
 def converted(folder: Path) -> Model:
-    """Return what a converted folder says, with the scores of the results beside it."""
+    """Return the results of a converted folder, with the scores in `results` of the same workflow."""
     from babelmill.commands.key_figures import default_variant
 
     about = manifest.read(folder)
@@ -100,12 +101,12 @@ def converted(folder: Path) -> Model:
 
 
 def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
-    """Return what a manifest says that it was made from, of the kind: {folder: sha256 of its manifest}."""
+    """Return the inputs of one kind that a manifest lists, such as `corpora`: {folder: sha256 of its manifest}."""
     return {source: digest for source, digest in about["upstream"].items() if f"/{what}/" in source}
 
 
 def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Path) -> None:
-    """Raise a UserError if scores are of another export than the results in a folder, whose manifest is `about`."""
+    """Raise a UserError if scores come from another export than the results in `folder`, whose manifest is `about`."""
     exported = upstream(about, "exports")
     for path in scores.values():
         if not exported.items() <= manifest.read(path)["upstream"].items():
@@ -118,12 +119,12 @@ def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Pa
 
 
 def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
-    """Return lines that set the scores of evaluation.json side by side, or that say why they cannot be."""
+    """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
 
     everyone = [model for side in sides for model in side]
     if without := [model.name for model in everyone if model.evaluation is None]:
-        return [f"bits per byte: {', '.join(without)} has no evaluation.json"]
+        return [f"bits per byte: not compared, for there is no evaluation.json of {', '.join(dict.fromkeys(without))}"]
     evaluations = [model.evaluation or {} for model in everyone]
     texts = [(model.texts, _size(model.evaluation or {})) for model in everyone]
     if any(each != texts[0] for each in texts):
@@ -146,7 +147,7 @@ def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
 
 
 def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
-    """Return how many documents were scored, of how many, and their bytes."""
+    """Return the number of documents that were scored, the number of all documents, and the bytes that were scored."""
     documents, some = evaluation.get("documents", {}), next(iter(evaluation["variants"].values()))
     size = max(score.get("bytes", 0) for score in some.values())
     return documents.get("scored", 0), documents.get("of", 0), size
@@ -156,7 +157,7 @@ def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
-    """Return what is said of a suite and a language."""
+    """Return the lines about one suite in one language."""
     what = "mean of paradigms" if comparison.of == "paradigms" else "share of pairs"
     methods = " and ".join(dict.fromkeys(comparison.methods))
     lines = [f"{title}: {plural(comparison.compared, 'pair')}, {what} that are right, {methods}"]
@@ -177,7 +178,7 @@ def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[
 
 
 def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return what the test says."""
+    """Return the lines about the significance test."""
     test, seeds = comparison.test, max(map(len, comparison.seeds)) > 1
     call = "sign test of the means over seeds" if seeds else "exact McNemar test"
     better = "is better" if seeds else "alone is right"
@@ -193,7 +194,7 @@ def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
 
 
 def phenomena_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return the table of phenomena; those that differ are marked."""
+    """Return the table of phenomena; `*` marks significant differences."""
     if not comparison.phenomena:
         return []
     rows = [["", "phenomenon", "pairs", *names, "difference", "p (Holm)"]]
@@ -205,7 +206,7 @@ def phenomena_lines(comparison: "Comparison", names: list[str]) -> list[str]:
 
 
 def pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
-    """Return the pairs on which the sides differ most."""
+    """Return lines with the pairs on which the sides differ most."""
     if not comparison.most:
         return []
     lines = ["", "  where they differ most: ln p of the good sentence (+) less that of the bad one (-)"]
@@ -219,26 +220,23 @@ def pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
 
 
 def number(p: float) -> str:
-    """Write a p value."""
+    """Return a p value as text."""
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text of one line, shortened."""
+    """Return a text on one line, shortened to `width` characters."""
     text = re.sub(r"\s+", " ", text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
-    """Return rows as lines of at most WIDTH columns; those from `numbers` on are put to the right."""
+    """Return rows as lines of at most `WIDTH` characters; the columns from `numbers` on are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widest = max(range(len(widths)), key=lambda i: widths[i] if i < numbers else 0)
     widths[widest] -= max(0, sum(widths) + 2 * len(widths) - WIDTH)
-    cells = [
-        [cut(c, w).ljust(w) if i < numbers else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        for row in rows
-    ]
-    return [("  " + "  ".join(row)).rstrip() for row in cells]
+    cells = [[*map(cut, row[:numbers], widths), *row[numbers:]] for row in rows]
+    return [f"  {line}" for line in aligned(cells, (i >= numbers for i in range(len(widths))))]
 
 
 def called(side: list[Model]) -> str:
@@ -248,7 +246,7 @@ def called(side: list[Model]) -> str:
 
 
 def introduction(sides: list[list[Model]], names: list[str]) -> str:
-    """Say what is compared: weights, or recipes."""
+    """Return a text that says whether weights or recipes are compared."""
     if max(map(len, sides)) > 1:
         few = "" if min(map(len, sides)) > 1 else "\nOne side is a single model: what another seed gives is not known."
         return f"{names[0]} beside {names[1]}: recipes, by means over the models of each side.{few}"
@@ -272,6 +270,8 @@ def run(args: argparse.Namespace) -> None:
     """Print the comparison."""
     from babelmill.suites import comparison
 
+    if args.pairs < 0:
+        raise UserError(f"--pairs {args.pairs}: 0 or more is expected")
     sides = [[model_of(word) for word in side.split(",") if word] for side in (args.first, args.second)]
     if not all(sides):
         raise UserError("compare: a model is expected on each side, such as `babelmill compare eng eng_big`")
@@ -279,7 +279,10 @@ def run(args: argparse.Namespace) -> None:
     if names[0] == names[1]:
         names = [cut(args.first, 24), cut(args.second, 24)]
     everyone = [model for side in sides for model in side]
+    if twice := [word for word in args.first.split(",") if word and word in args.second.split(",")]:
+        raise UserError(f"{twice[0]} is on both sides: name models that differ")
     suites = [suite for suite in everyone[0].scores if all(suite in model.scores for model in everyone)]
+    others = sorted({suite for model in everyone for suite in model.scores} - set(suites))
     if args.suite and args.suite not in suites:
         without = next(model for model in everyone if args.suite not in model.scores)
         there = ", ".join(without.scores) or "no suite"
@@ -293,6 +296,8 @@ def run(args: argparse.Namespace) -> None:
             blocks.append(suite_lines(found, f"{suite}, {code}" if len(languages) > 1 else suite, names))
         if not languages:
             blocks.append([f"{suite}: they were scored on it in different languages"])
+    if others and not args.suite:
+        blocks.append([f"not compared, for some have no scores on it: {', '.join(others)}"])
     if not suites:
         blocks.append(["no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
     print("\n\n".join("\n".join(block) for block in blocks))

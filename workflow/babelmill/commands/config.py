@@ -1,13 +1,14 @@
-"""`babelmill config eng`: the resolved configuration of models, with the layer that each value came from."""
+"""`babelmill config eng`: show the resolved configuration of models, and the layer of each value."""
 
 import argparse
 
 from babelmill.config import loading
-from babelmill.config.resolve import Configuration, Resolved
+from babelmill.config.resolve import Configuration
+from babelmill.config.resolved import Resolved
 
 
 def describe(configuration: Configuration, name: str) -> str:
-    """Every value that applies to a model, and the layer it came from."""
+    """Return every value that applies to a model, and the layer it came from, one per line."""
     resolved = configuration.model(name)
     lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
     several = len(resolved.languages) > 1

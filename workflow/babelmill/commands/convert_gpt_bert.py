@@ -1,4 +1,4 @@
-"""Make a Hugging Face folder of a checkpoint of the published GPT-BERT implementation.
+"""Convert a checkpoint of the published GPT-BERT code to a Hugging Face folder.
 
     babelmill convert-gpt-bert model.bin --config base.json --tokenizer tokenizer.json --out FOLDER
 
@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Convert."""
+    """Convert the checkpoint."""
     log.info("loading PyTorch")
-    from babelmill.release import manual_conversion  # and with it PyTorch
+    from babelmill.release import manual_conversion  # imports PyTorch
 
     with manual_conversion.scratch_beside(args.out) as scratch:
         tokenizer = manual_conversion.tokenizer_path(args.tokenizer)

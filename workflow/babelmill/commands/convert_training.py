@@ -1,4 +1,4 @@
-"""Make a Hugging Face folder of what training left, without the workflow, wherever the files were copied to.
+"""Convert the results of training to a Hugging Face folder, without the workflow, wherever the files are.
 
     babelmill convert-training results/models/eng --tokenizer results/tokenizers/eng --out FOLDER
 
@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Convert."""
+    """Convert the results of training."""
     log.info("loading PyTorch")
-    from babelmill.release import manual_conversion  # and with it PyTorch
+    from babelmill.release import manual_conversion  # imports PyTorch
 
     with manual_conversion.scratch_beside(args.out) as scratch:
         found = manual_conversion.from_training(args.source, manual_conversion.tokenizer_path(args.tokenizer))

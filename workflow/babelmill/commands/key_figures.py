@@ -1,4 +1,4 @@
-"""The figures that matter of what a stage has made, in a few words: what a run says when a stage ends.
+"""The key figures of a stage's results in a few words, which a run prints when a stage ends.
 
 They are read from the results, not from a stage's messages, since a stage may have run on another machine.
 """
@@ -11,6 +11,7 @@ from typing import Any
 from babelmill.commands.status import tail
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
+from babelmill.core.words import sample_of
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.stages import STAGES
 
@@ -26,21 +27,21 @@ def amount(count: float) -> str:
 
 
 def span(values: Iterable[float]) -> str:
-    """Write a number, or the smallest and the largest of several."""
+    """Return a number as text, or the smallest and the largest of several."""
     ordered = [f"{value:.2f}" for value in sorted(values)]
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
 def default_variant(evaluation: dict[str, Any], exported: Path) -> str:
-    """Return which of the variants that were measured is in `model.safetensors` of the exported folder."""
+    """Return the measured variant that is in `model.safetensors` of the exported folder."""
     return next(name for name in evaluation["variants"] if not (exported / f"model.{name}.safetensors").exists())
 
 
 def scores(evaluation: dict[str, Any], exported: Path) -> str:
-    """Give the scores of the default variant, the one in `model.safetensors` of the exported folder.
+    """Return the scores of the default variant, which is the one in `model.safetensors` of the exported folder.
 
-    With standard errors and the sample of the validation documents, where the evaluation has them, and a note where the
-    tokenizer loses text.
+    The text has standard errors and the size of the sample of validation documents if the evaluation has them, and a
+    note if the tokenizer changes documents.
     """
     metrics = metrics_of(evaluation)
     variant = evaluation["variants"][default_variant(evaluation, exported)]
@@ -73,7 +74,7 @@ def of_corpus(folder: Path) -> str:
 
 
 def of_tokenizer(folder: Path) -> str:
-    """Give the size of the vocabulary, and how many tokens a word has."""
+    """Give the size of the vocabulary and the tokens per word."""
     figures = manifest.read(folder)["figures"]
     per_word = span(report["tokens_per_word"] for report in figures["report"].values())
     return f"{figures['vocab_size']:,} entries, {per_word} tokens per word"
@@ -118,7 +119,8 @@ def of_score(folder: Path) -> str:
     for code, entry in found["languages"].items():
         low, high = (100 * end for end in entry["headline"]["interval"])
         shares.append(f"{code} {100 * entry['headline']['score']:.1f} % right ({low:.1f} to {high:.1f})")
-    return f"{found['suite']}, {method}: {', '.join(shares)}"
+    some = f" ({of})" if (of := sample_of(found["masked_pairs"], method)) else ""
+    return f"{found['suite']}, {method}{some}: {', '.join(shares)}"
 
 
 def of_convert(folder: Path) -> str:
@@ -155,7 +157,7 @@ FIGURES: dict[str, Callable[[Path], str]] = {
 
 
 def key_figures(stage: str, folder: Path) -> str:
-    """Return the figures that matter of a stage's results; "" if there are none that can be read."""
+    """Return the key figures of a stage's results; "" if there are none or they cannot be read."""
     try:
         return FIGURES[stage](folder) if stage in FIGURES else ""
     except UNREADABLE:
@@ -163,7 +165,7 @@ def key_figures(stage: str, folder: Path) -> str:
 
 
 def of_converted(model: str) -> tuple[str, str, str]:
-    """Return parameters and scores of a converted model, and where it is."""
+    """Return the parameters and the scores of a converted model, and its folder, all as text."""
     folder = STAGES["convert"].path(model, "")
     try:
         parameters = f"{amount(manifest.read(STAGES['train'].path(model, ''))['figures']['parameters'])}"
@@ -174,7 +176,7 @@ def of_converted(model: str) -> tuple[str, str, str]:
 
 
 def units_of(models: list[str]) -> str:
-    """Return the unit of the scores of converted models, or all units."""
+    """Return the units of the scores of converted models, joined by commas; "scores" if no unit can be read."""
     found: list[str] = []
     for model in models:
         try:

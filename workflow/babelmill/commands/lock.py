@@ -1,11 +1,11 @@
 """`babelmill lock`: pin texts, tokenizers, models and suites on the Hub, so that another person gets the same bytes.
 
-    babelmill lock                  # the languages of the configuration's targets
-    babelmill lock eng tier1        # those of these models and batches
-    babelmill lock --update eng     # move on to what the branches are at now
+    babelmill lock                  # for the configuration's targets
+    babelmill lock eng tier1        # for these models and batches
+    babelmill lock --update eng     # use the newest commits of the branches
 
-writes `config/lock.yaml`, which belongs in version control beside `config/config.yaml`. What was downloaded before
-is pinned to what was downloaded, so that locking repeats no run. Other entries stay.
+This writes `config/lock.yaml`, which belongs in version control beside `config/config.yaml`. Existing downloads are
+pinned to the commit that was downloaded, so that locking repeats no run. Other entries stay.
 """
 
 import argparse
@@ -21,7 +21,10 @@ from babelmill.hub.sources import DATASET, MODEL, SUITE, TOKENIZER, resolve
 
 
 def lock(configuration: Configuration, models: list[str], update: bool) -> dict[str, dict[str, Any]]:
-    """Pin texts, tokenizers and suites of models, and what they go on from; return the entries. `update`: anew."""
+    """Pin the texts, tokenizers and suites of models, and the models that they start from; return the entries.
+
+    `update`: resolve branches again, even if a commit is known.
+    """
     models = list(dict.fromkeys(name for model in models for name in (model, *configuration.ancestors(model))))
     codes = dict.fromkeys(code for model in models for code in configuration.languages_of(model))
     wanted = [(DATASET, key, source) for code in codes for key, source in hub_datasets(configuration, code)]

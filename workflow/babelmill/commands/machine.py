@@ -1,7 +1,8 @@
-"""The machine that `babelmill plan` counts with: how many GPUs a training job gets, and how fast they are, or it is.
+"""The machine that `babelmill plan` assumes: the GPUs of a training job and their speed, or the processor's speed.
 
-Without GPUs, it is this machine that trains. Its speed is what finished or running trainings of the same shape reached
-here; before there is one, a product of matrices of the model's size tells, within a factor of two. No torch.
+Without GPUs, this machine's processor trains. Its speed is what finished or running trainings of the same shape reached
+here. Before there is such a training, a product of matrices of the model's size gives an estimate, within a factor of
+two. This module does not import torch.
 """
 
 import functools
@@ -21,27 +22,28 @@ from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted
 from babelmill.config.model_source import SHAPE
 from babelmill.config.resolve import Configuration
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, read_json
 from babelmill.runtime.cost import flops, peak_of
 from babelmill.runtime.identity import SOURCE
 from babelmill.settings import recorded
-from babelmill.stages import STAGES, TrainSettings
+from babelmill.stages import STAGES
 from babelmill.training.objectives import objective_of
 
 Shape = tuple[Any, ...]  # see `shape`
-SHARE_OF_PRODUCT = 0.4  # of the speed of a product of matrices, which training reaches on a CPU, before it is measured
-PATIENCE = 0.2  # seconds for such a product
-DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # of NVIDIA's and AMD's GPUs
+SHARE_OF_PRODUCT = 0.4  # of a matrix product's speed, which training on a CPU is assumed to reach until it is measured
+PATIENCE = 0.2  # seconds for measuring a matrix product
+DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What trainings of a shape reached.
+    """The speed and the memory that trainings of one shape reached.
 
     Attributes:
         rate: share of the GPUs' peak, or FLOP/s of this machine's processor.
-        memory: peak in MiB.
+        memory: peak memory in MiB.
     """
 
     rate: float
@@ -50,8 +52,10 @@ class Measured:
 
 @functools.cache
 def profile_resources(profile: str | None) -> dict[str, Any]:
-    """Return a profile's resources of training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), `limit`, all GPUs, and
-    whether they are of this machine (`here`)."""
+    """Return a profile's resources for training jobs (`gpu`, `gpu_model`, `nodes`, `gres`), with two more keys.
+
+    `limit` is the number of all GPUs, if the profile sets one; `here` says whether jobs run on this machine.
+    """
     if profile is None:
         return {"here": True}
     values = loading.read_profile(profile)
@@ -64,12 +68,12 @@ def profile_resources(profile: str | None) -> dict[str, Any]:
 
 
 def has_gpu() -> bool:
-    """Return whether a driver of GPUs is loaded on this machine."""
+    """Return whether a GPU driver is loaded on this machine."""
     return any(glob.glob(pattern) for pattern in DRIVERS)
 
 
 def gpu_here() -> str | None:
-    """Return the name of this machine's NVIDIA GPUs, if their driver tells one whose peak is known."""
+    """Return the name that the driver reports for this machine's NVIDIA GPUs; None if no GPU has a known peak."""
     for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
         for line in Path(path).read_text(encoding="utf-8").splitlines():
             key, _, name = line.partition(":")
@@ -79,7 +83,7 @@ def gpu_here() -> str | None:
 
 
 def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any]) -> int:
-    """Return the number of GPUs of the training job of a model, on all its nodes."""
+    """Return the number of GPUs of a model's training job, over all its nodes."""
     gres = str(resources.get("gres", "")).split(":")
     if gres[0] == "gpu":
         return int(resources.get("nodes", 1)) * int(gres[-1])
@@ -89,7 +93,7 @@ def gpus_of(configuration: Configuration, model: str, resources: dict[str, Any])
 
 @functools.cache
 def measured(on_gpus: bool) -> dict[Shape, Measured]:
-    """Return what trainings in this folder reached, on GPUs or on this machine's processor, by shape."""
+    """Return {shape: what trainings in this folder reached}, on GPUs or on this machine's processor."""
     found: dict[Shape, list[Measured]] = {}
     for identity in Path("results/checkpoints").glob("*/*/identity.json"):
         try:
@@ -97,9 +101,9 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
             settings = recorded(run["settings"], TrainSettings, identity)
             model = with_shape(settings.model, run["data"].get(SOURCE, {}).get("shape"))
             if model.architecture == "transformers" and not model.config:
-                continue  # it went on from another, whose configuration a run does not hold
+                continue  # it started from another model, whose configuration is not in the run's record
             vocab_size = 0 if on_gpus else vocab_size_here(identity.parent)
-        except (UserError, KeyError, TypeError):  # of a version that had other settings, or of another machine
+        except (UserError, KeyError, TypeError):  # a run of a version with other settings, or of another machine
             continue
         for line in tail(identity.parent / "metrics.jsonl")[1:]:
             entry = json.loads(line) if line.endswith("}") else {}
@@ -116,7 +120,7 @@ def measured(on_gpus: bool) -> dict[Shape, Measured]:
 
 
 def vocab_size_here(folder: Path) -> int:
-    """Return the vocabulary of the model of a run's folder. UserError: this machine's processor did not train it."""
+    """Return the vocabulary size of the model in a run's folder. Raise a UserError if another device trained it."""
     attempt = read_json(folder / "attempt.json")
     if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
         raise UserError(f"{folder}: was trained elsewhere")
@@ -124,14 +128,14 @@ def vocab_size_here(folder: Path) -> int:
 
 
 def with_shape(model: schema.Model, config: dict[str, Any] | None) -> schema.Model:
-    """Return the settings of a model with the shape of another's config.json, that of the one that it goes on from."""
+    """Return the settings of a model with the shape in `config`, the config.json of the model that it starts from."""
     if config is None:
         return model
     return model.model_copy(update={key: config[key] for key in SHAPE if key in config})
 
 
 def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.Model | Counted:
-    """Return what costs are computed from: GPT-BERT's settings, or a model of transformers, counted on its modules."""
+    """Return what costs are computed from: a GPT-BERT's settings, or the counted sizes of a model of transformers."""
     if model.architecture == "gpt_bert":
         return model
     return _counted(canonical_json(model.model_dump()), canonical_json(train.model_dump()), vocab_size)
@@ -139,14 +143,14 @@ def sized(model: schema.Model, train: schema.Train, vocab_size: int) -> schema.M
 
 @functools.cache
 def _counted(model: str, train: str, vocab_size: int) -> Counted:
-    from babelmill.training.transformers_size import planned  # imports transformers, for seconds
+    from babelmill.training.transformers_size import planned  # imports transformers, which takes seconds
 
     sections = schema.Model.model_validate_json(model), schema.Train.model_validate_json(train)
     return planned(*sections, vocab_size)
 
 
 def floating_point_speed(line: dict[str, Any], model: schema.Model, train: schema.Train, vocab_size: int) -> float:
-    """Return the FLOP/s that a line of the record tells of."""
+    """Return the FLOP/s of a line of a run's metrics."""
     size = sized(model, train, vocab_size)
     targets = objective_of(train).target_share(line["mask_rate"])
     return line["tokens_per_second"] * flops(size, vocab_size, line["sequence_length"], 1.0, targets)
@@ -162,7 +166,7 @@ def speed_of(model: schema.Model, train: schema.Train, vocab_size: int) -> tuple
 
 @functools.cache
 def product_speed(size: int, inner: int) -> float:
-    """Return the FLOP/s of a product of fp32 matrices of a feed-forward layer's size, measured in a moment."""
+    """Measure the FLOP/s of a product of fp32 matrices with a feed-forward layer's sizes."""
     rows = 1024
     left, right = np.ones((rows, size), np.float32), np.ones((size, inner), np.float32)
     best, end = np.inf, time.perf_counter() + PATIENCE
@@ -174,11 +178,11 @@ def product_speed(size: int, inner: int) -> float:
 
 
 def shape(model: schema.Model, train: schema.Train) -> Shape:
-    """Return what utilisation and memory depend on."""
+    """Return the settings that utilisation and memory depend on."""
     sizes = canonical_json(model.model_dump(exclude={"source", "revision"}))
     return sizes, train.micro_batch_tokens, train.precision, train.activation_checkpointing, train.lora_rank
 
 
 def assumed_mfu(hidden_size: int) -> float:
-    """Return the utilisation before anything is measured: narrow models are bound by memory, not by arithmetic."""
+    """Return the utilisation to assume until one is measured: narrow models are bound by memory, not by arithmetic."""
     return 0.3 if hidden_size >= 768 else 0.15 if hidden_size >= 384 else 0.03

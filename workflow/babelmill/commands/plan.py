@@ -1,11 +1,11 @@
-"""`babelmill plan tier1`: what training will cost, before anything is asked of a cluster.
+"""`babelmill plan tier1`: show what training will cost, before any job is submitted.
 
-Steps come from the same arithmetic as in training, on the tokens of the shards where they exist (old shards: made with
-earlier settings). Before that, tokens are estimated from the corpus or what is known of it, and the table says so.
-Hours are floating-point operations over what the GPUs do: their peak times the utilisation (MFU) that finished or
+Steps are computed as in training, from the tokens of the shards where they exist (old shards: made with earlier
+settings). Before that, tokens are estimated from the corpus or what is known of it, and the table says so. Hours are
+floating-point operations divided by the speed of the GPUs: their peak times the utilisation (MFU) that finished or
 running trainings of the same shape measured, or an assumed one. A step takes as long as the GPU with the most
-micro-batches, so GPUs that would stand idle show up as hours. On a machine without GPUs, hours are those of its
-processor (`machine.py`). Nothing here imports torch.
+micro-batches needs, so idle GPUs add hours. On a machine without GPUs, hours are those of its processor (`machine.py`).
+Nothing here imports torch.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
+from babelmill.commands.columns import aligned
 from babelmill.commands.machine import (
     assumed_mfu,
     gpus_of,
@@ -28,6 +29,7 @@ from babelmill.commands.machine import (
 from babelmill.commands.plan_download import download_notes
 from babelmill.commands.plan_memory import Memory, disk, strategies
 from babelmill.commands.plan_network import network_of
+from babelmill.commands.plan_snapshots import note, reached
 from babelmill.commands.text_size import BYTES_PER_TOKEN, training_tokens
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
@@ -35,7 +37,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.amounts import CPU_TOKENS, whole_tokens
+from babelmill.training.amounts import CPU_TOKENS, has_attention_kernel, whole_tokens
 from babelmill.training.objectives import objective_of
 from babelmill.training.schedule import rows_by_step, steps_for
 
@@ -44,14 +46,14 @@ ASSUMED_GPU = "H100"
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of a training, arrays of [steps].
+    """The steps of a training, as arrays of shape [steps].
 
     Attributes:
         lengths: tokens per row.
-        rows: of the global batch.
-        flops: of the global batch.
-        micro_batches: in the global batch, the last one counted by its share of a full one.
-        longest: those of them that the GPU with the most has.
+        rows: rows of the global batch.
+        flops: FLOPs of the global batch.
+        micro_batches: micro-batches in the global batch; the last one counts as its share of a full one.
+        longest: micro-batches of the GPU that has the most.
     """
 
     lengths: np.ndarray
@@ -63,20 +65,20 @@ class Schedule:
 
 @dataclass
 class Cost:
-    """What the training of a model takes.
+    """What the training of a model costs.
 
     Attributes:
-        tokens: of the training text; source: what they were counted on, `shards`, or estimated from, such as the
-            shards of earlier settings.
-        epochs: passes over them.
-        flops: of all steps.
-        gpus: that the job asks for; busy: share of them that has work, over the run.
-        memory_gib: of a GPU; measured: whether this and the utilisation come from a training of this shape.
-        disk_gb: shards, checkpoints, results, export and converted folder.
-        strategies: of a model of transformers, its memory by what is trained and on how many GPUs; "" of others.
+        tokens: tokens of the training text; source: what they were counted on (`shards`) or estimated from (such as the
+            shards of earlier settings).
+        epochs: passes over the tokens.
+        flops: FLOPs of all steps.
+        gpus: GPUs that the job asks for; busy: mean share of them that has work.
+        memory_gib: memory per GPU; measured: whether this and the utilisation come from a training of this shape.
+        disk_gb: space for shards, checkpoints, results, export and converted folder.
+        strategies: the memory of a model of transformers by what is trained and on how many GPUs; "" for others.
         mfu: share of the GPUs' peak; None without GPUs.
-        flops_per_second: of this machine's processor; None with GPUs.
-        hours: of the training job; gpu_hours: None without GPUs.
+        flops_per_second: FLOP/s of this machine's processor; None with GPUs.
+        hours: hours of the training job; gpu_hours: hours times GPUs; None without GPUs.
     """
 
     model: str
@@ -102,9 +104,11 @@ class Cost:
 
 
 def deals_whole(model: schema.Model, train: schema.Train) -> bool:
-    """Return whether GPUs take whole micro-batches: where dropout is not keyed. Else rows are dealt one by one."""
-    own = model.architecture == "gpt_bert" and train.objective != "labels"
-    return not own or model.attention_probs_dropout_prob > 0
+    """Return whether GPUs get whole micro-batches, as they do if dropout is not keyed; else single rows are dealt."""
+    if model.architecture != "gpt_bert" or train.objective == "labels":
+        return True
+    keyed = has_attention_kernel(model.hidden_size // model.num_attention_heads, train.precision)
+    return model.attention_probs_dropout_prob > 0 and not keyed
 
 
 def schedule_of(
@@ -115,9 +119,9 @@ def schedule_of(
     dealt: tuple[int, int],
     learnt: float = 1.0,
 ) -> Schedule:
-    """Return the steps that a training on so many tokens will have, of which it learns a share.
+    """Return the steps of a training on `tokens` tokens, of which the share `learnt` is learnt.
 
-    `dealt`: GPUs, and tokens dealt at once.
+    `dealt`: the number of GPUs, and the number of tokens that are dealt at once.
     """
     gpus, size = dealt
     steps = steps_for(train, tokens)
@@ -134,7 +138,7 @@ def schedule_of(
         rows=rows,
         flops=positions * of_position[which] + of_targets,
         micro_batches=micro_batches,
-        # Of the last round, its full micro-batches.
+        # The last round takes as long as a full micro-batch, unless one GPU has all of them.
         longest=np.minimum(np.ceil(np.ceil(micro_batches) / max(1, gpus)), micro_batches),
     )
 
@@ -142,8 +146,11 @@ def schedule_of(
 def cost_of(
     configuration: Configuration, model: str, gpus: int, gpu: str, mfu: float | None, text: float | None = None
 ) -> Cost:
-    """Return what a model costs on so many GPUs. `gpu`: their name; `mfu`: the user's own assumption; `text`: bytes of
-    English to train on, in place of the model's own."""
+    """Return what the training of a model costs on a number of GPUs.
+
+    `gpu`: the name of the GPUs; `mfu`: the user's own assumption; `text`: bytes of English to train on, in place of the
+    model's own text.
+    """
     resolved = configuration.model(model)
     network, vocab_size = network_of(configuration, model)
     if text is None:
@@ -153,7 +160,7 @@ def cost_of(
     size = sized(network, resolved.train, vocab_size)
     whole = whole_tokens(resolved.train) if deals_whole(network, resolved.train) else 1
     plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)
-    count = parameters(size, vocab_size)
+    count, read = parameters(size, vocab_size), float((plan.lengths * plan.rows).sum())
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
     if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network, resolved.train):
@@ -171,14 +178,14 @@ def cost_of(
         parameters=count,
         tokens=tokens,
         source=source,
-        epochs=float((plan.lengths * plan.rows).sum()) / tokens,
+        epochs=read / tokens,
         steps=len(plan.rows),
         flops=float(plan.flops.sum()),
         gpus=gpus,
         busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
-        # What is spread over GPUs has been measured on another number of them, perhaps.
+        # Memory that is split over GPUs may have been measured on another number of GPUs.
         memory_gib=known.memory / 1024 if known and not isinstance(size, Counted) else memory.gib(gpus),
-        disk_gb=disk(resolved, memory.states, vocab_size, tokens) / 1e9,
+        disk_gb=disk(resolved, memory.states, vocab_size, tokens, len(reached(configuration, model, read))) / 1e9,
         mfu=rate if gpus else None,
         flops_per_second=None if gpus else rate,
         measured=known is not None and mfu is None,
@@ -189,7 +196,7 @@ def cost_of(
 
 
 def known_peak(gpu: str) -> float:
-    """Return the peak of a GPU in FLOP/s. UserError: it is not known."""
+    """Return the peak of a GPU in FLOP/s. Raise a UserError if it is not known."""
     peak = peak_of(gpu)
     if peak is None:
         raise UserError(f"{gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
@@ -208,14 +215,14 @@ def short(number: float) -> str:
 
 
 def hours_text(hours: float | None) -> str:
-    """Return hours with two digits at least, where they are not next to nothing."""
+    """Return hours as text, such as "12.3", "0.4" or "< 0.01"; "" for None."""
     if hours is None:
         return ""
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.1g}" if hours >= 0.01 else "< 0.01"
 
 
 def tenths(number: float) -> str:
-    """Return a number with a digit after the point, where it is small."""
+    """Return a number as text, with one decimal if it is below 10."""
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 0.1 else "< 0.1"
 
 
@@ -223,7 +230,7 @@ HEADING = (
     *("model", "parameters", "tokens", "from", "epochs", "steps", "FLOPs", "GPUs", "busy", "GiB", "disk"),
     *("speed", "hours", "GPU-hours"),
 )
-OF_GPUS = ("GPUs", "busy", "GPU-hours")  # which a table without any leaves out
+OF_GPUS = ("GPUs", "busy", "GPU-hours")  # columns that a table without GPUs leaves out
 TO_THE_LEFT = ("model", "from")
 
 
@@ -267,16 +274,6 @@ def total_of(costs: list[Cost]) -> list[str]:
     return list(total.values())
 
 
-def aligned(rows: list[list[str]], to_the_left: tuple[str, ...] = TO_THE_LEFT) -> list[str]:
-    """Return rows, the first of which is their heading, as lines of columns."""
-    columns = [
-        [cell.ljust(width) if column[0] in to_the_left else cell.rjust(width) for cell in column]
-        for column in zip(*rows, strict=True)
-        for width in [max(map(len, column))]
-    ]
-    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-
-
 def notes(costs: list[Cost], gpu: str) -> list[str]:
     """Return what a reader of the table has to know: the GPU, and what is estimated."""
     on_gpus = any(cost.gpus for cost in costs)
@@ -311,14 +308,15 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
     return found
 
 
-def table(costs: list[Cost], gpu: str, downloads: list[str]) -> str:
-    """Return one line per model, and number of GPUs, under a heading, the total, and notes, the last on `downloads`."""
+def table(costs: list[Cost], gpu: str, more: list[str]) -> str:
+    """Return a heading, one line per model and number of GPUs, the total, the notes, and the lines of `more`."""
     rows = [list(HEADING), *(row_of(cost) for cost in costs)]
     if len({cost.model for cost in costs}) == len(costs):  # not several numbers of GPUs for the same model
         rows.append(total_of(costs))
     if not any(cost.gpus for cost in costs):
         rows = [[cell for name, cell in zip(HEADING, row, strict=True) if name not in OF_GPUS] for row in rows]
-    return "\n".join([*aligned(rows), *notes(costs, gpu), *downloads])
+    lines = aligned(rows, (name not in TO_THE_LEFT for name in rows[0]))
+    return "\n".join([*lines, *notes(costs, gpu), *more])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -357,4 +355,6 @@ def run(args: argparse.Namespace) -> None:
         writer.writerows(astuple(cost) for cost in costs)
     else:
         codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
-        print(table(costs, gpu, download_notes(configuration, list(codes), BYTES_PER_TOKEN)))
+        more = download_notes(configuration, list(codes), BYTES_PER_TOKEN)
+        snapshots = (note(configuration, cost.model, cost.epochs * cost.tokens) for cost in costs)
+        print(table(costs, gpu, [*dict.fromkeys(filter(None, snapshots)), *more]))

@@ -1,4 +1,4 @@
-"""What a language's text on the Hub will take, from the listing of its repository: nothing but the card is fetched."""
+"""Estimate the download of a language's text on the Hub from its repository's listing. Only the card is fetched."""
 
 import functools
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.sampling import Budget
 
-PACKED = 3  # how much text a byte of a compressed file or of Parquet holds
-DOCUMENT = 2000  # bytes of a document, where a budget counts documents and none has been read
+PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
+DOCUMENT = 2000  # bytes per document, assumed where a budget counts documents and none has been read
 
 
 @dataclass(frozen=True)
 class HubText:
-    """Files of a language's text that the Hub has.
+    """The files of a language's text on the Hub.
 
     Attributes:
-        files: how many will be downloaded, `of` so many.
-        bytes: of those files.
-        text: bytes of text for training that they will give.
+        files: number of files that will be downloaded; of: number of all files.
+        bytes: size of the files that will be downloaded.
+        text: bytes of text for training in them.
     """
 
     files: int
@@ -33,8 +33,10 @@ class HubText:
 
 @functools.cache
 def hub_text(configuration: Configuration, code: str) -> HubText | str | None:
-    """Return what the Hub lists of a language's text: None if it comes from elsewhere, or the error if it cannot be
-    asked."""
+    """Return what the Hub lists for a language's text.
+
+    The result is None if the text comes from elsewhere, or the error message if the Hub cannot be asked.
+    """
     if not hub_datasets(configuration, code):
         return None
     try:
@@ -44,7 +46,7 @@ def hub_text(configuration: Configuration, code: str) -> HubText | str | None:
 
 
 def _listed(configuration: Configuration, code: str) -> HubText:
-    from babelmill.download.counting import HELD_OUT, MARGIN  # with the client of the Hub, which other plans go without
+    from babelmill.download.counting import HELD_OUT, MARGIN  # import the Hub's client only if needed
     from babelmill.download.parts import open_part, wanted
     from babelmill.hub.client import impatiently
 
@@ -75,7 +77,7 @@ def outdated(configuration: Configuration, code: str) -> bool:
 
 
 def download_notes(configuration: Configuration, codes: list[str], bytes_per_token: float) -> list[str]:
-    """Return the lines of a plan about downloads that are to come. If the Hub cannot be asked, one line says why."""
+    """Return a plan's lines about downloads that have not been done. If the Hub cannot be asked, one line says why."""
     notes = []
     for code in codes:
         if Path("results/downloads", code, "manifest.json").is_file() and not outdated(configuration, code):
@@ -92,13 +94,13 @@ def download_notes(configuration: Configuration, codes: list[str], bytes_per_tok
 
 
 def budget_bytes(asked: float | str, byte_premium: float) -> float:
-    """Return about how many bytes of text `corpus.budget` asks for."""
+    """Return the approximate bytes of text that `corpus.budget` asks for."""
     budget = Budget.parse(asked, byte_premium)
     return budget.limit * (DOCUMENT if budget.unit == "documents" else 1.0)
 
 
 def packed_text(path: str, size: int) -> float:
-    """Return about how many bytes of text a file of so many bytes holds: more, where it is compressed."""
+    """Return the approximate bytes of text in a file of `size` bytes; a compressed file holds more than its size."""
     suffix, compression = split_name(path)
     return size * (PACKED if compression is not None or suffix == ".parquet" else 1)
 

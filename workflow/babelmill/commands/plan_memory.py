@@ -1,33 +1,33 @@
-"""Memory of a GPU and room on disk that a training takes: rough formulas, until a training measures the memory.
+"""Estimate the GPU memory and the disk space of a training: rough formulas, until a training measures the memory.
 
-A GPT-BERT is whole on each GPU. The states of a model of transformers (weights, gradients, moments of the optimizer,
-moving average) are cut into equal parts, one for each GPU (FSDP2); what a forward pass needs is whole on all of them.
-With adapters (LoRA), the states are theirs, and the frozen base is there once, in bf16.
+Each GPU holds a whole GPT-BERT. The states of a model of transformers (weights, gradients, moments of the optimizer,
+moving average) are split into equal parts, one per GPU (FSDP2); each GPU holds all that a forward pass needs. With
+adapters (LoRA), only the adapters have such states, and the frozen base is stored once, in bf16.
 """
 
 from dataclasses import dataclass
 
 from babelmill.config import schema
 from babelmill.config.model_size import Counted, parameters
-from babelmill.config.resolve import ResolvedModel
+from babelmill.config.resolved import ResolvedModel
 from babelmill.training.amounts import CHUNK
 from babelmill.training.objectives import objective_of
 
 GIB = 2**30
-WEIGHT = 4  # bytes, of fp32
+WEIGHT = 4  # bytes of an fp32 number
 GPUS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
 class States:
-    """What training keeps of a model.
+    """The states that training keeps for a model.
 
     Attributes:
-        parameters: of the model.
-        trained: those that change, all or the adapters'.
-        copies: of each of them: weight, gradient, two moments, and the average if there is one.
-        base: bytes of each parameter of a frozen base.
-        sharded: they are cut into parts, one for each GPU.
+        parameters: number of the model's parameters.
+        trained: number of parameters that change: all, or those of the adapters.
+        copies: numbers per trained parameter: weight, gradient, two moments, and the average if there is one.
+        base: bytes per parameter of a frozen base.
+        sharded: whether the states are split into parts, one per GPU.
     """
 
     parameters: int
@@ -37,15 +37,15 @@ class States:
     sharded: bool
 
     def bytes(self, gpus: int) -> float:
-        """Return what a GPU holds of them."""
+        """Return the bytes of the states on each GPU."""
         if not self.sharded:
-            return (WEIGHT * self.copies + 2) * self.parameters  # and a copy of the weights in bf16
+            return (WEIGHT * self.copies + 2) * self.parameters  # 2: a copy of the weights in bf16
         frozen = 0 if self.trained == self.parameters else self.base * self.parameters
         return (WEIGHT * self.copies * self.trained + frozen) / max(1, gpus)
 
 
 def states_of(size: schema.Model | Counted, train: schema.Train, vocab_size: int, rank: int, average: bool) -> States:
-    """Return what a training keeps; `rank`: of adapters, 0 if all weights are trained; `average`: there is one."""
+    """Return the states of a training. `rank`: of adapters, 0 if all weights are trained; `average`: one is kept."""
     count, sharded = parameters(size, vocab_size), isinstance(size, Counted)
     trained = rank * size.sides if isinstance(size, Counted) and rank else count
     return States(count, trained, 5 if average else 4, 2 if train.precision == "bf16" else WEIGHT, sharded)
@@ -54,11 +54,11 @@ def states_of(size: schema.Model | Counted, train: schema.Train, vocab_size: int
 def working(
     size: schema.Model | Counted, train: schema.Train, vocab_size: int, positions: int, frozen_output: bool
 ) -> float:
-    """Return the bytes that a forward and a backward pass of so many positions take beside the states.
+    """Return the bytes that a forward and a backward pass over `positions` tokens take in addition to the states.
 
-    What is kept for the backward pass, in bf16 but for layer norms (34 H + 14 I + 4 heads T bytes per token and
-    layer), the logits that exist at once in fp32, the gradient of the output layer, and what FSDP2 gathers: two layers,
-    the embedding and the output matrix.
+    They hold what is kept for the backward pass, in bf16 except for layer norms (34 H + 14 I + 4 heads T bytes per
+    token and layer), the logits that exist at once in fp32, the gradient of the output layer, and what FSDP2 gathers:
+    two layers, the embedding and the output matrix.
     """
     gathered = 0.0
     if isinstance(size, Counted):
@@ -75,7 +75,7 @@ def working(
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a training: `states`, and the bytes of forward and backward passes beside them."""
+    """The memory of a training: `states`, and `working`, the bytes of forward and backward passes."""
 
     states: States
     working: float
@@ -90,32 +90,32 @@ class Memory:
         rank: int,
         average: bool,
     ) -> "Memory":
-        """Return that of a training with forward passes of so many positions; see `states_of`."""
+        """Return the memory of a training with forward passes over `positions` tokens; see also `states_of`."""
         passes = working(size, train, vocab_size, positions, frozen_output=rank > 0)
         return cls(states_of(size, train, vocab_size, rank, average), passes)
 
     def gib(self, gpus: int) -> float:
-        """Return what a GPU holds, in GiB."""
+        """Return the memory of each GPU in GiB."""
         return (self.states.bytes(gpus) + self.working) / GIB
 
 
-def disk(asked: ResolvedModel, states: States, vocab_size: int, tokens: int) -> float:
-    """Return the bytes on disk of a model's shards, checkpoints, results, export and converted folder.
+def disk(asked: ResolvedModel, states: States, vocab_size: int, tokens: int, snapshots: int) -> float:
+    """Return the bytes on disk of a model's shards, checkpoints, snapshots, results, export and converted folder.
 
-    Also the files of a base model from elsewhere, in bf16: in the Hub's cache and as the stage `base_model` has them.
+    The files of a base model from elsewhere count twice, in bf16: in the Hub's cache and in the stage `base_model`.
     """
     checkpoint = WEIGHT * states.trained * (states.copies - 1)  # no gradients
     results = WEIGHT * states.trained * (states.copies - 3)
     exports = 2 * len(asked.export.variants) * WEIGHT * states.parameters
     base = 2 * 2 * states.parameters if asked.source and asked.source.kind != "model" else 0
     shards = (2 if vocab_size <= 2**16 else 4) * tokens
-    return (
-        base + shards + (asked.run.keep + 1) * checkpoint + results + exports
-    )  # one is written while the others are kept
+    kept = snapshots * WEIGHT * (states.trained + states.parameters)  # in the run's folder, and exported
+    checkpoints = (asked.run.keep + 1) * checkpoint  # one is written while the others are kept
+    return base + shards + checkpoints + kept + results + exports
 
 
 def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: int, rank: int) -> str:
-    """Return the memory that training takes by what is trained, on several numbers of GPUs."""
+    """Return the memory of training as text, for each choice of what is trained, on each number of GPUs in `GPUS`."""
     rank = rank or 16
     ways = {
         "all weights": (0, True),

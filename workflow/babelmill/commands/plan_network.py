@@ -1,6 +1,6 @@
-"""The model whose training is planned: of the settings, or of the trained model that it goes on from.
+"""The shape of the model whose training is planned: from its settings, or from the trained model that it starts from.
 
-Of a model on the Hub, config.json alone is fetched: no weights.
+For a model on the Hub, only config.json is fetched, no weights.
 """
 
 import functools
@@ -17,9 +17,10 @@ from babelmill.release import llada
 
 
 def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, int]:
-    """Return the settings of a model with the shape that it will have, and the entries of its vocabulary.
+    """Return the settings of a model with the shape that it will have, and the number of entries of its vocabulary.
 
-    UserError: it goes on from one whose config.json cannot be fetched, or does not tell its shape.
+    Raises:
+        UserError: the config.json of the model that it starts from cannot be fetched, or does not state its shape.
     """
     root = [model, *configuration.ancestors(model)][-1]
     resolved, of_root = configuration.model(model), configuration.model(root)
@@ -38,7 +39,7 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
 
 
 def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the config.json of the folder or the repository that a model goes on from."""
+    """Return the config.json of the folder or the repository that a model starts from."""
     source = configuration.model(model).source
     assert source is not None
     where = f"{configuration.model(model).origins['model.source']}: model.source = {source.name!r}"
@@ -55,8 +56,8 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
 
 
 def fetched(configuration: Configuration, model: str) -> Path:
-    """Fetch the config.json of the repository that a model goes on from; return its path in the cache."""
-    from babelmill.hub import revisions  # with the client of the Hub, which other plans need not import
+    """Fetch the config.json of the repository that a model starts from; return its path in the cache."""
+    from babelmill.hub import revisions  # imports the Hub's client, which other plans do not need
     from babelmill.hub.client import QUICK, explained, impatiently
     from babelmill.hub.files import fetch
     from babelmill.hub.sources import MODEL, explanation, resolve
@@ -70,7 +71,7 @@ def fetched(configuration: Configuration, model: str) -> Path:
 
 
 def published(model: schema.Model, config: dict[str, Any]) -> schema.Model:
-    """Return the settings of a new model with the configuration of a published one of transformers."""
+    """Return the settings of a new model with the configuration of a published model of transformers."""
     own = transformers_models.keys(str(config.get("model_type"))) - schema.OF_THE_WORKFLOW.keys()
     kept = {key: value for key, value in config.items() if key in own and not key.endswith("_token_id")}
     positions = config.get("max_position_embeddings") or config.get("n_positions") or model.max_position_embeddings

@@ -1,10 +1,10 @@
-"""Predict the codes of every row of a table, by a converted model of labels.
+"""Predict the codes of every row of a table, with a converted model of labels.
 
     babelmill predict converted/occ in.csv --text occ1 --context lang --out out.csv
 
-The table is .csv, .tsv, .parquet or .jsonl, plain or with .gz or .zst. All its columns stay, in its order; after them
-stand the codes that the model finds with their probabilities, and the likeliest ones. After an interruption, the same
-command goes on.
+The table is .csv, .tsv, .parquet or .jsonl, plain or with .gz or .zst. The output has all its columns and
+after them the codes that the model finds with their probabilities, and the likeliest codes. After an interruption, the
+same command continues.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def review_of(words: list[str] | None) -> tuple[int, Path] | None:
-    """Return what --review says."""
+    """Return the number of rows and the file that --review names; None without --review."""
     if words is None:
         return None
     count, path = words
@@ -47,14 +47,14 @@ def review_of(words: list[str] | None) -> tuple[int, Path] | None:
 
 
 def refuse_existing(paths: list[Path]) -> None:
-    """Raise a UserError if a file is there that is to be made."""
+    """Raise a UserError if one of the files to write already exists."""
     for path in paths:
         if path.exists():
             raise UserError(f"{path} is there already; delete it, or name another file")
 
 
 def refuse_delimiter(said: str | None) -> None:
-    """Raise a UserError if --delimiter cannot stand between fields."""
+    """Raise a UserError if --delimiter cannot separate fields."""
     try:
         delimiter(said or ",")
     except ValueError as error:
@@ -62,7 +62,7 @@ def refuse_delimiter(said: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Predict."""
+    """Predict the rows of the table."""
     review = review_of(args.review)
     written = [args.out, *([review[1]] if review else [])]
     if review and review[1].resolve() == args.out.resolve():
@@ -83,12 +83,12 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.prediction.tables import Table
     from babelmill.prediction.windows import held
 
-    labels_of(args.model)  # a table may take minutes to read
+    labels_of(args.model)  # check the model first: a table may take minutes to read
     torch.set_num_threads(args.threads)
     table = Table(args.table, args.delimiter, args.encoding)
     asked, wanted = Asked(args.text, args.context, args.context_is), Wanted(args.top, args.method, args.threshold)
     identity: dict[str, Any] = {"table": sha256(args.table), "read": [args.delimiter, args.encoding]}
     partial = args.out.with_name(f".{args.out.name}.partial")
     with held(partial):
-        refuse_existing(written)  # another run may just have ended
+        refuse_existing(written)  # another run may have written them meanwhile
         predict(args.model, table, asked, args.out, partial, identity, wanted, review)

@@ -1,10 +1,10 @@
-"""`babelmill presets`: what each preset is for, and what it costs; `babelmill presets NAME`: how to run one.
+"""`babelmill presets`: show what each preset is for and costs; `babelmill presets NAME`: how to run one.
 
     babelmill presets                       # hours on GPUs like those of this machine, as many as each preset asks for
     babelmill presets --gpu A100            # on GPUs of another kind
     babelmill presets 1gpu_standard
 
-A preset is a file in `config/presets/`; put your own beside them, and it is listed. Text is the preset's own budget, or
+A preset is a file in `config/presets/`; your own files in it are listed, too. The text is the preset's own budget, or
 100 million words of English; one million for a preset that asks for no GPU.
 """
 
@@ -14,8 +14,9 @@ import re
 import textwrap
 from dataclasses import dataclass
 
+from babelmill.commands.columns import aligned
 from babelmill.commands.machine import gpu_here
-from babelmill.commands.plan import ASSUMED_GPU, aligned, cost_of, hours_text, known_peak, short, tenths
+from babelmill.commands.plan import ASSUMED_GPU, cost_of, hours_text, known_peak, short, tenths
 from babelmill.commands.plan_download import budget_bytes
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT, Configuration
@@ -24,14 +25,14 @@ from babelmill.core.yaml_file import read_yaml
 
 FOLDER = "config/presets"
 LANGUAGE = "eng"
-WORDS = {False: "100000000 words", True: "1000000 words"}  # of text, where a preset has no budget; True: on a laptop
+WORDS = {False: "100000000 words", True: "1000000 words"}  # text of a preset without a budget; True: it asks for no GPU
 HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
 NOTE = (
     "Hours of training on as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each), calculated; without GPUs,"
     " on this machine's processor. `babelmill plan` counts with your text. A preset for more GPUs than there are runs"
     " on fewer, with the same result. `babelmill presets NAME` says more of one, and how to run it."
 )
-WIDTH = 100  # characters of a line
+WIDTH = 100  # characters per line
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class Preset:
     """What a preset asks for, and what it costs.
 
     Attributes:
-        gpus: those that its file names; 0 if it names none, as those for laptops.
-        text: what it trains on.
-        parameters, memory, hours: of the model, in GiB (of a GPU), and of training; "?" where they are not known.
-        batch: tokens.
+        gpus: number of GPUs in its file; 0 if the file names none, as for laptops.
+        text: the amount of text that it trains on.
+        parameters, memory, hours: parameters of the model, GiB (per GPU), hours of training; "?" if not known.
+        batch: tokens per batch.
     """
 
     name: str
@@ -66,7 +67,8 @@ def about(name: str) -> str:
     for line in lines:
         if not line.startswith("#"):
             break
-        comment.append(line.removeprefix("#").strip())
+        if "yaml-language-server" not in line:
+            comment.append(line.removeprefix("#").strip())
     return " ".join(comment)
 
 
@@ -76,7 +78,7 @@ def gpus_of(name: str) -> int:
 
 
 def preset(name: str, gpu: str) -> Preset:
-    """Return what a preset costs on GPUs of a kind. UserError: its file is wrong."""
+    """Return what a preset costs on GPUs of one kind. Raise a UserError if its file is wrong."""
     configuration = Configuration([("presets", {"preset": name, "targets": [LANGUAGE]})])
     resolved, gpus = configuration.model(LANGUAGE), gpus_of(name)
     budget = configuration.corpus(LANGUAGE).corpus.budget or WORDS[not gpus]
@@ -87,16 +89,16 @@ def preset(name: str, gpu: str) -> Preset:
     except UserError:
         if not resolved.source:
             raise
-        # It goes on from a model of the Hub, which cannot be asked for its size now.
+        # It starts from a model of the Hub, whose size cannot be read now.
     return Preset(name, gpus, text(budget), size, memory, hours, f"{resolved.train.global_batch_tokens:,}")
 
 
 def listed(presets: list[Preset]) -> list[str]:
-    """Return a heading and a line of each, which ends with what it is for, as far as there is room."""
+    """Return a heading and one line per preset, which ends with its purpose, shortened to fit."""
     rows: list[list[str]] = [list(HEADING[:-1])]
     rows += [[each.name, each.parameters, f"{each.gpus}", each.memory, each.text, each.hours] for each in presets]
     purposes = [HEADING[-1], *(re.split(r"\.\s+(?=[A-Z])|: ", about(each.name))[0] for each in presets)]
-    lines = aligned(rows, to_the_left=("preset",))
+    lines = aligned(rows, [False] + [True] * 5)
     room = WIDTH - len(lines[0]) - 2
     return [
         f"{line}  {textwrap.shorten(purpose, room, placeholder=' ...')}"
@@ -138,9 +140,9 @@ def commands(name: str) -> list[str]:
 
 
 def labels_lines(name: str, resources: str) -> list[str]:
-    """Return what to write to run a preset of a model of labels: text alone is not enough."""
+    """Return lines that show how to run a preset of a model of labels, which needs more than text."""
     return [
-        'In config/config.yaml, with the columns of your table (README.md, "Labelled tables"):',
+        "In config/config.yaml, with the columns of your table (docs/labels.md):",
         "",
         "targets: [occ]",
         "languages:",

@@ -1,9 +1,9 @@
-"""Publish a folder that was converted, by the workflow or by hand, in a repository of its own on the Hugging Face Hub.
+"""Publish a converted folder, made by the workflow or by hand, in its own repository on the Hugging Face Hub.
 
     HF_TOKEN=... babelmill publish FOLDER --repo owner/name
 
 The folder is verified by its manifest and pushed in one commit, as `snakemake published/eng.json` does it: files that
-differ are uploaded, files of an earlier push that are no more are deleted, everything else in the repository stays. The
+differ are uploaded, old files of an earlier push are deleted, everything else in the repository stays. Running the
 same command again makes no commit.
 """
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
             f"{args.folder}: is what the stage {made['stage']} left, and no converted model; publish"
             " converted/{model}"
         )
-    from babelmill.publish import publish_folder  # with the client of the Hub
+    from babelmill.publish import publish_folder  # imports the client of the Hub
 
     published = publish_folder(args.folder, args.repo, made["name"], args.private)
     print(f"{published['url']} is {args.folder} at {published['commit']}")

@@ -1,11 +1,11 @@
-"""Mend repositories of GPT-BERT models that older scripts pushed: our code, proven weights, a card, in one commit each.
+"""Repair repositories of GPT-BERT models from older scripts: our code, proven weights, a card, in one commit each.
 
-    babelmill rehost owner/prefix                    # a look: fetch, convert and prove, write nothing on the Hub
+    babelmill rehost owner/prefix                    # fetch, convert and prove; write nothing to the Hub
     HF_TOKEN=... babelmill rehost owner/prefix --push
 
-Every model of the owner whose name begins so is taken, and gets a line. Its folder is made in rehosted/ for you to look
-at, and what is done is not done again: interrupt it, and run the same command again. Licence and languages of the old
-card stay, so do files that are not replaced, and what was there before is in the repository's history.
+Every model of the owner whose name has this prefix is converted, and gets a line. You can look at its folder in
+rehosted/. After an interruption, run the same command again: finished models are skipped. Licence and languages of the
+old card stay, and so do files that are not replaced; the repository's history keeps the old versions.
 """
 
 import argparse
@@ -49,15 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rehost, and print a line for each repository; 1 if one failed."""
+    """Rehost the models and print a line for each; return 1 if one failed."""
     check(args)
-    from babelmill.commands import rehosting  # with PyTorch and the client of the Hub
+    from babelmill.commands import rehosting  # imports PyTorch and the client of the Hub
 
     return rehosting.run(args)
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise a UserError for arguments that do not go together, and for a token that is missing."""
+    """Raise a UserError if arguments do not go together, or if the token is missing."""
     from babelmill.hub.credentials import hub_token
 
     if args.push:

@@ -1,7 +1,8 @@
-"""How `babelmill rehost` goes from one old repository to the next: what each holds, what is made of it, its line.
+"""The loop of `babelmill rehost` over old repositories: what each holds, how it is converted, and the line it gets.
 
-What was done is read from the Hub: a repository whose config.json is ours is done, and one elsewhere whose manifest
-names the commit that it was made from. What was made and not pushed stands in a folder with such a manifest.
+The Hub tells what is done: a repository is done if its config.json is ours. A model with another target is done if the
+target's manifest names the commit that it was made from. A model that was made but not pushed is in a folder with such
+a manifest.
 """
 
 import argparse
@@ -46,14 +47,14 @@ class Old:
     """A model to be rehosted.
 
     Attributes:
-        label: begins its line.
+        label: the beginning of its line.
         source: where it is, for the manifest: repository and commit, or the digests of its checkpoints.
-        files: of the repository or the folder.
-        weights: which of them are its weights.
+        files: the files of the repository or the folder.
+        weights: the files that hold its weights.
         config: the JSON file with its shape.
-        language: its code, if one is known.
+        language: the code of its language; None if it is not known.
         target: the repository to push to.
-        private: whether that is to be private, if it is made.
+        private: whether the target is private if it has to be created.
     """
 
     label: str
@@ -67,25 +68,25 @@ class Old:
 
 
 class OutOfReach(UserError):
-    """The Hub does not answer, so that all that follows would fail in the same way."""
+    """The Hub does not answer, so that all further requests would fail, too."""
 
 
 class Lines:
-    """What is printed: a line for each model."""
+    """Prints one line per model."""
 
     def __init__(self) -> None:
         self.failed = 0
 
     def say(self, label: str, text: str) -> None:
-        """Print a line, now."""
+        """Print a line at once."""
         print(f"{label}: {text}", flush=True)
 
     @contextlib.contextmanager
     def of(self, label: str, where: str = "") -> Iterator[None]:
-        """Print an error of the block as the line, without `where` before it, which the label says.
+        """Print an error of the `with` block as the model's line, without the prefix `where`, which repeats the label.
 
         Raises:
-            OutOfReach: from this block, or from one inside it, which has printed the line.
+            OutOfReach: the Hub does not answer; this block or one inside it has printed the line.
         """
         try:
             yield
@@ -97,7 +98,7 @@ class Lines:
             if error.__cause__ and out_of_reach(cause(error.__cause__)):
                 text = f"{constants.ENDPOINT} does not answer, and what follows {label} is yet to be done"
                 raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
-        except Exception as error:  # whatever files of others hold, the rest is done
+        except Exception as error:  # whatever is wrong with this model, the others are done
             self.failed += 1
             problem = trouble(error) if isinstance(error, OSError) else None
             if not problem:
@@ -106,13 +107,13 @@ class Lines:
 
 
 def out_of_reach(error: BaseException) -> bool:
-    """Whether requests for other repositories would fail in the same way."""
+    """Return whether requests for other repositories would fail in the same way."""
     limited = isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429
     return limited or isinstance(error, httpx.TransportError)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rehost all, and print a line for each; return 1 if one failed."""
+    """Rehost all models and print a line for each; return 1 if one failed."""
     if not sys.stderr.isatty():
         disable_progress_bars()
     lines, targets = Lines(), {}
@@ -131,12 +132,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def is_folder(source: str) -> bool:
-    """Whether the user named a folder, as `model.source` does."""
+    """Return whether the user named a folder, by the rule of `model.source`."""
     return source.startswith(("./", "../", "/"))
 
 
 def repositories(source: str) -> list[str]:
-    """Return the repositories of `owner/prefix`; a UserError, which names the nearest, if there are none."""
+    """Return the repositories that match `owner/prefix`; if there are none, raise a UserError with the nearest."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]*", source, re.ASCII):
         raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
     owner = source.split("/")[0]
@@ -149,7 +150,7 @@ def repositories(source: str) -> list[str]:
     return found
 
 
-# What there is.
+# What a source holds.
 
 
 def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
@@ -185,10 +186,10 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
 
 
 def language_and_target(source: str, said: str | None, args: argparse.Namespace) -> tuple[str | None, str]:
-    """Return the language of a model, and where it goes; `said`: what the names of its checkpoints say of the one."""
+    """Return a model's language and its target repository. `said`: the language in its checkpoints' names."""
     owner, name = ("", "") if is_folder(source) else source.split("/")
     language = said or old_repository.language_of(name, read_table(TABLE))
-    rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # multi-all, where it is of several languages
+    rest = name.removeprefix(args.source.partition("/")[2]).strip("-_")  # such as multi-all for several languages
     values = {"owner": owner, "name": name, "language": language or rest}
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target, re.ASCII):
@@ -200,16 +201,16 @@ def language_and_target(source: str, said: str | None, args: argparse.Namespace)
 
 
 def origin_of(files: Files, weights: Weights) -> dict[str, Any]:
-    """Return repository and commit, or of a folder the digests of its checkpoints."""
+    """Return the repository and the commit of files, or for a folder the digests of its checkpoints."""
     where = {key: files.figures[key] for key in ("repository", "commit") if key in files.figures}
     return where or {"checkpoints": {file: sha256(path) for file, path in files.get(weights.names).items()}}
 
 
-# What becomes of it.
+# Conversion and push.
 
 
 def rehost(old: Old, args: argparse.Namespace) -> str:
-    """Make the folder, unless it is there, and push it if that is wanted; return what was found and what happened."""
+    """Make the folder unless it exists, push it if asked, and return what was found and done."""
     if old.target != old.source.get("repository") and (done := already(old)):
         return done
     out = args.out / old.target
@@ -233,14 +234,18 @@ def rehost(old: Old, args: argparse.Namespace) -> str:
 
 
 def origin(source: dict[str, Any]) -> str:
-    """Say where a model comes from."""
+    """Return in words where a model comes from."""
     if "repository" in source:
         return f"commit {source['commit']} of {source['repository']}"
     return " and ".join(f"{name} (sha256 {digest})" for name, digest in source["checkpoints"].items())
 
 
 def already(old: Old) -> str | None:
-    """Say that the target holds this very model, made from this commit; a UserError if it holds something else."""
+    """Return a message if the target already holds this model, made from this commit; else None.
+
+    Raises:
+        UserError: the target holds something else.
+    """
     info = owners.state(OLD, old.target)
     if info is None:
         return None
@@ -258,7 +263,7 @@ def already(old: Old) -> str | None:
 
 
 def is_made(out: Path, asked: dict[str, Any]) -> bool:
-    """Whether a folder was made by these settings, with the code that would be written now."""
+    """Return whether a folder was made with these settings and the present code."""
     if not (out / manifest.NAME).is_file():
         return False
     made = manifest.read(out)
@@ -269,8 +274,8 @@ def is_made(out: Path, asked: dict[str, Any]) -> bool:
 
 
 def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -> None:
-    """Read, build and prove the folder of a model, and put it into its place; a folder that is none of ours stays."""
-    for left in out.parent.glob(f".{out.name}.*"):  # by a run that was killed
+    """Read a model, build and prove its folder, and move it to `out`. A folder that we did not make is not deleted."""
+    for left in out.parent.glob(f".{out.name}.*"):  # left by a run that was killed
         shutil.rmtree(left)
     if (out / manifest.NAME).is_file() and "rehost" in manifest.read(out)["settings"]:
         shutil.rmtree(out)
@@ -310,7 +315,7 @@ def described(old: Old) -> str:
 
 
 def languages(code: str | None) -> dict[str, Any]:
-    """Return what the card can say of a language."""
+    """Return the card's entry for a language."""
     if code is None:
         return {}
     table = read_table(TABLE)
@@ -319,7 +324,7 @@ def languages(code: str | None) -> dict[str, Any]:
 
 
 def tokenizer_of(old: Old, asked: str | None) -> Path:
-    """Return the tokenizer.json that the user named, or that of the repository."""
+    """Return the tokenizer.json that the user named, or the one of the repository."""
     if asked is None:
         if path := old.files.some("tokenizer.json").get("tokenizer.json"):
             return path

@@ -1,9 +1,9 @@
-"""Write the report of models, from what is there: scores, training curves, tokenizers, costs, versions.
+"""Write a report on models from the existing results: scores, training curves, tokenizers, costs, versions.
 
     babelmill report tier1
 
 `reports/tier1.html` is one page without scripts that needs no network; `reports/tier1.csv` has a line for each score.
-What failed or is not there yet is shown as such. `snakemake reports/tier1.html` makes what is missing first.
+Failed and missing results are shown as such. `snakemake reports/tier1.html` makes missing results first.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the report, and say where it is."""
-    from babelmill.report import write  # with the libraries that read results
+    from babelmill.report import write  # imports the libraries that read results
     from babelmill.reporting.asked import asked_of
     from babelmill.reporting.results import read_all
 

@@ -1,7 +1,7 @@
-"""How a run of the workflow begins and ends: nothing left over from the last one, and a summary.
+"""The beginning and the end of a run of the workflow: cancel the jobs of an earlier run, and print a summary.
 
-The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. What failed is read
-from Snakemake's own log, since a job that was cancelled or never started leaves no trace in any log of a stage.
+The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. Failed jobs are found in
+Snakemake's own log, since a job that was cancelled or never started is in no log of a stage.
 """
 
 import os
@@ -13,16 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from babelmill.commands.columns import aligned
 from babelmill.commands.key_figures import of_converted, units_of
 from babelmill.commands.status import last_words, tail
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
 from babelmill.core.words import plural
 
-LINES = 5  # of a failed job's log
+LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
-LEFT_EARLY = "the same command goes on from there"  # what training logs
+LEFT_EARLY = "the same command goes on from there"  # training logs this when a signal ends it
 PATIENCE = 120  # seconds for cancelled jobs to end
 SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # by show-failed-logs
 
@@ -32,11 +33,11 @@ class Failure:
     """A job that failed in its last attempt.
 
     Attributes:
-        rule: of the job.
+        rule: the rule of the job.
         output: its first output.
         logs: its own log and SLURM's.
-        status: how SLURM says it ended, or why it did not take it, if it was a SLURM job.
-        attempts: how many there were.
+        status: for a SLURM job, how it ended or why SLURM refused it, in SLURM's words.
+        attempts: number of attempts.
     """
 
     rule: str
@@ -53,7 +54,7 @@ class Failure:
 
     @classmethod
     def told(cls, rule: str, output: Path, logs: Iterable[str], message: str) -> "Failure":
-        """Make a failure of what Snakemake tells of it: `message` is its executor's."""
+        """Make a failure from Snakemake's report; `message`: the message of the job's executor."""
         status = re.search(r"(SLURM-job '\d+') failed, SLURM status is: '([^']*)'", message)
         said = f"{status[1]} {status[2]}".replace("'", "") if status else ""
         if refused := re.findall(r"sbatch: error: (.*?)'?\.?$", message, re.MULTILINE):
@@ -62,12 +63,12 @@ class Failure:
 
     @property
     def has_error(self) -> bool:
-        """Whether its log tells of an error: a job that was interrupted has left without one."""
+        """True if its log contains an error; the log of an interrupted job has none."""
         return any(last_words(log)[0] for log in self.logs) or self.status.startswith("sbatch: ")
 
     @property
     def left_early(self) -> bool:
-        """Whether it is a training that was asked to end, by a signal, and has saved a checkpoint."""
+        """True if it is a training that a signal ended and that has saved a checkpoint."""
         return LEFT_EARLY in self.last_words
 
     @property
@@ -76,14 +77,14 @@ class Failure:
         return re.sub(r"^[\d:]+ ", "", next((words for log in self.logs if (words := last_words(log)[1])), ""))
 
     def text(self, lines: int) -> str:
-        """Say what failed, and the last lines of its log."""
+        """Return what failed, and the last `lines` lines of its log."""
         attempts = f"{self.attempts} attempts" if self.attempts > 1 else ""
         title = f"{self.rule} {self.name}: {', '.join(filter(None, [attempts, self.status]))}".rstrip()
         if self.status.startswith("sbatch: "):
             return title  # the job has not begun
         for log in self.logs:
             words = [line for line in tail(log) if line.strip()]
-            if log.parts[0] != "logs":  # SLURM's log is Snakemake's own talk in the main
+            if log.parts[0] != "logs":  # SLURM's log mostly holds messages of Snakemake
                 words = [line for line in words if "error: " in line] or words
             if words:
                 return "\n    ".join([title, f"{log}:", *(f"  {line}" for line in words[-lines:])])
@@ -91,15 +92,15 @@ class Failure:
 
 
 def own_words(logs: list[str]) -> str:
-    """Return Snakemake's logs without the jobs' logs that it shows: in a SLURM job's, another Snakemake speaks."""
+    """Return Snakemake's logs without the jobs' logs in them: a SLURM job's log has messages of another Snakemake."""
     return SHOWN_LOG.sub("", "".join(Path(log).read_text(encoding="utf-8", errors="replace") for log in logs))
 
 
 def failures(logs: list[str]) -> list[Failure]:
-    """The jobs that failed for good, from Snakemake's logs of this run: those whose outputs are still not there."""
+    """Return the jobs that failed for good, from Snakemake's logs of this run: those whose outputs do not exist."""
     found: dict[str, Failure] = {}
     said = own_words(logs)
-    # A message may have several lines, of which the first alone is indented; the next event begins with [its time].
+    # A message may have several lines, only the first of which is indented; the next event begins with [its time].
     for rule, text in re.findall(r"^Error in rule (\w+):\n(.*?)(?=^\[|\Z)", said, re.MULTILINE | re.DOTALL):
         values = dict(reversed(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE)))
         output = values.get("output", "").split(", ")[0]
@@ -110,13 +111,13 @@ def failures(logs: list[str]) -> list[Failure]:
 
 
 def summary(logs: list[str], configuration: Configuration, models: list[str], seconds: float) -> str:
-    """Return what a run ends with: where its models are and how good, what failed, what goes on.
+    """Return the summary of a run: where its models are, their scores, what failed, and what will continue.
 
     Args:
-        logs: Snakemake's own of this run.
-        configuration: of now.
-        models: those that were asked for.
-        seconds: since the run began.
+        logs: Snakemake's own logs of this run.
+        configuration: the present configuration.
+        models: the models that were asked for.
+        seconds: seconds since the run began.
     """
     ended = failures(logs)
     stopped = INTERRUPTED.search(own_words(logs)) is not None
@@ -135,13 +136,12 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
 
 
 def table(models: list[str]) -> list[str]:
-    """Make a table of converted models: parameters, scores, and where they are; no lines without models."""
+    """Return a table of converted models: parameters, scores, and where they are; no lines without models."""
     rows = [(model, *of_converted(model)) for model in models]
     if not rows:
         return []
     rows.insert(0, ("model", "parameters", units_of(models), "where"))
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return ["", *("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows), ""]
+    return ["", *aligned(rows, [False] * 4), ""]
 
 
 def duration(seconds: float) -> str:
@@ -154,7 +154,7 @@ def duration(seconds: float) -> str:
 
 
 def leftovers() -> list[str]:
-    """SLURM jobs of an earlier run in this folder that are still there, as far as SLURM can be asked."""
+    """Return the SLURM jobs that an earlier run in this folder has left; [] if SLURM cannot be asked."""
     try:
         command = ["squeue", "--me", "--noheader", "--format", "%i|%Z|%k"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -167,8 +167,8 @@ def leftovers() -> list[str]:
 def cancel_leftovers() -> None:
     """Cancel the jobs that a killed Snakemake left in the queue, and wait for their end.
 
-    Snakemake holds this folder's lock now, so nobody waits for these jobs: they would do the same work twice. Training
-    saves a checkpoint when it is cancelled, and the new job goes on from there.
+    This Snakemake holds the folder's lock, so no other one waits for these jobs, which would do the same work twice.
+    Training saves a checkpoint when it is cancelled, and the new job goes on from there.
     """
     jobs = leftovers()
     if not jobs:

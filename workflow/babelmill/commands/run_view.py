@@ -1,7 +1,7 @@
-"""What a run shows on the terminal: one line as each stage of each model begins and ends, errors, and little else.
+"""What a run shows on the terminal: one line when a stage of a model begins or ends, errors, and little else.
 
-The logger plugin hands Snakemake's events to `RunView`. What Snakemake says besides, and every message of a stage, is
-in the log files. A dry run is a table: what would run, grouped by stage and reason.
+The logger plugin passes Snakemake's events to `RunView`. Snakemake's other messages and all messages of stages are in
+the log files. A dry run shows a table of what would run, grouped by stage and reason.
 """
 
 import logging
@@ -26,9 +26,9 @@ from babelmill.core.stage_entry import TERMINAL, terminal_id
 from babelmill.core.words import plural
 from babelmill.stages import STAGES
 
-LINES = 20  # of a failed job's log
-REASONS = 4  # of a stage, in a dry run
-# What Snakemake and its SLURM executor say that is of no use to who waits for models. The rest is shown.
+LINES = 20  # lines of a failed job's log that are shown
+REASONS = 4  # reasons per stage in a dry run
+# Messages of Snakemake and its SLURM executor that do not help users. All others are shown.
 NOISE = (
     "Assuming unrestricted shared filesystem",
     "Building DAG of jobs",
@@ -63,10 +63,10 @@ class Job:
     """A job as Snakemake announces it.
 
     Attributes:
-        rule: its name.
+        rule: the name of its rule.
         name: the model or language; `model/language` where a model has several jobs.
-        makes: whether it makes anything: the rules of batches do not.
-        folder: of its results; None if the rule is no stage of ours.
+        makes: whether it has outputs; the rules of batches have none.
+        folder: the folder of its results; None if the rule is not a stage.
         benchmark: the file that says how long it ran.
         reason: why it runs, in Snakemake's words.
         begun: when it was announced (time.monotonic).
@@ -82,7 +82,7 @@ class Job:
 
     @classmethod
     def announced(cls, record: Any) -> "Job":
-        """Make a job of Snakemake's event."""
+        """Make a job from Snakemake's event."""
         wildcards = dict(record.wildcards or {})
         stage = STAGES.get(record.rule_name)
         owner = wildcards.get("model") or wildcards.get("language", "")
@@ -98,7 +98,7 @@ class Job:
         )
 
     def seconds(self) -> float:
-        """Return how long it ran, without the time that a SLURM job was in the queue."""
+        """Return its running time, without the time that a SLURM job spent in the queue."""
         try:
             return float(Path(self.benchmark or "").read_text().splitlines()[1].split("\t")[0])
         except (OSError, IndexError, ValueError):
@@ -109,12 +109,12 @@ class RunView:
     """Shows a run, event by event."""
 
     def __init__(self, dry_run: bool, quiet: bool, commands: bool, verbose: bool):
-        """Be ready for a run; `quiet`, `commands` and `verbose` are Snakemake's options --quiet, -p and --verbose."""
+        """Prepare for a run; `quiet`, `commands` and `verbose` are Snakemake's options --quiet, -p and --verbose."""
         self._dry_run, self._quiet, self._commands, self._verbose = dry_run, quiet and not dry_run, commands, verbose
         self._stream = sys.stdout if dry_run else sys.stderr  # as Snakemake does
         self._jobs: dict[int, Job] = {}
         self._total = self._done = 0
-        self._failed: dict[int, str] = {}  # the log's last lines of jobs' last attempts
+        self._failed: dict[int, str] = {}  # for each job, the last log lines of its last attempt
         self._interrupted = self._said_no_gpu = False
         self._remote = False  # whether jobs are sent to a cluster
         self._events = {
@@ -127,11 +127,11 @@ class RunView:
             "error": self._message,
             "": self._message,
         }
-        if not dry_run:  # stages that write here, too, leave it to these lines
+        if not dry_run:  # stages on the same terminal leave it to these lines
             os.environ[TERMINAL] = terminal_id()
 
     def show(self, record: logging.LogRecord) -> None:
-        """Show what an event says, if it says anything. With --quiet, warnings and errors alone."""
+        """Show an event if it has something to show; with --quiet, only warnings and errors."""
         self._interrupted = self._interrupted or bool(INTERRUPTED.match(record.getMessage()))
         if self._quiet and record.levelno < logging.WARNING:
             return
@@ -147,7 +147,7 @@ class RunView:
         self._total = 0  # Python's logging closes every handler again at the end
 
     def _print(self, text: str, error: bool = False) -> None:
-        """Write lines; the progress bar of a stage makes room for them."""
+        """Write lines, over a stage's progress bar if there is one."""
         stream = sys.stderr if error else self._stream
         room = "\r\033[K" if stream.isatty() else ""
         print(room + text, file=stream, flush=True)
@@ -167,7 +167,7 @@ class RunView:
             self._line(job, f"begins{self._without_gpu(record)}")
 
     def _without_gpu(self, record: Any) -> str:
-        """Say, once, that training has no GPU here though one is asked for."""
+        """Return, once, the note that a training asks for a GPU and this machine has none."""
         asked = getattr(getattr(record, "resources", None), "gpu", 0)
         if record.rule_name != "train" or not asked or self._said_no_gpu or has_gpu():
             return ""
@@ -190,7 +190,7 @@ class RunView:
             return
         title, *lines = failure.text(LINES).splitlines()
         self._print(f"{time.strftime('%H:%M:%S')}   failed  {title.removesuffix(':')}")
-        self._failed[record.jobid] = "\n".join(lines)  # said if it is tried again; else the summary has them
+        self._failed[record.jobid] = "\n".join(lines)  # shown if the job is tried again; else the summary shows them
 
     def _command(self, record: Any) -> None:
         command = getattr(record, "shellcmd", None)
@@ -209,14 +209,14 @@ class RunView:
             self._print(f"{'note' if self._dry_run else 'error'}: {who_holds_the_lock()}", error=not self._dry_run)
         elif failed := FAILED_COMMAND.search(text):
             signal = failed[2] or (f"signal {int(failed[3]) - 128}" if int(failed[3]) > 128 else "")
-            if signal and not self._interrupted:  # the rest is told with the job's error
+            if signal and not self._interrupted:  # other failures are shown with the job's error
                 self._print(f"{time.strftime('%H:%M:%S')}           {failed[1]} was ended by {signal}", error=True)
         elif self._verbose or not text.startswith(NOISE):
             self._print(text, error=record.levelno >= logging.WARNING)
 
 
 def short_reason(job: Job) -> str:
-    """Say Snakemake's reason in a few words, with * for the job's name, so that equal reasons of several are equal."""
+    """Return Snakemake's reason in a few words, with * for the job's name, so that equal reasons can be grouped."""
     parts = [part.partition(": ") for part in job.reason.split("; ")]
     own = [(what, fitting(files.split(", "), 60)) for what, _, files in parts if what != ANOTHER_JOB]
     if not own:
@@ -229,7 +229,7 @@ def short_reason(job: Job) -> str:
 
 
 def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
-    """Add to the reason of a training after which step it goes on, if its text and its tokens stay."""
+    """Add to the reason of a training the step after which it continues, if its text and its tokens stay."""
     made = {(other.rule, other.name.split("/")[0]) for other in jobs}
     if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
         return reason
@@ -244,7 +244,7 @@ def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
 
 
 def would_run(jobs: list[Job]) -> str:
-    """Make the table of a dry run: a line for each stage and reason, with as many names as fit."""
+    """Return the table of a dry run: a line for each stage and reason, with as many names as fit."""
     groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for job in jobs:
         groups[job.rule][with_steps_done(short_reason(job), job, jobs)].append(job.name)
@@ -266,7 +266,7 @@ def would_run(jobs: list[Job]) -> str:
 
 
 def fitting(names: list[str], width: int) -> str:
-    """Join names, as many as fit."""
+    """Join as many names as fit into `width` characters, and count the others."""
     said, left = names[0], len(names) - 1
     for name in names[1:]:
         if len(f"{said}, {name} and {left} more") > width:

@@ -1,11 +1,11 @@
-"""Score a model from anywhere on a suite of minimal pairs, as the workflow scores its own.
+"""Score a model from anywhere on a suite of minimal pairs, as the workflow scores its own models.
 
     babelmill score openai-community/gpt2 --suite blimp
     babelmill compare eng scores/openai-community--gpt2
 
 MODEL is a folder that transformers loads as a causal or masked language model, or a repository of the Hub, fetched at
-one commit. The suite is one of the configuration (config/README.md). The scores are as those in results/scores. What
-was scored before a kill is not scored again.
+one commit. The suite is one of the configuration (config/README.md). The scores have the form of results/scores. After
+a kill, the same command continues.
 """
 
 import argparse
@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from babelmill.config import loading
 from babelmill.config.layers import nearest
+from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
 
 if TYPE_CHECKING:
     from babelmill.config.resolve import Configuration
-    from babelmill.stages import ScoreSettings
+    from babelmill.config.stage_settings import ScoreSettings
 
 log = logging.getLogger("babelmill.commands.score")
+OWN_FOLDERS = ("converted", "results")  # a name that begins so is no repository
 METHODS = ("causal", "masked", "fused", "bound")
 
 
 def methods_of(folder: Path) -> list[str]:
-    """Return how a folder's model scores sentences, from what its files say; the last one is the headline."""
+    """Return the methods by which a folder's model scores sentences, as its files say; the last is the headline."""
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -41,7 +43,7 @@ def methods_of(folder: Path) -> list[str]:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
     names = {*config.get("auto_map", {}), *(config.get("architectures") or [])}
-    if "variants" in evaluation:  # a converted folder says what was learnt
+    if "variants" in evaluation:  # a converted folder names the methods that were learnt
         names = {{"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "") for name in _metrics(evaluation)}
     causal = any(_ends(name, "ForCausalLM", "LMHeadModel") and not _ends(name, "WithLMHeadModel") for name in names)
     masked = any(_ends(name, "ForMaskedLM") for name in names)
@@ -63,7 +65,7 @@ def _ends(name: str, *endings: str) -> bool:
 
 
 def wanted(folder: Path, asked: list[str] | None) -> list[str]:
-    """Return the methods, with those that another one is the sum of before it."""
+    """Return the methods to score by: those asked for, the last as headline, and the two that `fused` adds up."""
     if not asked:
         return methods_of(folder)
     parts = ["causal", "masked", *asked] if "fused" in asked else asked
@@ -71,7 +73,7 @@ def wanted(folder: Path, asked: list[str] | None) -> list[str]:
 
 
 def check_trust(folder: Path, local: bool, trusted: bool) -> None:
-    """Raise a UserError if a folder brings code that nobody has said to trust."""
+    """Raise a UserError if a folder contains code that the user has not agreed to run."""
     if "auto_map" not in read_json(folder / "config.json") or trusted:
         return
     if local and (folder / manifest.NAME).is_file():
@@ -81,7 +83,7 @@ def check_trust(folder: Path, local: bool, trusted: bool) -> None:
 
 
 def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str, Any]]:
-    """Fetch the files of a model from the Hub; return their folder, and where they are from."""
+    """Fetch the files of a model from the Hub; return their folder, and where they come from."""
     import dataclasses
 
     from babelmill.hub.files import of_repository
@@ -109,7 +111,7 @@ def found_in(folder: Path) -> dict[str, Any]:
 
 
 def pairs_of(configuration: "Configuration", suite: str, code: str) -> Path:
-    """Return the folder of a suite's pairs of a language; the stage `suite` makes it if it is not what is asked for."""
+    """Return the folder of a suite's pairs in a language; run the stage `suite` if it is missing or outdated."""
     from babelmill import suite as stage
     from babelmill.config.inputs import SETTINGS
     from babelmill.config.suites import SUITES
@@ -136,8 +138,8 @@ def languages_of(configuration: "Configuration", suite: str, asked: list[str] | 
 
 
 def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configuration: Any) -> "ScoreSettings":
-    """Return the settings that the stage would have."""
-    from babelmill.stages import ScoreSettings
+    """Return the settings that the stage `score` would have."""
+    from babelmill.config.stage_settings import ScoreSettings
 
     languages = languages_of(configuration, args.suite, args.language)
     values: dict[str, Any] = {
@@ -155,7 +157,7 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how a model is named and loaded."""
+    """Declare the arguments that name and load a model."""
     parser.add_argument("model", metavar="MODEL", help="a folder (converted/eng), or a repository of the Hub")
     parser.add_argument("--revision", default="main", help="of the repository (default: main)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that the model brings")
@@ -175,12 +177,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
-    """Return the folder of the model, where it is from, and a name; a UserError if it may not be loaded."""
+    """Return the folder of the model, its origin and its name. Raise a UserError if it may not be loaded."""
     folder = Path(args.model)
     local = folder.is_dir()
-    if not local and folder.parent != Path() and folder.parent.is_dir():
-        raise UserError(f"{folder}: no such folder")
-    name = folder.resolve().name if local else args.model.replace("/", "--")
+    if not local and (folder.parts[0] in OWN_FOLDERS or (folder.parent != Path() and folder.parent.is_dir())):
+        raise UserError(f"{folder}: no such folder; is the model finished? (`babelmill status`)")
+    if not local and Path("converted", args.model).is_dir():
+        raise UserError(
+            f"{args.model}: a folder, or owner/name on the Hub, is expected, such as converted/{args.model}"
+        )
+    name = name_of(folder.resolve()) if local else args.model.replace("/", "--")
     if local:
         origin = found_in(folder)
     else:
@@ -189,12 +195,29 @@ def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
     return folder, origin, name
 
 
+def name_of(folder: Path) -> str:
+    """Return the name of a model in a folder; a snapshot's begins with that of its model."""
+    if folder.parent.name == FOLDER:
+        return f"{folder.parents[1].name}--{folder.name}"
+    return folder.name
+
+
+def refuse_others(out: Path, origin: dict[str, Any]) -> None:
+    """Raise a UserError if a folder holds the scores of another model: a folder of another place, or a repository."""
+    if not (out / manifest.NAME).is_file():
+        return
+    there = manifest.read(out)["figures"].get("model", {})
+    if any(there.get(key) != origin.get(key) for key in ("folder", "repository")):
+        whose = there.get("folder") or there.get("repository") or "another model"
+        raise UserError(f"{out}: holds the scores of {whose}; name another folder by --out, or delete this one")
+
+
 def run(args: argparse.Namespace) -> None:
-    """Score the model, and write what the stage would."""
+    """Score the model, and write the same files as the stage `score`."""
     if args.masked_pairs is not None and args.masked_pairs < 1:
         raise UserError(f"--masked-pairs {args.masked_pairs}: at least 1 is expected")
     configuration = loading.from_arguments(args)
-    configuration.suite(args.suite)  # raises an error for an unknown one before anything is fetched
+    configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args)
     settings = settings_by_hand(args, name, folder, configuration)
     import torch
@@ -207,6 +230,7 @@ def run(args: argparse.Namespace) -> None:
     of_transformers.set_verbosity_error()
     torch.set_num_threads(args.threads)
     out = args.out or Path("scores", name, args.suite)
+    refuse_others(out, origin)
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
     made_of = {"settings": settings.raw, "model": origin, "suites": [sha256(each / manifest.NAME) for each in suites]}
     partial = Partial(out / "partial", made_of)

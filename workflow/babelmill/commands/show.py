@@ -1,7 +1,7 @@
-"""`babelmill show converted/eng`: what a converted model is, how good it is, and what it says.
+"""`babelmill show converted/eng`: show a converted model's scores, and what it says.
 
 Everything is read from the converted folder alone, by the classes that its users load, so this is also the quickest
-check that the folder works where it stands.
+check that the folder works where it is.
 """
 
 import argparse
@@ -12,11 +12,11 @@ from typing import Any
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 
-GENERATED = 64  # tokens, by masked diffusion
+GENERATED = 64  # tokens that masked diffusion generates
 
 
 def figures(folder: Path) -> str:
-    """Return the scores of each variant, with standard errors, beside a unigram model's."""
+    """Return the scores of each variant, with standard errors, next to those of a unigram model."""
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
     from babelmill.release.card import scored_text
 
@@ -52,14 +52,14 @@ def fill_mask(folder: Path, text: str) -> str:
         raise UserError(f"--masked {text!r}: the tokenizer in {folder} has no token for a hidden word")
     if mask not in text:
         raise UserError(f"--masked {text!r}: write {mask} in place of a word")
-    # Whatever the folder says, this is how the pipeline reads the scores.
+    # The pipeline needs scores in this alignment, whatever config.json says.
     fill = pipeline("fill-mask", model=str(folder), trust_remote_code=runs_code(folder), model_kwargs=aligned(folder))
     answers = ", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in fill(text))
     return f"  {text}\n    {answers}"
 
 
 def complete(folder: Path, prompt: str, steps: int | None) -> str:
-    """Return the prompt and the model's greedy continuation; one of masked diffusion fills `GENERATED` masks."""
+    """Return the prompt and the model's greedy continuation; a model of masked diffusion fills `GENERATED` masks."""
     if "objective" in read_json(folder / "config.json"):
         if steps is not None and steps < 1:
             raise UserError(f"--steps {steps}: one or more steps are needed")
@@ -76,7 +76,7 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
 
 
 def unmask(folder: Path, prompt: str, steps: int) -> str:
-    """Return the prompt and what a model of masked diffusion puts into the masks behind it."""
+    """Return the prompt and the text that a model of masked diffusion puts into the masks after it."""
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -102,7 +102,7 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
 
 
 def beginning(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the tokens of a prompt without an end: what a published tokenizer puts behind a text would end it."""
+    """Return the tokens of a prompt without the end token that a published tokenizer adds: it would end the text."""
     tokens = tokenizer(prompt).input_ids
     while tokens and tokens[-1] in {tokenizer.eos_token_id, tokenizer.sep_token_id} - {tokenizer.bos_token_id}:
         tokens = tokens[:-1]

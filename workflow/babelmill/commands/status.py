@@ -1,10 +1,10 @@
-"""`babelmill status tier1`: how far each model is, one line per model, from the files alone.
+"""`babelmill status tier1`: show how far each model is, one line per model, from the files alone.
 
-It asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, while the workflow runs and after
-it has ended. A stage's manifest says that it is done (and `why` that it is still what the settings ask for), its log
-what went wrong, Snakemake's marker of unfinished outputs that a job is under way and which one, and the folder of the
-training run, with its lock and its metrics, how far training is. `attempt` is of a training job that a profile's
-`retries` repeat, or SLURM runs. Columns that say nothing are left out.
+It asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, during a run and after it. A
+manifest says that a stage is done (and `why` says whether it matches the settings). The stage's log says what went
+wrong, Snakemake's marker of unfinished outputs which job is under way, and the folder of the training run, with its
+lock and its metrics, how far training is. `attempt` is the number of a training job that SLURM runs or `retries`
+repeat. Empty columns are left out.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from babelmill.commands import why
+from babelmill.commands.columns import aligned
 from babelmill.config import loading
 from babelmill.config.prediction_tables import PARTIAL
 from babelmill.config.resolve import Configuration
@@ -36,20 +37,20 @@ TAIL = 2**16  # bytes read from the end of a file; a line of metrics has less th
 
 @dataclasses.dataclass
 class Status:
-    """How far a model is; None is unknown or does not apply.
+    """How far a model is; None means unknown or not applicable.
 
     Attributes:
-        stage: the stage it is at, with how many of its languages are through where there are several.
-        state: converted, or one of STATES: stopped is a job that ended without a word, waiting one that has not been
-            tried, outdated one whose result stands though settings or files have changed.
-        step, steps: optimizer steps done, of the run.
-        loss: of the last logged training step.
+        stage: the present stage; if the model has several languages, also how many of them are done.
+        state: converted, or one of STATES. stopped: a job ended without an error message; waiting: it has not been
+            tried; outdated: its result exists, but settings or files have changed since.
+        step, steps: optimizer steps done, and in the whole run.
+        loss: loss of the last logged training step.
         left: seconds of training that remain, at the present speed.
-        attempt: of the training job, counted from 1; None for the first one without SLURM.
+        attempt: attempt of the training job, counted from 1; None for the first one without SLURM.
         job: number of the SLURM job, and its machine where that is known.
-        gpus: use, memory, power and temperature, where the driver says so.
-        note: what a failed job said last, why a stage is outdated.
-        log: where to read more; of training, what its newest attempt logged, which outlives the job.
+        gpus: use, memory, power and temperature, if the driver reports them.
+        note: the last message of a failed job, or why a stage is outdated.
+        log: where to read more; for training, the log of its newest attempt, which stays after the job.
     """
 
     model: str
@@ -68,7 +69,7 @@ class Status:
 
 
 def tail(path: Path) -> list[str]:
-    """The last whole lines of a file; none if there is no file."""
+    """Return the last whole lines of a file; [] if there is no file."""
     try:
         with open(path, "rb") as file:
             start = max(0, path.stat().st_size - TAIL)
@@ -79,11 +80,12 @@ def tail(path: Path) -> list[str]:
 
 
 def submitted(folder: Path) -> tuple[str, float] | None:
-    """The SLURM job that Snakemake has under way for a stage's folder ("" without SLURM) and when it was submitted, in
-    seconds since the epoch; None if there is none.
+    """Return Snakemake's unfinished job for a stage's folder: (SLURM job, time of submission); None if there is none.
 
-    Snakemake marks outputs whose job has not ended, by a file named after the output. The marks of a job that was
-    interrupted stay; the lock of the folder, which a run holds, does not.
+    The SLURM job is "" without SLURM; the time is in seconds since the epoch.
+
+    Snakemake marks the outputs of unfinished jobs by a file named after the output. The marks of an interrupted job
+    stay, but the lock of the folder exists only while a run holds it.
     """
     if not any((SNAKEMAKE / "locks").glob("*")):
         return None
@@ -110,7 +112,7 @@ def find_log(stage: str, model: str, language: str) -> Path | None:
 
 
 def last_words(log: Path) -> tuple[bool, str]:
-    """Whether a log tells of an error, and its last line without the time."""
+    """Return whether a log contains an error, and the message of that error, or else the last line."""
     lines = [line for line in tail(log) if line.strip()]
     failed = [line for line in lines if "error: " in line]
     if not failed:
@@ -120,12 +122,12 @@ def last_words(log: Path) -> tuple[bool, str]:
 
 
 def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
-    """State, job, note and log of a stage that is not done."""
+    """Return the state, job, note and log of a stage that is not done."""
     status = Status(model, state="waiting", log=find_log(stage, model, language))
     under_way = submitted(folder)
     if under_way is not None:
-        # An older log is of an earlier job. A job of SLURM's that trains may be back in the queue: while it runs, it
-        # holds a lock.
+        # An older log belongs to an earlier job. A training job of SLURM may be back in the queue: it runs only while
+        # it holds a lock (`add_training`).
         job, since = under_way
         log = status.log if status.log is not None and status.log.parts[0] == "logs" else None
         begun = log is not None and log.stat().st_mtime >= since and (stage != "train" or not job)
@@ -139,7 +141,7 @@ def state_of_job(stage: str, model: str, language: str, folder: Path) -> Status:
 
 
 def add_training(status: Status, running: bool) -> None:
-    """Fill in how far the newest training run of the model is. `running`: training is the stage it is at."""
+    """Fill in how far the newest training run of the model is. `running`: training is the present stage."""
     notes = (why.CHECKPOINTS / status.model).glob("*/attempt.json")
     note = max(notes, key=lambda path: path.stat().st_mtime, default=None)
     if note is None:
@@ -169,7 +171,7 @@ def add_training(status: Status, running: bool) -> None:
 
 
 def gpu_figures(line: dict[str, float]) -> str:
-    """The GPUs as the newest line of the record has them: `98% 71GB 2.3kW 61C`; "" where the driver does not say."""
+    """Return the GPU figures of a line of metrics: `98% 71GB 2.3kW 61C`; "" if the driver does not report them."""
     shown = {
         "gpu_utilization": lambda percent: f"{percent:.0f}%",
         "gpu_memory": lambda size: f"{size / 1024:.0f}GB",
@@ -180,11 +182,11 @@ def gpu_figures(line: dict[str, float]) -> str:
 
 
 def status_of_stage(stage: str, model: str, jobs: list[why.Job]) -> Status:
-    """State of a stage that is not done; `jobs`: all that it has."""
+    """Return the status of a stage that is not done; `jobs`: all its jobs."""
     found = []
     for job in jobs:
         if job.reasons:
-            part = f"{job.part}/{job.name}" if stage == "suite" else job.part  # as its log is called
+            part = f"{job.part}/{job.name}" if stage == "suite" else job.part  # the name of its log
             found.append(state_of_job(stage, model, part, job.folder))
             if found[-1].state == "outdated":
                 found[-1].note = job.reasons[0]
@@ -194,7 +196,7 @@ def status_of_stage(stage: str, model: str, jobs: list[why.Job]) -> Status:
 
 
 def status_of(configuration: Configuration, model: str) -> Status:
-    """How far a model is: at the stage that has a job under way or, if none has, at the first that is not done."""
+    """Return how far a model is: at the stage with a job under way, or else at the first stage that is not done."""
     try:
         explained = why.explain(configuration, model)
     except UserError as error:
@@ -216,7 +218,7 @@ def status_of(configuration: Configuration, model: str) -> Status:
 
 
 def status_of_tables(configuration: Configuration, converted: Status) -> Status:
-    """Say of a converted model how far its tables to predict are. One never begun does not count as waiting."""
+    """Add to a converted model's status how far its tables to predict are. Tables never begun leave it `converted`."""
     tables = why.reasons_to_predict(configuration, converted.model)
     reasons = {table: because for table, because in tables.items() if because}
     note = f"{len(tables) - len(reasons)}/{len(tables)} tables predicted" if tables else ""
@@ -234,7 +236,7 @@ def status_of_tables(configuration: Configuration, converted: Status) -> Status:
 
 
 def begun(configuration: Configuration) -> list[str]:
-    """The targets, and all models that have a tokenizer or tried to get one."""
+    """Return the targets, and all models that have a tokenizer or a log of making one."""
     found = {path.name for path in Path("results/tokenizers").glob("*")}
     found |= {path.stem for path in Path("logs/tokenizer").glob("*.log")}
     targets = configuration.targets()
@@ -242,7 +244,7 @@ def begun(configuration: Configuration) -> list[str]:
 
 
 def table(statuses: list[Status], width: int) -> str:
-    """One line a model under a heading, cut at `width` characters, without columns that say nothing; and the sums."""
+    """Return a heading, one line per model, cut at `width` characters, without empty columns, and the sums."""
     rows = [("model", "stage", "state", "step", "loss", "tokens/s", "left", "attempt", "job", "GPUs", "")]
     for s in statuses:
         rows.append(
@@ -261,12 +263,8 @@ def table(statuses: list[Status], width: int) -> str:
             )
         )
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    aligned = [
-        [cell.rjust(size) if column[0] in RIGHT else cell.ljust(size) for cell in column]
-        for column in columns
-        for size in [max(map(len, column))]
-    ]
-    lines = ["  ".join(cells).rstrip()[:width] for cells in zip(*aligned, strict=True)]
+    rows = list(zip(*columns, strict=True))
+    lines = [line[:width] for line in aligned(rows, (column[0] in RIGHT for column in columns))]
     counts = {state: sum(s.state == state for s in statuses) for state in ("converted", *STATES)}
     lines.append(f"{plural(len(statuses), 'model')}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     shown = ("failed", "stopped", *(["running"] if len(statuses) == 1 else []))

@@ -2,9 +2,9 @@
 
     babelmill surprisal converted/eng sentences.txt > surprisal.tsv
 
-Each line of the file is a sentence of its own. A word is what stands between white space; it has the tokens that begin
-in it, and the space before it. The bits of a line's words add up to the score of the whole line, as a suite has it.
-`causal`: each token from those before it. `masked`: each token hidden alone, from all others.
+Each line of the file is one sentence. Words are separated by white space; a word includes the tokens that begin in it,
+and the space before it. The bits of a line's words add up to the score of the whole line, as in a suite. `causal`: each
+token is predicted from those before it. `masked`: each one, hidden alone, from all others.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 from babelmill.commands.score import add_model_arguments, methods_of, model_folder
 from babelmill.core.files import UserError
 
-AT_ONCE = 256  # lines
+AT_ONCE = 256  # lines at a time
 COLUMNS = ("line", "number", "word", "bits", "tokens")
 
 
@@ -31,9 +31,9 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
-    """Return the number of the word that each token is of: the one that its first letter is in.
+    """Return for each token the number of the word that it belongs to: the word that its first letter is in.
 
-    A token of spaces alone is of the next word, and of the last one where there is no other.
+    A token of spaces alone belongs to the next word, or to the last word if no other follows.
     """
     words, found = words_of(text), []
     for begin, end in offsets:
@@ -43,7 +43,7 @@ def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that hold words, with their numbers."""
+    """Yield (number, line) for the lines of a file that are not blank."""
     if path == "-":
         text = sys.stdin.read()
     else:
@@ -51,13 +51,15 @@ def lines_of(path: str) -> Iterator[tuple[int, str]]:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise UserError(f"{path}: is not UTF-8 text") from None
+        except OSError as error:
+            raise UserError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield number, line.rstrip("\r")
 
 
 def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each word."""
+    """Yield a row of `COLUMNS` for each word."""
     import numpy as np
 
     from babelmill.suites.sentences import encode, token_scores
@@ -92,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the table."""
+    """Print the surprisal of each word as a table."""
     lines = list(lines_of(args.file))
     folder, _, _ = model_folder(args)
     there = methods_of(folder)

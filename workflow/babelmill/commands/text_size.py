@@ -1,4 +1,4 @@
-"""How many tokens a training will have, before its text is read: counted on shards, or estimated from what is there."""
+"""The number of tokens of a training before its text is read: counted on shards, or estimated from existing files."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from babelmill.core.globs import expand_glob
 from babelmill.corpus.sampling import WORD
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
-BYTES_PER_TOKEN = 4.2  # of English, vocabularies of 8,192 to 32,768; other languages: times the byte premium
-BYTES_PER_DESCRIPTION = 60  # of a table of labelled text, its codes included
-BUILTIN_BYTES = 2.26e6  # of Python 3.11
+BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, times the byte premium
+BYTES_PER_DESCRIPTION = 60  # of a row of a table of labelled text, with its codes
+BUILTIN_BYTES = 2.26e6  # of `python-docs` in Python 3.11
 
 
 def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[float, str]:
-    """Return the bytes of a language's text, and what they are estimated from; `built`: its present corpus is there."""
+    """Return the bytes of a language's text, and what they are estimated from. `built`: its corpus is up to date."""
     language, corpus = configuration.language(code), configuration.corpus(code).corpus
     if built:
         return read_json(Path("results/corpora", code, "manifest.json"))["figures"]["bytes"]["train"], "corpus"
@@ -26,7 +26,7 @@ def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[fl
         size, source = sum(packed_text(path, Path(path).stat().st_size) for path in paths), "files"
     elif corpus.builtin:
         size, source = BUILTIN_BYTES, "files"
-    elif corpus.hub != configuration.defaults["corpus"]["hub"]:  # a tier tells the size of its own text alone
+    elif corpus.hub != configuration.defaults["corpus"]["hub"]:  # a tier gives only the size of its own text
         listed = hub_text(configuration, code)
         if isinstance(listed, HubText):
             return listed.text, "budget" if corpus.budget else "listing"
@@ -39,10 +39,10 @@ def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[fl
 
 
 def training_tokens(configuration: Configuration, model: str) -> tuple[int, str, float]:
-    """Return the tokens of a model's training text, what they are counted on or estimated from, and which share of them
-    belongs to no prompt, as far as that is known.
+    """Return the number of tokens of a model's training text, their source, and the share that belongs to no prompt.
 
-    For a model of labels each description counts as a whole row, as it does in training.
+    The source says what the tokens are counted on or estimated from; prompts are known only from shards. For a model of
+    labels, each description counts as a whole row, as it does in training.
     """
     train, total, prompts, sources = configuration.model(model).train, 0.0, 0, []
     row = train.sequence_lengths[0] if train.objective == "labels" else None

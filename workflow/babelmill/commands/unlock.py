@@ -1,8 +1,8 @@
-"""`babelmill unlock`: remove the lock that a killed Snakemake left, where no other run lives in this folder.
+"""`babelmill unlock`: remove the lock that a killed Snakemake left, unless another run is active in this folder.
 
-A Snakemake that was killed with -9 leaves its lock, and its jobs live on: they are named with their process ids. `make
-demo` calls this first, so that the same line works again. It refuses nothing: where another Snakemake runs in this
-folder the lock stays.
+A Snakemake that was killed with -9 leaves its lock, and its jobs keep running: they are listed with their process ids.
+`make demo` calls this first, so that it works after a kill. If another Snakemake runs in this folder, the lock stays,
+which is not an error.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from babelmill.core.files import UserError
 
 
 def processes_here() -> dict[int, tuple[int, list[str]]]:
-    """Return {process id: (its parent's, command line)} of what works in this folder, without this process."""
+    """Return {process id: (parent's process id, command line)} of the other processes that work in this folder."""
     found = {}
     for process in psutil.process_iter():
         try:
@@ -31,13 +31,13 @@ def processes_here() -> dict[int, tuple[int, list[str]]]:
 
 
 def is_snakemake(command: list[str]) -> bool:
-    """Whether a command line is Snakemake's."""
+    """Return whether a command line is Snakemake's."""
     return any(Path(word).name == "snakemake" for word in command[:3]) or "snakemake" in command[1:4]
 
 
 def snakemake_here(processes: dict[int, tuple[int, list[str]]]) -> int | None:
     """Return the process id of another Snakemake among some processes; None if there is none."""
-    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is no other one
+    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is not another one
     found = [pid for pid, (_, command) in processes.items() if is_snakemake(command) and pid not in above]
     return next((pid for pid in found if processes[pid][0] not in found), None)
 
@@ -56,7 +56,7 @@ def who_holds_the_lock() -> str:
 
 
 def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> dict[int, str]:
-    """Return {process id: stage and name} of the jobs among some processes; of one that has started others, itself."""
+    """Return {process id: stage and name} of the jobs among some processes, without the processes that jobs started."""
     jobs = {}
     for pid, (_, command) in processes.items():
         settings = Path(command[command.index("--settings") + 1]) if "--settings" in command[:-1] else Path()
@@ -66,7 +66,7 @@ def living_jobs(processes: dict[int, tuple[int, list[str]]]) -> dict[int, str]:
 
 
 def of_slurm(pid: int) -> bool:
-    """Whether a process belongs to a SLURM job; False where that cannot be seen."""
+    """Return whether a process belongs to a SLURM job; False if that is not visible."""
     try:
         return "SLURM_JOB_ID" in psutil.Process(pid).environ()
     except psutil.Error:
@@ -74,9 +74,9 @@ def of_slurm(pid: int) -> bool:
 
 
 def refuse_beside_themselves(jobs: set[str]) -> None:
-    """Raise a UserError if one of the jobs that a run would begin lives already; Snakemake would remove its log.
+    """Raise a UserError if a job that a run would begin is running already: Snakemake would remove its log.
 
-    Jobs on SLURM, which may share this machine, are not meant: a run cancels those that an earlier one left.
+    SLURM jobs, which may be on this machine, do not count: a run cancels those that an earlier one left.
     """
     for pid, job in living_jobs(processes_here()).items():
         if job in jobs and not of_slurm(pid):
@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Unlock if there is a lock and nobody who holds it; name the jobs that live on."""
+    """Remove the lock if no Snakemake holds it; list the jobs that are still running."""
     processes = processes_here()
     if pid := snakemake_here(processes):
         print(f"Snakemake runs here, process {pid}: its lock stays.")

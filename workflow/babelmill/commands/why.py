@@ -1,7 +1,7 @@
-"""Say what would run for a model, stage by stage, and why, in a person's words.
+"""Say what would run for a model, stage by stage, and why, in plain words.
 
-It compares the manifests that stand in the results with the settings, code and files of now, so it needs nothing that
-Snakemake remembers. `snakemake -n` decides by the same files; this says which value in them is the reason.
+It compares the manifests in the results with the present settings, code and files, so it needs no records of Snakemake.
+`snakemake -n` decides by the same files; this command says which value in them is the reason.
 """
 
 import argparse
@@ -33,10 +33,10 @@ class Job:
     """A stage of one model, or of one of its languages or parts.
 
     Attributes:
-        stage: its entry in the table.
-        name: the language or model that its settings are of.
+        stage: its entry in `STAGES`.
+        name: the language or model that its settings belong to.
         part: the language, suite or table, if the stage has a job for each, else "".
-        folder: of its results.
+        folder: the folder of its results.
         reasons: why it runs; empty if it does not.
         reads, readers: the jobs whose results it reads, and those that read its results.
         runs: whether it runs.
@@ -74,7 +74,7 @@ class Job:
 def changed_values(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Name the settings that differ, as `tokenizer.vocab_size 8192 -> 4096`.
 
-    A key that a settings file leaves out, since it cannot matter or stands at its neutral value, is `unset`.
+    A key that a settings file leaves out, because it cannot matter or has its neutral value, is `unset`.
     """
     before, now = (flatten({k: v for k, v in part.items() if k not in OWN_WORDS}) for part in (before, now))
     keys = sorted(key for key in before | now if before.get(key) != now.get(key))
@@ -98,7 +98,7 @@ def changed_code(stage: Stage, recorded: dict[str, Any], now: str, others: set[s
 
 
 def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Name the local text that differs from what a manifest lists: files, and what the interpreter brings."""
+    """Name the local text that differs from what a manifest lists: files, and the text that comes with Python."""
     if recorded["settings"].get("sources") == now.get("sources"):
         return []
     if now["stage"] != "corpus":
@@ -121,7 +121,7 @@ def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path)
 
 
 def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
-    """Say how a stage that has run differs from now: its settings, its code, its files, what it was made from."""
+    """Return how a stage that has run differs from the present: in settings, code, files or inputs."""
     folder = stage.path(name, part)
     if not (folder / manifest.NAME).is_file():
         return []
@@ -142,7 +142,7 @@ def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str
 
 
 def made_with_others(configuration: Configuration, job: Job, model: str) -> bool:
-    """Whether the converted model was made with other settings of a stage than those of now, or without the stage."""
+    """Return whether the converted model was made with other settings of a stage than now, or without the stage."""
     converted = Path("converted", model)
     if not (converted / manifest.NAME).is_file():
         return False
@@ -150,15 +150,15 @@ def made_with_others(configuration: Configuration, job: Job, model: str) -> bool
     path = (SETTINGS / job.name / f"{settings}.json").as_posix()
     made_with = manifest.read(converted)["figures"].get("made_with", {})
     if path not in made_with:
-        return job.stage.of == "model"  # a stage that is new since then; of those of a language only some are noted
+        return job.stage.of == "model"  # the stage was added since then; not all stages of a language are noted
     now = canonical_json(settings_of(configuration, job.name, settings))
     return made_with[path] != hashlib.sha256(now.encode()).hexdigest()
 
 
 def run_of(settings: dict[str, Any], source: ModelSource | None) -> dict[str, Any] | None:
-    """Return the identity of the training run with some settings and the present data; None where data is missing.
+    """Return the identity of the training run with some settings and the present data; None if data is missing.
 
-    `source`: what the model goes on from.
+    `source`: what the model starts from.
     """
     model = settings["name"]
     tokenizer = STAGES["tokenizer"].path(model, "")
@@ -170,16 +170,17 @@ def run_of(settings: dict[str, Any], source: ModelSource | None) -> dict[str, An
 
 
 def steps_done(settings: dict[str, Any], source: ModelSource | None) -> int:
-    """Return the step after which training with some settings and the present data goes on; 0: it begins."""
+    """Return the step after which training with some settings and the present data continues; 0 if it has to begin."""
     run = run_of(settings, source)
     saved = (CHECKPOINTS / settings["name"] / fingerprint(run)).glob("step-*.json") if run else ()
     return max((int(path.stem.removeprefix("step-")) for path in saved), default=0)
 
 
 def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] = TO_CONVERTED) -> list[Job]:
-    """The jobs of a model, in the order of the stages, with what each reads and its own reasons to run.
+    """Return the jobs of a model, in the order of the stages, with what each reads and its own reasons to run.
 
-    Before them stand those that make the weights and the tokenizer of a model of this workflow that it goes on from.
+    If the model starts from another model of this workflow, the jobs that make that one's weights and tokenizer come
+    first.
     """
     ancestors = configuration.ancestors(model)
     theirs = jobs_of(configuration, ancestors[0], leading_to("train")) if ancestors else []
@@ -192,7 +193,7 @@ def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] =
                 mine.append(there[folder])
                 continue
             job = Job(stage, name, part, folder, own_reasons(configuration, stage, name, part))
-            # A job of one language or suite reads what is of this one, or of the whole model.
+            # It reads results of the same language or suite, or of the whole model.
             job.reads = [
                 other for other in mine if other.stage.name in stage.reads and (not part or other.part in ("", part))
             ]
@@ -204,7 +205,7 @@ def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] =
 
 
 def read_of_source(configuration: Configuration, model: str, stage: Stage) -> list[Path]:
-    """The folders that a stage reads of the model of this workflow that its model goes on from."""
+    """Return the folders that a stage reads from the model of this workflow that its model starts from."""
     source = configuration.model(model).source
     if source is None or source.kind != "model":
         return []
@@ -213,7 +214,7 @@ def read_of_source(configuration: Configuration, model: str, stage: Stage) -> li
 
 
 def explain(configuration: Configuration, model: str) -> list[Job]:
-    """The jobs of a model, in the order of the stages; those that would run have reasons."""
+    """Return the jobs of a model, in the order of the stages; those that would run have reasons."""
     jobs = jobs_of(configuration, model)
     for job in jobs:
         if manifest.missing(job.folder) and not job.reasons and made_with_others(configuration, job, model):
@@ -232,7 +233,7 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
 
 
 def reasons_to_predict(configuration: Configuration, model: str) -> dict[str, list[str]]:
-    """Say of each table of a model why it would be predicted again, whether or not stages before it run."""
+    """Return {table: reasons why it would be predicted again} for a model, whether or not earlier stages run."""
     stage = STAGES["predict"]
     parts = stage.parts(configuration, model) if stage.applies(configuration, model) else []
     return {part: _reasons_of_table(configuration, model, stage, part) for part in parts}

@@ -1,1 +1,1 @@
-"""The configuration: its schema, its layers, its languages, and how they resolve to what a model is asked."""
+"""The configuration: its schema, its layers, its languages, and how they resolve to the settings of a model."""

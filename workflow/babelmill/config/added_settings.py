@@ -1,8 +1,8 @@
-"""What stages add to the sections in their settings files, and which languages, models and tables they are for.
+"""What stages add to the sections in their settings files, and which languages, models and tables a stage is for.
 
 The table of stages (`stages.py`) names these functions. Each takes the configuration and the name of the language or
-model. A section among the values that one returns is laid over the configuration's; None in its place leaves the
-section out, LEFT_OUT a key of it.
+model. If a function returns a section, its values replace those of the configuration. None instead of a section leaves
+the section out, and LEFT_OUT as a value leaves its key out.
 """
 
 from pathlib import Path
@@ -15,7 +15,12 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, sha256
 
 LEFT_OUT = object()
-OF_SUITES = ("suites", "masked_pairs", "within_word_l2r")  # keys of `evaluation` that the stage `score` reads
+OF_SUITES = (
+    "suites",
+    "masked_pairs",
+    "within_word_l2r",
+    "snapshots",
+)  # keys of `evaluation` that the stage `score` reads
 
 
 def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
@@ -24,7 +29,7 @@ def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
 
 
 def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Name the datasets on the Hub, and what decides where a budget is full."""
+    """Name the datasets on the Hub and, with a budget, the keys that decide when it is used up."""
     corpus, found = configuration.corpus(name).corpus, [each for _, each in inputs.hub_datasets(configuration, name)]
     asked: dict[str, Any] = {"source": found[0]} if isinstance(corpus.hub, str) else {"parts": found}
     if corpus.budget:
@@ -37,12 +42,12 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The model that this one goes on from."""
+    """Name the model that this one goes on from."""
     return inputs.base_model(configuration, name)
 
 
 def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Describe the local text. Without a download, leave out the dataset's name, so that changing it reruns nothing."""
+    """Describe the local text. Without a download, leave out the dataset's name: changing it then reruns nothing."""
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
     if not inputs.hub_datasets(configuration, name):
         added["corpus"] = {"hub": None, "revision": ""}
@@ -52,7 +57,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say where an adopted tokenizer comes from. It has no mixture, and a local file has no revision."""
+    """Name the source of an adopted tokenizer, which has no mixture. A local file has no revision either."""
     of_source, positions = inputs.has_tokenizer_of_source(configuration, name), inputs.characters(configuration, name)
     if of_source or positions:
         unread = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
@@ -69,12 +74,12 @@ def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def without_labels(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Leave the section `labels` out where the model has no labels."""
+    """Leave the section `labels` out if the model has no labels."""
     return {} if configuration.model(name).train.objective == "labels" else {"labels": None}
 
 
 def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say how codes are read, and leave out how they are learnt."""
+    """Keep the settings for reading codes, and leave out those for learning them."""
     if without := without_labels(configuration, name):
         return without
     learnt = dict.fromkeys(("blocks_weight", "decoder_layers", "class_weights"), LEFT_OUT)
@@ -85,7 +90,7 @@ def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any
 
 
 def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say what training begins with: of a model of this workflow, the weights that its export ships by default."""
+    """Name the weights that training begins with; for a model of this workflow, those its export ships by default."""
     source = configuration.model(name).source
     unread = {"model": {"revision": LEFT_OUT}} | without_labels(configuration, name)
     if source is None:
@@ -98,12 +103,12 @@ def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say which metrics there are, whose tokenizer may lose text, and how codes are read."""
+    """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
     lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
     scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
     added: dict[str, Any] = scores | lossy | how_codes_are_read(configuration, name)
     unread: dict[str, Any] = dict.fromkeys(OF_SUITES, LEFT_OUT)
-    if has_labels(configuration, name):  # all of the validation text is predicted, as it is
+    if has_labels(configuration, name):  # the whole validation text is predicted, unchanged
         unread |= {"sequence_length": 2, "disjoint_masks": 2, "diffusion_samples": LEFT_OUT, "documents": LEFT_OUT}
     return added | {"evaluation": unread}
 
@@ -112,30 +117,30 @@ def add_score(configuration: Configuration, name: str) -> dict[str, Any]:
     """Say how sentences are scored."""
     resolved = configuration.model(name)
     evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
-    asked: dict[str, Any] = {"methods": list(methods)}
+    asked: dict[str, Any] = {"methods": list(methods)} | ({"snapshots": True} if evaluation.snapshots else {})
     if "masked" in methods:
         asked |= {"masked_pairs": evaluation.masked_pairs, "within_word_l2r": evaluation.within_word_l2r}
     return asked
 
 
 def add_suite_scored(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-    """Say on which suite a model is scored, in which of its languages."""
+    """Say on which suite a model is scored, and in which of its languages."""
     covered = suites.languages_of_suite(configuration, name, part)
     return {"suite": part, "covered": covered, "headline": configuration.suite(part).headline}
 
 
 def is_scored(configuration: Configuration, name: str) -> bool:
-    """Whether a model is scored on a suite."""
+    """Return whether a model is scored on a suite."""
     return bool(suites.suites_of_model(configuration, name))
 
 
 def has_suites(configuration: Configuration, name: str) -> bool:
-    """Whether a model of a language is scored on a suite that covers it."""
+    """Return whether some model of a language is scored on a suite that covers the language."""
     return bool(suites.suites_of_language(configuration, name))
 
 
 def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Names and tags of the languages, and of suites, for the card."""
+    """Add the names, tags and scripts of the languages, and the titles and baselines of the suites, for the card."""
     rows = {code: configuration.table[code] for code in configuration.languages_of(name)}
     known = {"language_table": {c: {"name": r.name, "tag": r.tag, "script": r.script} for c, r in rows.items()}}
     scored = {suite: configuration.suite(suite) for suite in suites.suites_of_model(configuration, name)}
@@ -147,13 +152,13 @@ def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
-    """Leave out what is said of tables: `add_table` says what holds of one."""
+    """Leave out the keys about tables: `add_table` adds the values for one table."""
     said = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding")
     return {"predict": dict.fromkeys(said, LEFT_OUT)}
 
 
 def add_table(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-    """Say which table it is, and how it is read."""
+    """Say which table is predicted, and how it is read."""
     return {"input": part, "table": prediction_table(configuration, name, part)}
 
 
@@ -163,12 +168,15 @@ def tables_of(configuration: Configuration, name: str) -> list[str]:
 
 
 def has_labels(configuration: Configuration, name: str) -> bool:
-    """Whether a model learns labels."""
+    """Return whether a model learns labels."""
     return configuration.model(name).train.objective == "labels"
 
 
 def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
-    """The repository on the Hub. Its template stands with the architecture's name, as before that was a field of it."""
+    """Name the repository on the Hub.
+
+    The template is written with the architecture's name filled in, as it was before {architecture} was a field.
+    """
     template = configuration.model(name).publish.repo_template
     said = template.replace("{architecture}", inputs.architecture_name(configuration, name))
     return {"repository": inputs.repository(configuration, name), "publish": {"repo_template": said}}
@@ -180,15 +188,15 @@ def add_no_part(_configuration: Configuration, _name: str, _part: str) -> dict[s
 
 
 def whole(_configuration: Configuration, _name: str) -> list[str]:
-    """For stages with one settings file: there are no parts."""
+    """Return no parts, for stages with one settings file."""
     return []
 
 
 def from_the_hub(configuration: Configuration, language: str) -> bool:
-    """Whether a language's text has to be downloaded."""
+    """Return whether a language's text must be downloaded."""
     return bool(inputs.hub_datasets(configuration, language))
 
 
 def always(_configuration: Configuration, _name: str) -> bool:
-    """For stages that every language or model has."""
+    """Return True, for stages that every language or model has."""
     return True

@@ -1,10 +1,10 @@
-"""Sections of the configuration as they stand in settings files, fingerprints and manifests, and back.
+"""Convert sections of the configuration to the form in settings files, fingerprints and manifests, and back.
 
-A settings file decides what runs again, so it holds what matters and nothing else. Left out is a key that stands at
-its neutral value, the behaviour from before the key existed, and a key that cannot matter, such as the mask rate of a
-causal run; a default that somebody has written out is the default. A key that has moved to another section keeps its
-place. So a new key invalidates nothing until it is used, and no old file has to be migrated. `schema.py` declares all
-this where the type of a key stands.
+A settings file decides what runs again, so it holds only what matters. Two kinds of keys are left out: a key at its
+neutral value, which means the behaviour from before the key existed, and a key that cannot matter, such as the mask
+rate of a causal run. A default that the user writes out is still the default. A key that has moved to another section
+keeps its old place in the file. So a new key invalidates nothing until it is used, and no old file has to be migrated.
+`schema.py` declares all this beside the type of each key.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from babelmill.config.schema import Section
 
 
 def _marks(section: type[Section], key: str, mark: type) -> Any:
-    """The mark of a type that a key has; None if it has none."""
+    """Return the mark of class `mark` on a key; None if the key has none."""
     return next((entry for entry in section.model_fields[key].metadata if isinstance(entry, mark)), None)
 
 
 def places(name: str, section: type[Section]) -> list[str]:
-    """The place of each key of a section in settings files, as `section.key`: the old one, if it has moved."""
+    """Return the place of each key of a section in settings files, as `section.key`: the old place if it has moved."""
     return [_place(name, section, key) for key in section.model_fields]
 
 
@@ -30,13 +30,13 @@ def _place(name: str, section: type[Section], key: str) -> str:
 
 
 def _matters(section: type[Section], key: str, values: dict[str, Any]) -> bool:
-    """Whether a key can matter beside the other `values` of its section."""
+    """Return whether a key can matter, given the other `values` of its section."""
     marks = [entry for entry in section.model_fields[key].metadata if isinstance(entry, OnlyIf)]
     return all(values[mark.key] in mark.values for mark in marks)
 
 
 def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
-    """Sections as a settings file holds them."""
+    """Return sections as a settings file holds them."""
     written: dict[str, dict[str, Any]] = {name: {} for name in sections}
     for name, section in sections.items():
         values = section.model_dump()
@@ -52,7 +52,7 @@ def to_file(sections: dict[str, Section]) -> dict[str, dict[str, Any]]:
 
 
 def values_by_key(sections: dict[str, dict[str, Any]], schemas: dict[str, type[Section]]) -> dict[str, Any]:
-    """Complete values of sections (see `from_file`) by dotted key; a key that moved is there by both of its names."""
+    """Return the complete values of sections (see `from_file`) by dotted key; a moved key has both of its names."""
     found = {f"{name}.{key}": value for name in schemas for key, value in sections[name].items()}
     for name, schema in schemas.items():
         for key in schema.model_fields:
@@ -62,7 +62,7 @@ def values_by_key(sections: dict[str, dict[str, Any]], schemas: dict[str, type[S
 
 
 def from_file(written: dict[str, Any], schemas: dict[str, type[Section]]) -> dict[str, dict[str, Any]]:
-    """The values of the sections in `schemas`, from what `to_file` wrote; what was left out is filled in."""
+    """Return the values of the sections in `schemas`, from what `to_file` wrote, with left-out keys filled in."""
     sections: dict[str, dict[str, Any]] = {}
     moved_away: set[tuple[str, str]] = set()
     for name, schema in schemas.items():

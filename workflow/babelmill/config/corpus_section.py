@@ -9,7 +9,7 @@ from babelmill.config.section import BelowOne, Encoding, Mark, Names, NonNegativ
 from babelmill.config.values import budget, column_names, dataset_parts
 from babelmill.core.formats import split_name
 
-# Keys of `corpus` that ask for columns, and what has them.
+# Keys of `corpus` that name columns, and the end of the error for a source without columns.
 TABLES = {
     "prompt_column": "prompts come from .jsonl, .csv, .tsv or .parquet",
     "label_columns": "labels come from .csv, .tsv, .jsonl or .parquet",
@@ -20,10 +20,10 @@ class DatasetPart(Section):
     """An entry of `corpus.hub`: files of a dataset on the Hub. What is null or empty is not asked for.
 
     Attributes:
-        repository: its name; {language} stands for the code.
+        repository: its name; {language} stands for the language's code.
         config: a configuration that the dataset's card declares, with its data files.
         files: globs inside the repository.
-        text_column: in place of `corpus.text_column`.
+        text_column: replaces `corpus.text_column`.
     """
 
     repository: Annotated[str, Field(min_length=1)]
@@ -37,12 +37,15 @@ class Corpus(Section):
 
     files: list[str]
     builtin: Literal["python-docs"] | None
-    hub: Annotated[Annotated[list[DatasetPart], Field(min_length=1)] | str | None, BeforeValidator(dataset_parts)]
+    hub: Annotated[
+        Annotated[list[DatasetPart], Field(min_length=1)] | str | None,
+        BeforeValidator(dataset_parts, json_schema_input_type=list[DatasetPart | str] | str | None),
+    ]
     revision: str
     validation_files: list[str]
     text_column: str
     prompt_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    label_columns: Annotated[Names, BeforeValidator(column_names), Neutral([])]
+    label_columns: Annotated[Names, BeforeValidator(column_names, json_schema_input_type=list[str] | str), Neutral([])]
     context_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     delimiter: Annotated[Mark, Neutral(",")]

@@ -1,26 +1,27 @@
-"""About how many bytes of text a language has, from what is there when a job begins: its resources follow from it."""
+"""Estimate how many bytes of text a language has, from the files that exist; the resources of jobs depend on it."""
 
 import os
 from pathlib import Path
 from typing import Any
 
 from babelmill.config.inputs import SETTINGS
+from babelmill.config.languages import WORD
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, read_json
 
-UNPACKED = 4  # bytes of text of a byte that is compressed, or in a Parquet file
-TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of the BabyBabelLM tiers, in English
-WORD, DOCUMENT = 5.43, 2000  # bytes of one in English
+UNPACKED = 4  # bytes of text per byte of a compressed file or a Parquet file
+TIER_BYTES = {1: 543e6, 2: 54.3e6, 3: 5.43e6}  # of English text in the BabyBabelLM tiers
+DOCUMENT = 2000  # bytes per document, in English
 
 
 def text_bytes(configuration: Configuration, code: str) -> float:
-    """Return the size of a language's corpus; as long as there is none, of the text that it is made of."""
+    """Return about how many bytes of text a language's corpus has; without a corpus, those of its input."""
     corpus = Path("results/corpora", code, "train.parquet")
     return UNPACKED * corpus.stat().st_size if corpus.is_file() else input_bytes(configuration, code)
 
 
 def input_bytes(configuration: Configuration, code: str) -> float:
-    """Return the size of the text of a corpus to come: local files, the download, or as a budget or tier says."""
+    """Return about how many bytes a corpus will have, from local files, the download, the budget or the tier."""
     try:
         sources: dict[str, Any] = read_json(SETTINGS / code / "corpus.json")["sources"]
     except (UserError, KeyError):
@@ -29,7 +30,7 @@ def input_bytes(configuration: Configuration, code: str) -> float:
     corpus = configuration.corpus(code).corpus
     if corpus.builtin or (corpus.files and local):
         return local
-    return local + _to_download(configuration, code)  # validation text may be local beside it
+    return local + _to_download(configuration, code)  # local validation text may come with a dataset
 
 
 def _to_download(configuration: Configuration, code: str) -> float:
@@ -49,6 +50,6 @@ def _unpacked(name: str, size: int) -> float:
 
 
 def _below(folder: Path) -> float:
-    """Return the size of the text in a folder's files."""
+    """Return about how many bytes of text a folder's files hold."""
     files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
     return sum(_unpacked(path.name, path.stat().st_size) for path in files)

@@ -1,6 +1,6 @@
-"""Where a stage's input comes from: the local files of a corpus or a model, a repository of the Hub, a tokenizer.
+"""Find where a stage's input comes from: local files of a corpus or a model, a repository on the Hub, a tokenizer.
 
-These are facts about files and repositories that belong in settings files, beside the sections of the configuration.
+These facts about files and repositories belong in settings files, beside the sections of the configuration.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from babelmill.hub import revisions
 
 SETTINGS = Path("results/settings")
 CORPORA = Path("results/corpora")
-KEYS = ("files", "validation_files")  # of the section `corpus`, that name local text
+KEYS = ("files", "validation_files")  # keys of the section `corpus` that name local text
 MODEL_FILE = re.compile(r"^(?!\.).*\.(json|safetensors|bin)$|^README\.md$")
 # Keys of `corpus` that do not change how much text a file holds.
 UNCOUNTED: dict[str, Any] = {
@@ -37,8 +37,8 @@ HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the datasets that a language's text comes from, each with its key in the lock file.
 
-    A dataset is {"repository", "revision", "commit" (None if not locked)}, and what its entry in `corpus.hub` says
-    beyond. There is none where the text is local or built in.
+    A dataset is {"repository", "revision", "commit" (None if not locked)} with the other keys of its entry in
+    `corpus.hub`. The list is empty if the text is local or built in.
     """
     corpus, settings = configuration.corpus(code).corpus, SETTINGS / code / "download.json"
     if corpus.files or corpus.builtin or not corpus.hub:
@@ -54,7 +54,7 @@ def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dic
 
 
 def _of_language(value: str | list[str], code: str) -> str | list[str]:
-    """Put a language's code where {language} stands."""
+    """Replace {language} by a language's code."""
     return (
         [text.replace("{language}", code) for text in value]
         if isinstance(value, list)
@@ -63,13 +63,13 @@ def _of_language(value: str | list[str], code: str) -> str | list[str]:
 
 
 def counted(corpus: Corpus) -> dict[str, Any]:
-    """Return the keys of the section `corpus` that decide how much text a file holds, as settings files have them."""
+    """Return the keys of the section `corpus` that decide how much text a file yields, as settings files hold them."""
     section = canonical.to_file({"corpus": corpus})["corpus"]
     return {key: value for key, value in section.items() if key not in UNCOUNTED}
 
 
 def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """The repository that a model's tokenizer comes from, as `hub_datasets` says; None if it comes from none."""
+    """Return the repository of a model's tokenizer, in the form of `hub_datasets`; None if it is not from the Hub."""
     tokenizer = configuration.model(model).tokenizer
     name = tokenizer.source or ""
     if not HUB_NAME.fullmatch(name) or name.endswith(".json") or Path(name).is_file():
@@ -79,19 +79,19 @@ def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | 
 
 
 def has_base_model(configuration: Configuration, model: str) -> bool:
-    """Whether a model goes on from one that this workflow did not make, which the stage `base_model` brings."""
+    """Return whether a model goes on from one that this workflow did not make; the stage `base_model` fetches it."""
     source = configuration.model(model).source
     return source is not None and source.kind != "model"
 
 
 def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
-    """Whether a model has the tokenizer of the model that it goes on from."""
+    """Return whether a model uses the tokenizer of the model that it goes on from."""
     resolved = configuration.model(model)
     return resolved.source is not None and not resolved.tokenizer.source
 
 
 def characters(configuration: Configuration, model: str) -> int | None:
-    """How many characters a model from scratch reads whose tokens they are; None for any other."""
+    """Return how many characters a model from scratch reads, if its tokens are characters; None for other models."""
     resolved = configuration.model(model)
     if resolved.source or resolved.tokenizer.source or (resolved.model.config or {}).get("model_type") != "canine":
         return None
@@ -99,7 +99,7 @@ def characters(configuration: Configuration, model: str) -> int | None:
 
 
 def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """The repository that a model goes on from, as `hub_datasets` says; None if it goes on from none."""
+    """Return the repository that a model goes on from, in the form of `hub_datasets`; None if there is none."""
     resolved = configuration.model(model)
     if not resolved.source or resolved.source.kind != "hub":
         return None
@@ -109,7 +109,7 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
 
 
 def require_labels(configuration: Configuration, model: str) -> None:
-    """Raise a UserError if a model is to learn labels, and the corpus of one of its languages has none."""
+    """Raise a UserError if a model learns labels and the corpus of one of its languages has none."""
     resolved = configuration.model(model)
     for code in resolved.languages if resolved.train.objective == "labels" else ():
         if not configuration.corpus(code).corpus.label_columns:
@@ -120,11 +120,14 @@ def require_labels(configuration: Configuration, model: str) -> None:
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """What the settings of `base_model` say: `source` on the Hub or `sources`, a folder's content, `shape`, the
-    keys that the configuration says beside `model.source`, and `auto_class`, that of a model of transformers.
+    """Return what the settings of `base_model` say.
+
+    Returns:
+        `source`, the repository on the Hub, or `sources`, the content of a folder; `shape`, the keys that the
+        configuration sets beside `model.source`; for a transformers model also `auto_class`.
 
     Raises:
-        UserError: the folder is not there, or holds no model.
+        UserError: the folder does not exist or holds no model, or there is nothing to fetch.
     """
     resolved = configuration.model(model)
     source = resolved.source
@@ -149,7 +152,7 @@ def _folder(folder: str, results: Path, where: str) -> dict[str, Any]:
 
 
 def require_model(folder: str, where: str) -> list[str]:
-    """Return `model_files` of a folder; a UserError, which begins with `where`, if it holds no model."""
+    """Return `model_files` of a folder; raise a UserError, which begins with `where`, if it holds no model."""
     if files := model_files(folder):
         return files
     problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
@@ -157,13 +160,13 @@ def require_model(folder: str, where: str) -> list[str]:
 
 
 def model_files(folder: str) -> list[str]:
-    """Return the files of a folder that may tell what a model is, sorted; none without a config.json."""
+    """Return the files of a folder that may define a model, sorted; an empty list without a config.json."""
     names = sorted(path.name for path in Path(folder).glob("*") if path.is_file() and MODEL_FILE.search(path.name))
     return [str(Path(folder, name)) for name in names] if "config.json" in names else []
 
 
 def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
-    """The local text of a language: what each glob matches (see `local_sources.py`), and what the interpreter brings.
+    """Return the local text of a language: what each glob matches (see `local_sources.py`), and Python's built-in text.
 
     Raises:
         UserError: the language has no text at all, or a glob matches no file.
@@ -192,10 +195,10 @@ def _snapshot(named: tuple[tuple[str, str], ...], code: str) -> dict[str, dict[s
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """What the tokenizer's settings say of where it comes from: `source` on the Hub, or the sha256 of a local file.
+    """Return where a tokenizer comes from, for its settings: `source` on the Hub, or the sha256 of a local file.
 
     Raises:
-        UserError: the file is not there, or is no tokenizer.
+        UserError: the file does not exist or is not a tokenizer.
     """
     resolved = configuration.model(model)
     hub = hub_tokenizer(configuration, model)
@@ -208,9 +211,9 @@ def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]
 
 @functools.cache
 def check_tokenizer(path: str, where: str) -> None:
-    """Raise a UserError, which begins with `where`, unless a file is a tokenizer.json that a model can be trained with.
+    """Raise a UserError, which begins with `where`, unless a model can be trained with this tokenizer.json.
 
-    Its text alone is looked at, for this is asked at every dry run: the stage loads it and tries what it gives back.
+    Only the JSON is read, since every dry run does this. The stage loads the tokenizer and tests that it is lossless.
     """
     if Path(path).is_dir():
         raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
@@ -231,7 +234,7 @@ def check_tokenizer(path: str, where: str) -> None:
 
 
 def architecture_name(configuration: Configuration, model: str) -> str:
-    """Return what the architecture of a model is called in the name of its repository: gptbert, gpt2, llada-8b-base."""
+    """Return the architecture of a model for the name of its repository: gptbert, gpt2, llada-8b-base."""
     if configuration.model(model).model.architecture == "gpt_bert":
         return "gptbert"
     root = configuration.model([model, *configuration.ancestors(model)][-1])
@@ -241,7 +244,7 @@ def architecture_name(configuration: Configuration, model: str) -> str:
 
 
 def repository(configuration: Configuration, model: str) -> str:
-    """Where a model is published: `owner/name`; `{username}` stays in it if that is the token's own."""
+    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account."""
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
     return publish.repo_template.format(

@@ -1,4 +1,4 @@
-"""The language table: `config/languages.tsv`, with the `languages:` entries of the configuration laid over it."""
+"""The language table: `config/languages.tsv`, updated by the `languages:` entries of the configuration."""
 
 import csv
 import dataclasses
@@ -9,13 +9,18 @@ from pathlib import Path
 from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 
+WORD = 5.43  # bytes per English word, as `corpus/sampling.py` says
+UNSPACED = ("Hani", "Hans", "Hant", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt")  # scripts without spaces
 CODE = re.compile(r"[a-z]{3}(_[A-Z][a-z]{3})?")
 
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-    """A language. `tag` is the code that the Hub uses (ISO 639-1 where there is one); `byte_premium` is the number of
-    UTF-8 bytes that say what one byte of English says."""
+    """A language.
+
+    `tag` is the code that the Hub uses (ISO 639-1 where there is one). `byte_premium` is the number of UTF-8 bytes
+    that a text needs per byte of the same text in English.
+    """
 
     code: str
     name: str
@@ -24,15 +29,20 @@ class Language:
     byte_premium: float
     tag: str
 
+    @property
+    def bytes_per_word(self) -> float | None:
+        """The number of bytes that count as a word, as in budgets; None if the script separates words by spaces."""
+        return WORD * self.byte_premium if self.script in UNSPACED else None
+
 
 def nearest_or_new(word: str, known: Iterable[str]) -> str:
-    """Return what an unknown name may have meant and, if it looks like a code, what to write to add the language."""
+    """Return what an unknown name may have meant and, if it looks like a code, how to add it as a new language."""
     entry = f"languages: {{{word}: {{name: NAME, corpus: {{files: [texts/{word}/*.txt]}}}}}}"
     return nearest(word, known) + (f" (a new language is added by `{entry}`)" if CODE.fullmatch(word) else "")
 
 
 def read_table(path: Path) -> dict[str, Language]:
-    """Read the table; lines that start with # are comments. A bad line is a UserError naming file and line."""
+    """Read the table; lines that start with # are comments. A bad line raises a UserError with the file and line."""
     table = {}
     with open(path, encoding="utf-8", newline="") as file:
         numbered = [(number, line) for number, line in enumerate(file, 1) if line.strip() and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""Nested mappings, of which a configuration is made: laying one over another, looking up, near misses."""
+"""Nested mappings, the parts of a configuration: merge two of them, look up a key, find a similar name."""
 
 import dataclasses
 import difflib
@@ -7,7 +7,7 @@ from typing import Any
 
 DEFAULTS = "config/defaults.yaml"  # the first layer
 SUITES = "config/suites/"
-PRESETS = "config/presets/"  # a file of these is the second
+PRESETS = "config/presets/"  # a file in this folder is the second layer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Layer:
 
     Attributes:
         values: nested, by section.
-        label: the file (and the entry in it) that says so.
+        label: the file (and the entry in it) that the values come from.
     """
 
     values: dict[str, Any]
@@ -24,7 +24,7 @@ class Layer:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint such as `; did you mean eng?`, or what is allowed where nothing is near. Capitals do not count."""
+    """Return a hint such as `; did you mean eng?`, or the known names if none is similar. Case is ignored."""
     known = sorted(known)
     by_small_letters = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), by_small_letters, n=3, cutoff=0.5)
@@ -35,9 +35,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a new mapping: `over` laid over `base`, nested mappings merged, everything else replaced.
+    """Return a new mapping: `base` updated by `over`, with nested mappings merged and everything else replaced.
 
-    A mapping of another `model_type` is replaced as a whole: the keys of one class mean nothing to another.
+    A mapping with another `model_type` is replaced as a whole, since its keys are those of another class.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -50,7 +50,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-ABSENT = object()  # None is a value that users give
+ABSENT = object()  # not None, which is a value that users may set
 
 
 def lookup(values: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -72,7 +72,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return every key of nested mappings, dotted: `flatten`'s, and those that stand for a mapping themselves."""
+    """Return every dotted key of nested mappings: those of `flatten`, and those whose value is a mapping."""
     keys = []
     for key, value in values.items():
         keys.append(f"{prefix}{key}")
@@ -81,7 +81,7 @@ def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def flatten_keys(values: object) -> set[Any]:
-    """Return every key of nested mappings, to tell a key from the tag of a union in a pydantic location."""
+    """Return every key of nested mappings, undotted, to tell keys from tags of unions in pydantic's locations."""
     if not isinstance(values, dict):
         return set()
     return set(values).union(*(flatten_keys(value) for value in values.values()))

@@ -1,4 +1,4 @@
-"""Load the configuration as Snakemake would: profile, `config/config.yaml`, `--configfile` and `--config`."""
+"""Load the configuration as Snakemake does: profile, `config/config.yaml`, `--configfile` and `--config`."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ USER_FILE = "config/config.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--profile`, `--configfile` and `--config`, which mean what they mean to Snakemake."""
+    """Add `--profile`, `--configfile` and `--config`, which work as in Snakemake."""
     parser.add_argument("--profile", help="a profile folder; its configfile is used")
     parser.add_argument(
         "--configfile", nargs="+", default=None, help="configuration files (they replace the profile's)"
@@ -45,7 +45,7 @@ def read_profile(folder: str | Path) -> dict[str, Any]:
 
 
 def from_arguments(args: argparse.Namespace) -> Configuration:
-    """The configuration that Snakemake would use with the same `--profile`, `--configfile` and `--config`."""
+    """Return the configuration that Snakemake would use with the same `--profile`, `--configfile` and `--config`."""
     profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
     files = [files] if isinstance(files, str) else files

@@ -1,6 +1,6 @@
-"""Marks on keys of the configuration: what settings files leave out, and where they hold what they do not.
+"""Marks on keys of the configuration: when settings files leave a key out, and where in the file a key stands.
 
-`schema.py` puts them where the type of a key stands, and `canonical.py` does what they say.
+`schema.py` puts the marks beside the types of the keys, and `canonical.py` applies them.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any
 class Neutral:
     """Marks a key that was added after a release: `value` is the behaviour from before the key existed.
 
-    Settings files leave the key out where it has this value, so that the new key reruns nothing.
+    Settings files leave the key out if it has this value, so that the new key reruns nothing.
     """
 
     value: Any
@@ -22,7 +22,7 @@ class Neutral:
 class OnlyIf:
     """Marks a key that can matter only if another key of its section has one of `values`.
 
-    Elsewhere settings files leave it out, and a stage reads `value` in its place.
+    Otherwise settings files leave it out, and a stage reads `value` instead.
     """
 
     key: str
@@ -39,19 +39,19 @@ class Was:
 
 @dataclasses.dataclass(frozen=True)
 class Implied:
-    """Marks a key that is None by default: `value` returns what that means, from the other values of the section.
+    """Marks a key that is None by default: `value` computes what None means from the other values of the section.
 
-    Settings files hold None where somebody has written the same value out.
+    Settings files hold None if the user writes this same value explicitly.
     """
 
     value: Callable[[dict[str, Any]], Any]
 
 
 def from_scratch(value: Any) -> OnlyIf:
-    """Mark a key of an architecture: a model that goes on from another (`source`) has that one's value."""
+    """Mark a key of the architecture: a model that goes on from another (`source`) takes the value from it."""
     return OnlyIf("source", (None,), value)
 
 
 def gpt_bert(value: Any) -> OnlyIf:
-    """Mark a key of GPT-BERT alone."""
+    """Mark a key that only GPT-BERT has."""
     return OnlyIf("architecture", ("gpt_bert",), value)

@@ -1,4 +1,4 @@
-"""The size of a model, from its shape: for a plan, and to refuse a model that no machine holds before anything runs."""
+"""Compute the size of a model from its shape: for a plan, and to refuse a model that is too large for any machine."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,17 +28,18 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Counted:
-    """The size of a model of transformers, as counted on its modules.
+    """The size of a transformers model, as counted on its modules.
 
     Attributes:
-        parameters: each counted once.
-        matrices: elements of all matrices that every position is multiplied by.
-        sides: rows and columns of these matrices, added up: the parameters of adapters of rank 1.
-        output: elements of the output matrix, which positions with a target are multiplied by.
+        parameters: number of parameters, each counted once.
+        matrices: number of elements of all matrices that every position is multiplied by.
+        sides: sum of the rows and columns of these matrices: the number of parameters of adapters of rank 1.
+        output: number of elements of the output matrix, by which only positions with a target are multiplied.
         hidden_size: width of the features.
-        intermediate_size: the widest side of a layer's matrices.
-        num_attention_heads, num_hidden_layers: of attention in a layer, and of layers.
-        frozen: its matrices have no gradients: adapters are trained beside them.
+        intermediate_size: the longest side of a layer's matrices.
+        num_attention_heads: number of attention heads per layer.
+        num_hidden_layers: number of layers.
+        frozen: whether its matrices have no gradients, since adapters are trained beside them.
     """
 
     parameters: int
@@ -53,7 +54,7 @@ class Counted:
 
 
 def parameters(config: Shape | Counted, vocab_size: int) -> int:
-    """Return the number of parameters of a model of these `model` settings."""
+    """Return the number of parameters of a model with these `model` settings."""
     if isinstance(config, Counted):
         return config.parameters
     size, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
@@ -65,7 +66,7 @@ def parameters(config: Shape | Counted, vocab_size: int) -> int:
 
 
 def too_large(config: Shape, vocab_size: int) -> str | None:
-    """Return why a model is refused whose training state passes `LIMIT`; None for any other."""
+    """Return why a model is refused, if its training state is larger than `LIMIT` bytes; None otherwise."""
     count = parameters(config, vocab_size)
     size = BYTES_PER_PARAMETER * count
     if size <= LIMIT:

@@ -1,7 +1,7 @@
-"""`model.source`: what a model goes on from. A model of this workflow, a folder, or a repository on the Hub.
+"""`model.source`: what a model goes on from: a model of this workflow, a folder, or a repository on the Hub.
 
-The three are looked for in this order. Whatever says where `model.source` leads asks here, so this knows the words of
-the configuration alone, and neither files of models nor the network.
+The three are tried in this order. All code that needs to know what `model.source` means uses this module. It reads only
+the configuration: neither the files of models nor the network.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from babelmill.config.layers import ABSENT, Layer, lookup, nearest
 from babelmill.config.schema import Section
 from babelmill.core.files import UserError
 
-# The keys of the section `model` that the weights fit and no other: a model that goes on from another has its values.
+# The keys of the section `model` that the weights fix: a model that goes on from another has the same values.
 SHAPE = (
     "hidden_size",
     "intermediate_size",
@@ -38,7 +38,8 @@ class ModelSource:
         kind: a model of this workflow, a folder, or a repository on the Hub.
         name: the model, the path, or `owner/name`.
         tokenizer, weights: the folders of results that the stages `tokenizer` and `train` read.
-        beside: keys of `SHAPE` that the configuration says beside a folder or a repository, whose own it cannot know.
+        beside: keys of `SHAPE` that the configuration sets beside the source. For a folder or a repository, only the
+            stage `base_model` can check them.
     """
 
     kind: Literal["model", "folder", "hub"]
@@ -49,7 +50,7 @@ class ModelSource:
 
 
 def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "hub"] | None:
-    """Return what `model.source` names; None if it can be none of the three."""
+    """Return what kind of source `model.source` names; None if it is none of the three."""
     if text in models:
         return "model"
     if text.startswith(("./", "../", "/")) or Path(text).is_dir():
@@ -58,7 +59,7 @@ def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "h
 
 
 def unknown(text: str, models: Collection[str]) -> str:
-    """Return what to say of a `model.source` that is none of the three."""
+    """Return the error message for a `model.source` that is none of the three."""
     if found := RESULTS.fullmatch(text):
         return f"there is no such folder; a model of this workflow is named by itself, {found[2]}"
     return (
@@ -68,15 +69,16 @@ def unknown(text: str, models: Collection[str]) -> str:
 
 
 def _place(layers: list[Layer]) -> int:
-    """Return the number of the last layer that says `model.source`."""
+    """Return the index of the last layer that sets `model.source`."""
     said = [i for i, layer in enumerate(layers) if lookup(layer.values, ("model", "source")) is not ABSENT]
     return max(said, default=0)
 
 
 def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
-    """Return the layers with what is known of the source's shape under the one that says `model.source`.
+    """Return the layers, with the known shape of the source inserted under the layer that sets `model.source`.
 
-    So it goes before a preset and what is said of models in general, and what is said beside the source stays.
+    So the shape overrides presets and settings for all models, and keys that are set beside the source override the
+    shape.
     """
     if not shape:
         return layers
@@ -85,7 +87,7 @@ def shape_laid_under(layers: list[Layer], shape: dict[str, Any]) -> list[Layer]:
 
 
 def _said_beside(layers: list[Layer]) -> list[str]:
-    """Which keys that the source decides are said where `model.source` is, or in a layer over that one."""
+    """Return the keys fixed by the source that are set in the same layer as `model.source`, or in a later one."""
     over = layers[_place(layers) :]
     return [
         key
@@ -95,11 +97,12 @@ def _said_beside(layers: list[Layer]) -> list[str]:
 
 
 def check_shape(said: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
-    """UserError unless the source has the shape that the configuration says beside it.
+    """Raise a UserError if the source has another shape than the configuration sets beside it.
 
     Args:
-        said: keys of `SHAPE`.
-        theirs: those that the source has; `where` it is begins the error.
+        said: keys of `SHAPE` in the configuration.
+        theirs: the source's configuration.
+        where: the name of the source, for the error.
     """
     for key, value in said.items():
         if key not in theirs:
@@ -116,15 +119,15 @@ def source_of(
     models: Collection[str],
     shape: dict[str, Any],
 ) -> ModelSource | None:
-    """Return what a model goes on from, None if it begins with random weights.
+    """Return what a model goes on from; None if it begins with random weights.
 
     Args:
-        name: of the model.
+        name: the name of the model.
         model: its section `model`.
-        layers: that the section was made from, but for the source's shape.
-        origins: where each value came from; changed for values that nobody reads.
-        models: all names of models.
-        shape: what the configuration knows of the source's.
+        layers: the layers that the section was made from, without the source's shape.
+        origins: where each value came from; updated for values that are not used.
+        models: the names of all models.
+        shape: what the configuration knows about the source's shape.
 
     Raises:
         UserError: there is no such source, or a key contradicts its shape.

@@ -1,17 +1,17 @@
-"""What the other stages have to know of `train.objective`: one entry for each; the training has its own table."""
+"""What stages other than `train` need to know about each `train.objective`; the training has its own table."""
 
 from typing import NamedTuple
 
 
 class About(NamedTuple):
-    """What is said of a model of an objective.
+    """The properties of a model that was trained with an objective.
 
     Attributes:
         scores: the metrics that its evaluation measures (`evaluation/metrics.py`).
-        suffix: what `{causal_suffix}` is in the name of its repository.
-        sentences: how it scores sentences (`suites/sentences.py`); the last is the headline of a suite.
-        unmasks: it generates by filling masks in any order, with code of its own.
-        auto_class: of a model of transformers; None where there is none.
+        suffix: the value of `{causal_suffix}` in the name of its repository.
+        sentences: the methods that score sentences (`suites/sentences.py`); the last is the headline of a suite.
+        unmasks: whether it generates by filling masks in any order, with code of its own.
+        auto_class: the Auto class of a transformers model; None if no transformers model has this objective.
     """
 
     scores: tuple[str, ...]

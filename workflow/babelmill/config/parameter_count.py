@@ -1,4 +1,4 @@
-"""How many parameters a model has, as far as it is known before any job runs: memory and time of its jobs follow it."""
+"""Estimate how many parameters a model has before any job runs: the memory and time of its jobs depend on it."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ WEIGHTS = re.compile(r"(pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)")
 
 
 def parameters_of(configuration: Configuration, model: str) -> int | None:
-    """Return the number of parameters of a model, about; None if that is known only when its source is there."""
+    """Return about how many parameters a model has; None if this is known only when its source has been fetched."""
     of_root = configuration.model([model, *configuration.ancestors(model)][-1])
     if of_root.source:
         return _fetched(of_root.source) or (
@@ -27,14 +27,14 @@ def parameters_of(configuration: Configuration, model: str) -> int | None:
 
 
 def _fetched(source: ModelSource) -> int | None:
-    """What the stage `base_model` has counted, if it has run."""
+    """Return the count of the stage `base_model`; None if it has not run."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError):
         return int(read_json(source.weights / "manifest.json")["figures"]["parameters"])
     return None
 
 
 def _in_folder(folder: Path) -> int | None:
-    """What the weights of a folder hold at most: two bytes a parameter, unless config.json says that it is four."""
+    """Return the most parameters that a folder's weights can hold: two bytes each, or four if config.json says so."""
     with contextlib.suppress(UserError, OSError, AttributeError):
         config = read_json(folder / "config.json")
         each = 4 if "float32" in (config.get("dtype"), config.get("torch_dtype")) else 2

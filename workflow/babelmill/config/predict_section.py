@@ -27,7 +27,11 @@ class PredictInput(Section):
 class Predict(Section):
     """Tables whose rows a model of labels predicts."""
 
-    inputs: Annotated[dict[str, PredictInput], BeforeValidator(prediction_inputs), Neutral({})]
+    inputs: Annotated[
+        dict[str, PredictInput],
+        BeforeValidator(prediction_inputs, json_schema_input_type=dict[str, PredictInput | str]),
+        Neutral({}),
+    ]
     top: Annotated[Annotated[Positive, Field(le=1000)], Neutral(5)]
     method: Annotated[Literal["blocks", "linear"], Neutral("blocks")]
     threshold: Annotated[Share | None, Neutral(None)]

@@ -1,4 +1,4 @@
-"""Which table a model is to predict, and how it is read: what the section `predict` says, or else its corpora."""
+"""Find which table a model predicts, and how it is read: by the section `predict`, or else like its corpora."""
 
 import csv
 from pathlib import Path
@@ -10,13 +10,11 @@ from babelmill.core import known_hashes
 from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS
 
-PARTIAL = Path(
-    "results/predictions"
-)  # {model}/{input}: the rows of predictions that are not finished; hashes of tables
+PARTIAL = Path("results/predictions")  # {model}/{input}: the rows of unfinished predictions; hashes of tables
 
 
 def prediction_table(configuration: Configuration, model: str, name: str) -> dict[str, Any]:
-    """Return the file of a table, the sha256 of its content (None without the file), and how it is read.
+    """Return the file of a table, the sha256 of its content (None if there is no file), and how it is read.
 
     Raises:
         UserError: the model predicts no such table, or its corpora do not agree on a column.
@@ -39,7 +37,7 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
 
 
 def _refuse_missing(path: str, said: dict[str, Any], name: str) -> None:
-    """Raise a UserError if a plain .csv or .tsv lacks a column: else that would be found after the training."""
+    """Raise a UserError if a plain .csv or .tsv lacks a column; otherwise this would show only after the training."""
     if not path.endswith(tuple(DELIMITERS)) or not Path(path).is_file():
         return
     delimiter = said["delimiter"] or DELIMITERS[Path(path).suffix]
@@ -47,7 +45,7 @@ def _refuse_missing(path: str, said: dict[str, Any], name: str) -> None:
         with open(path, encoding=said["encoding"].replace("utf-8", "utf-8-sig"), newline="") as file:
             there = next(filter(None, csv.reader(file, delimiter=delimiter)), [])
     except (OSError, UnicodeDecodeError, csv.Error):
-        return  # the stage says it, with the line
+        return  # the stage reports it, with the line
     for key in ("text_column", "context_column"):
         if there and said[key] and said[key] not in there:
             hint = "; is the delimiter another one (predict.delimiter)?" if len(there) == 1 else ""
@@ -62,7 +60,7 @@ def _digest(path: str, model: str, name: str) -> str | None:
 
 
 def _of_corpora(configuration: Configuration, model: str, key: str) -> str | None:
-    """Return what the corpora of a model say of a key; a UserError if they differ."""
+    """Return the value that the corpora of a model have for a key; raise a UserError if they differ."""
     said = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
     if len(set(said.values())) > 1:
         found = ", ".join(f"{code}: {value!r}" for code, value in said.items())

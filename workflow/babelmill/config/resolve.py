@@ -1,7 +1,8 @@
-"""The configuration: layers, checked and resolved for each model and each language.
+"""Check the layers of the configuration, and resolve them for each model and each language.
 
-Layers, later beats earlier: `config/defaults.yaml` < preset < the user's configuration (`config/config.yaml` merged
-with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`. `schema.py` holds types and bounds.
+A later layer overrides an earlier one: `config/defaults.yaml` < preset < the user's configuration (`config/config.yaml`
+merged with `--configfile` and `--config`) < its `models.<name>` or `languages.<code>`. `schema.py` holds types and
+bounds.
 """
 
 import dataclasses
@@ -27,11 +28,10 @@ from babelmill.config.layers import (
     merge,
     nearest,
 )
-from babelmill.config.model_size import too_large
-from babelmill.config.model_source import SHAPE, ModelSource, kind_of, shape_laid_under, source_of
+from babelmill.config.model_source import SHAPE, kind_of, shape_laid_under, source_of
+from babelmill.config.resolved import ResolvedCorpus, ResolvedModel, check_source, check_together
 from babelmill.config.schema import SECTIONS, User
 from babelmill.config.suite_section import Suite
-from babelmill.config.transformers_models import refused, too_long, without_adapters
 from babelmill.config.user_keys import check_keys
 from babelmill.config.wording import in_plain_words, where_said
 from babelmill.core.files import UserError
@@ -44,52 +44,14 @@ S = TypeVar("S", bound=schema.Section)
 MODEL_SECTIONS = [name for name in SECTIONS if name != "corpus"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Resolved:
-    """What applies to a model or a language. `origins`: the layer that each value came from, by dotted key."""
-
-    name: str
-    languages: tuple[str, ...]
-    origins: dict[str, str]
-
-    @property
-    def sections(self) -> dict[str, schema.Section]:
-        """The sections, by name."""
-        return {name: getattr(self, name) for name in SECTIONS if hasattr(self, name)}
-
-
-@dataclasses.dataclass(frozen=True)
-class ResolvedCorpus(Resolved):
-    """What applies to the corpus of a language."""
-
-    corpus: schema.Corpus
-
-
-@dataclasses.dataclass(frozen=True)
-class ResolvedModel(Resolved):
-    """What applies to a model. `source`: what it goes on from, None if its training begins with random weights."""
-
-    preset: str
-    source: ModelSource | None
-    tokenizer: schema.Tokenizer
-    mixture: schema.Mixture
-    model: schema.Model
-    train: schema.Train
-    labels: schema.Labels
-    export: schema.Export
-    evaluation: schema.Evaluation
-    card: schema.Card
-    predict: schema.Predict
-    publish: schema.Publish
-    run: schema.Run
-    resources: schema.Resources
-
-
 class Configuration:
-    """All layers, checked. Resolving a name is cheap and cached, since Snakemake asks once for each job."""
+    """All layers, checked. Resolving a name is cheap and cached, since Snakemake does it once per job."""
 
     def __init__(self, sources: list[tuple[str, dict[str, Any]]], root: Path = ROOT):
-        """`sources`: the user's files and command line as (label, values), later beats earlier."""
+        """Read and check all layers.
+
+        `sources` are the user's files and command line as (label, values); a later one overrides an earlier one.
+        """
         self.root = root
         self.sources = sources
         defaults = read_yaml(root / DEFAULTS)
@@ -122,18 +84,18 @@ class Configuration:
                         f" {member!r}, which is no model{nearest_or_new(member, self.known_models())}"
                     )
 
-    # What exists.
+    # Which models, languages and suites exist.
 
     def known_models(self) -> set[str]:
-        """Every language is a model of itself; mixtures are named in `models:`."""
+        """Return the names of all models: every language is one, and `models:` names the others."""
         return set(self.table) | set(self.top.models)
 
     def is_model(self, name: str) -> bool:
-        """Whether `name` can be trained."""
+        """Return whether `name` can be trained."""
         return name in self.table or name in self.top.models
 
     def languages_of(self, model: str) -> tuple[str, ...]:
-        """The languages of a model; a UserError with the nearest known names if there is no such model."""
+        """Return the languages of a model; raise a UserError with similar names if there is no such model."""
         if not self.is_model(model):
             known = self.known_models() | set(self.batches)
             raise UserError(f"there is no model {model!r}{nearest_or_new(model, known)}")
@@ -151,7 +113,7 @@ class Configuration:
         return tuple(languages) or (model,)
 
     def ancestors(self, model: str) -> list[str]:
-        """The models of this workflow that a model goes on from (`model.source`), the nearest first.
+        """Return the models of this workflow that a model goes on from (`model.source`), the nearest first.
 
         Raises:
             UserError: one of them goes on from `model`, or from itself.
@@ -168,7 +130,7 @@ class Configuration:
         return chain[1:]
 
     def _said_source(self, model: str) -> tuple[str, str] | None:
-        """What `model.source` of a model is, and the layer that says so; None without one."""
+        """Return `model.source` of a model, and the layer that sets it; None if it has no source."""
         entry = self.top.models.get(model)
         preset = (entry and entry.preset) or self.top.preset
         layers = self._user_layers("models", model, ["model"])
@@ -180,16 +142,26 @@ class Configuration:
         return None
 
     def language(self, code: str) -> Language:
-        """The table's row of a language; a UserError with the nearest known ones if there is none."""
+        """Return the table's row of a language; raise a UserError with similar codes if there is none."""
         if code not in self.table:
             raise UserError(f"there is no language {code!r}{nearest_or_new(code, self.table)}")
         return self.table[code]
 
     @functools.cache  # noqa: B019
     def suite(self, name: str) -> Suite:
-        """The evaluation suite of a name: an entry of `suites:`, or a file of `config/suites/`; a UserError if none."""
+        """Return the evaluation suite with this name: an entry of `suites:` or a file in `config/suites/`.
+
+        Raises:
+            UserError: there is no such suite, or it names an unknown language.
+        """
         if name in self.top.suites:
-            return self.top.suites[name]
+            own = self.top.suites[name]
+            for code in own.covered:
+                if code not in self.table:
+                    raise UserError(
+                        f"suites.{name} names {code!r}, which is no language{nearest_or_new(code, self.table)}"
+                    )
+            return own
         known = {path.stem for path in (self.root / SUITES).glob("*.yaml")}
         if name not in known:
             raise UserError(f"there is no suite {name!r}{nearest(name, known | set(self.top.suites))}")
@@ -202,22 +174,22 @@ class Configuration:
         return suite.model_copy(update={"files": [str(folder / name) for name in suite.files]})
 
     def targets(self) -> list[str]:
-        """The models of `targets:`, batches expanded, each once."""
+        """Return the models of `targets:`, with batches expanded, each once."""
         return self.models_of(self.top.targets)
 
     def models_of(self, names: Iterable[str]) -> list[str]:
-        """Return the models that names stand for, each once: models, batches, `all` (the targets); or a UserError."""
+        """Return the models that names stand for, each once: a name is a model, a batch or `all` (the targets)."""
         names = [member for name in names for member in (self.top.targets if name == "all" else [name])]
         names = [member for name in names for member in self.batches.get(name, [name])]
         for name in names:
             self.languages_of(name)
         return list(dict.fromkeys(names))
 
-    # What applies.
+    # The settings of a model or a corpus.
 
-    @functools.cache  # noqa: B019  one Configuration a process
+    @functools.cache  # noqa: B019  one Configuration per process
     def model(self, name: str) -> ResolvedModel:
-        """The resolved configuration of a model."""
+        """Return the resolved configuration of a model."""
         languages = self.languages_of(name)
         preset = self._preset(name, languages)
         self._refuse_lost_budget(name, preset, languages)
@@ -231,48 +203,19 @@ class Configuration:
         if sections["train"].ema_decay == 0:  # there is no average to export
             sections["export"] = sections["export"].model_copy(update={"variants": ["main"], "default_variant": "main"})
         source = source_of(name, sections["model"], layers, origins, self.known_models(), theirs)
-        if source and source.kind == "model" and self.model(source.name).train.lora_rank:
-            raise UserError(
-                f"{origins['model.source']}: model.source = {source.name}: that model's results are adapters; name the"
-                f" folder where they are merged, ./results/exports/{source.name}"
-            )
         for suite in sections["evaluation"].suites:
             try:
                 self.suite(suite)
             except UserError as error:
                 raise UserError(f"{origins['evaluation.suites']}: evaluation.suites: {error}") from None
         resolved = ResolvedModel(name, languages, origins, preset, source, **sections)
-        if source and source.kind == "model" and self.model(source.name).train.objective == "labels":
-            raise UserError(
-                f"{origins['model.source']}: model.source = {source.name}: that is a model of labels; name a language"
-                " model"
-            )
-        if resolved.train.freeze != "none" and not source:
-            raise UserError(
-                f"{origins['train.freeze']}: train.freeze: encoder keeps the weights of model.source, which says none"
-            )
-        if message := refused(resolved.model, resolved.train):
-            where = where_said(layers, "model.", f"model.source {message}" if source else message)
-            raise UserError(f"{where}: {message}")
-        if message := without_adapters(resolved.train, resolved.export):
-            raise UserError(f"{origins['export.adapter']}: {message}")
-        if source and "max_position_embeddings" not in theirs:
-            return resolved  # its shape is known when it has been fetched
-        longest, positions = max(resolved.train.sequence_lengths), resolved.model.max_position_embeddings
-        if longest > positions:
-            raise UserError(
-                f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
-                f" model.max_position_embeddings = {positions}; lower the one or raise the other"
-            )
-        if message := too_long(resolved.model, resolved.train, resolved.evaluation):
-            raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
-        vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
-        if resolved.model.architecture == "gpt_bert" and (message := too_large(resolved.model, vocab_size)):
-            raise UserError(f"{where_said(layers, 'model.', message)}: {message}")
+        if source and source.kind == "model":
+            check_source(resolved, self.model(source.name))
+        check_together(resolved, layers, shape_is_known=not source or "max_position_embeddings" in theirs)
         return resolved
 
     def _shape_of(self, model: str) -> dict[str, Any]:
-        """What the configuration knows of the model of this workflow that `model` goes on from: keys of `model`."""
+        """Return the keys of the section `model` that are known of the workflow's model that `model` goes on from."""
         ancestors = self.ancestors(model)
         if not ancestors:
             return {}
@@ -285,9 +228,9 @@ class Configuration:
 
     @functools.cache  # noqa: B019
     def corpus(self, code: str) -> ResolvedCorpus:
-        """The resolved corpus section of a language."""
+        """Return the resolved corpus section of a language."""
         self.language(code)
-        preset = self._preset(code, (code,))  # of the model of this language alone
+        preset = self._preset(code, (code,))  # of the model with only this language
         layers = [
             self._defaults_layer(),
             Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),
@@ -300,7 +243,7 @@ class Configuration:
         return Layer(self.defaults, DEFAULTS)
 
     def _user_layers(self, group: str, name: str, sections: list[str]) -> list[Layer]:
-        """The user's own sections, and over them those of the entry `name` in `models:` or `languages:`."""
+        """Return the user's sections, overridden by those of the entry `name` in `models:` or `languages:`."""
         entries = [(label, lookup(values, (group, name))) for label, values in self.sources]
         said = [*self.sources, *((f"{label}, {group}.{name}", entry) for label, entry in entries)]
         return [
@@ -309,22 +252,22 @@ class Configuration:
             if isinstance(values, dict)
         ]
 
-    # Where a value came from.
+    # Which source a value came from.
 
     def origin(self, dotted: str) -> str | None:
-        """The label of the user's last source that says something about a key; None if none does."""
+        """Return the label of the user's last source that sets a key; None if none does."""
         return self._origin(dotted.split("."))
 
     def _origin(self, keys: Sequence[str]) -> str | None:
         return next((label for label, values in reversed(self.sources) if lookup(values, keys) is not ABSENT), None)
 
     def _nearest_origin(self, dotted: str) -> str | None:
-        """The origin of a key, or of the nearest one around it, such as `targets` for `targets.0`."""
+        """Return the origin of a key, or of the nearest key around it, such as `targets` for `targets.0`."""
         keys = dotted.split(".")
         return next(filter(None, (self._origin(keys[:end]) for end in range(len(keys), 0, -1))), None)
 
     def origin_of_name(self, name: str) -> str:
-        """The user's source in which a model, language or batch is named."""
+        """Return the label of the user's source that names a model, language, batch or suite."""
         return next(
             filter(None, (self._origin((top, name)) for top in ("models", "languages", "batches", "suites"))), "?"
         )
@@ -345,7 +288,7 @@ class Configuration:
         return "multilingual"
 
     def _refuse_lost_budget(self, name: str, preset: str, languages: tuple[str, ...]) -> None:
-        """Raise a UserError if a preset has a budget for text, and a language of its model is under another preset."""
+        """Raise a UserError if a model's preset sets a text budget, but one of its languages uses another preset."""
         budget = self._preset_values(preset).get("corpus", {}).get("budget")
         for code in languages if budget is not None else ():
             origin = self.corpus(code).origins["corpus.budget"]
@@ -380,9 +323,10 @@ class Configuration:
         return sections, origins
 
     def _validate(self, section: type[S], values: Any, prefix: str, label: Callable[[str, str], str]) -> S:
-        """Validate, or raise one line: file: key = value: what is allowed.
+        """Validate values, or raise a UserError of one line: file: key = value: what is allowed.
 
-        `label` names the file for a dotted key and a message, which says the keys where it is about several.
+        `label` returns the name of the file for a dotted key and a message. If the message is about several keys, it
+        names them.
         """
         try:
             return section.model_validate(values)

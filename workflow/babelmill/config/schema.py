@@ -1,8 +1,8 @@
 """The types and bounds of every configuration key, one class per section.
 
 This is the one source of truth for what a key may be. The values live in `config/defaults.yaml` (with their
-documentation), `config/presets/*.yaml` and the user's files; no class has a default of its own, so that a value stands
-in one place. `resolve.py` says how layers are merged, `stages.py` which stage reads which section.
+documentation), `config/presets/*.yaml` and the user's files; no class sets a default of its own, so that each value is
+in one place. `resolve.py` merges the layers, and `stage_settings.py` says which stage reads which section.
 """
 
 from fractions import Fraction
@@ -23,16 +23,17 @@ from babelmill.config.section import (
     Section,
     Share,
 )
+from babelmill.config.snapshots import Snapshots
 from babelmill.config.suite_section import Suite
-from babelmill.config.values import each_once, exponent, precision, ratio, repo_template, two_numbers, typed
+from babelmill.config.values import each_once, exponent, optimizer, precision, ratio, repo_template, two_numbers, typed
 
-# Far beyond what has ever been trained, and far below what makes arithmetic overflow.
+# Far above any training so far, and far below any overflow of arithmetic.
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30
-SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are predicted symbol by symbol, too
+SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are also predicted symbol by symbol
 
-# Keys of model.config that are not its own, and where they come from.
+# Keys that model.config may not set, since the workflow does, and what to set instead.
 OF_THE_WORKFLOW = {
     "vocab_size": "say tokenizer.vocab_size",
     "max_position_embeddings": "say model.max_position_embeddings",
@@ -53,7 +54,7 @@ class Tokenizer(Section):
 class Mixture(Section):
     """How a model of several languages weighs them: by the size of each to the power of `weights`."""
 
-    weights: Annotated[Share, BeforeValidator(exponent)]
+    weights: Annotated[Share, BeforeValidator(exponent, json_schema_input_type=Share | Literal["size", "uniform"])]
 
 
 class Model(Section):
@@ -78,7 +79,7 @@ class Model(Section):
     layer_mixing: Annotated[bool, from_scratch(True), gpt_bert(True)]
 
     def shape(self) -> dict[str, Any]:
-        """Return what a GPT-BERT is made by, without where its weights come from."""
+        """Return the settings that define a GPT-BERT, without those that say where its weights come from."""
         return self.model_dump(exclude={"architecture", "config", "source", "revision"})
 
     @model_validator(mode="after")
@@ -113,7 +114,7 @@ class Model(Section):
 
 
 def default_alpha(train: dict[str, Any]) -> int:
-    """Return what `train.lora_alpha: null` means, from the section's values."""
+    """Return the value that `train.lora_alpha: null` means, given the section's values."""
     return 2 * train["lora_rank"]
 
 
@@ -135,7 +136,7 @@ class Train(Section):
     mask_rate_end: Annotated[Number, Field(gt=0, le=1), OnlyIf("objective", ("hybrid", "masked"), 1.0)]
     mask_random: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
     mask_keep: Annotated[Share, OnlyIf("objective", ("hybrid", "masked"), 0.1), Neutral(0.1)]
-    optimizer: Literal["lamb", "adamw", "muon"]
+    optimizer: Annotated[Literal["lamb", "adamw"], BeforeValidator(optimizer)]
     learning_rate: Annotated[Number, Field(gt=0, le=10)]
     learning_rate_floor: Share
     warmup: BelowOne
@@ -222,7 +223,7 @@ class Train(Section):
 
     @model_validator(mode="after")
     def _first_batch_has_both_objectives(self) -> Self:
-        """The later batches are checked by the training, which knows how many steps there are."""
+        """Check the first batch; the training checks the later ones, since it knows the number of steps."""
         length, needed = self.sequence_lengths[0], Fraction(self.hybrid_ratio).denominator
         rows = max(1, int(self.global_batch_tokens / length * (1 / self.batch_reduction) + 0.5))
         if self.objective == "hybrid" and rows < needed:
@@ -286,6 +287,7 @@ class Evaluation(Section):
     suites: Annotated[Names, Neutral([])]
     masked_pairs: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"], Neutral("all")]
     within_word_l2r: Annotated[bool, Neutral(False)]
+    snapshots: Annotated[bool, Neutral(False)]
 
     @model_validator(mode="after")
     def _masks_are_in_a_row(self) -> Self:
@@ -323,7 +325,9 @@ class Run(Section):
     log_every: Positive
     validate_every: NonNegative
     validation_documents: Positive
+    snapshots: Annotated[Snapshots, Neutral([])]
     micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"], Neutral("auto")]
+    compile: Annotated[Literal["auto", "always", "never"], Neutral("auto")]
     tracking: Literal["none", "wandb"]
 
 

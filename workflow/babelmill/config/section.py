@@ -1,4 +1,4 @@
-"""What sections of the configuration are made of: the class, and types of values."""
+"""The base class of the configuration's sections, and the types of their values."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,13 +12,13 @@ Positive = Annotated[Integer, Field(gt=0)]
 NonNegative = Annotated[Integer, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 BelowOne = Annotated[Number, Field(ge=0, lt=1)]
-Mark = Annotated[str, AfterValidator(delimiter)]  # between the fields of a .csv
+Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
 Encoding = Literal["utf-8", "latin-1", "cp1252"]
 Names = Annotated[list[str], AfterValidator(each_once)]
 
 
 class Section(BaseModel):
-    """A group of keys. Unknown keys are refused; the text "null", which is all that `--config` can say, is None."""
+    """A group of keys. Unknown keys are refused. The text "null" means None, since `--config` can pass only text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

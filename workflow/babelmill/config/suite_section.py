@@ -13,9 +13,9 @@ class Baseline(Section):
     """A published score, which reports show beside ours.
 
     Attributes:
-        language: of the score, as this workflow calls it.
+        language: the code of the language, as in this workflow.
         model: what was scored.
-        pipeline: what scored it; one model has different scores in two of them.
+        pipeline: what scored it; a model's scores differ between pipelines.
         score: percent of the pairs.
     """
 
@@ -29,19 +29,19 @@ class Suite(Section):
     """A set of minimal pairs: a good sentence, and a bad one that differs in little.
 
     Attributes:
-        title: what reports call it.
-        repository: on the Hub, a dataset; without one, the files are local.
-        revision: of the repository.
-        files: globs; `{language}` stands for what `languages` says of a language.
-        language: of all pairs.
-        languages: in its place, {the language here: what it is called in the names of the files}.
+        title: its name in reports.
+        repository: a dataset on the Hub; without one, the files are local.
+        revision: the revision of the repository.
+        files: globs; `{language}` stands for the value that `languages` has for a language.
+        language: the language of all pairs.
+        languages: instead of `language`, {code in this workflow: the language's name in the names of the files}.
         good, bad: the columns of the sentences.
-        phenomenon: the column of what is tested.
-        paradigm: the column of the finer group; "{file}": the file's name without its ending.
-        delimiter, encoding: of .csv and .tsv files.
-        headline: what is called the score: the share of all pairs, or the mean of the paradigms' shares.
-        license: of the pairs; what nobody granted is not copied.
-        note: what a reader of a score has to know.
+        phenomenon: the column that says what is tested.
+        paradigm: the column of the finer group; "{file}" means the file's name without its ending.
+        delimiter, encoding: those of .csv and .tsv files.
+        headline: what counts as the score: the share of all pairs, or the mean of the paradigms' shares.
+        license: the licence of the pairs; pairs without a licence are not copied.
+        note: what a reader of a score must know.
         baselines: published scores.
     """
 
@@ -66,13 +66,15 @@ class Suite(Section):
     def _languages_are_said(self) -> Self:
         if (self.language is None) == (not self.languages):
             raise ValueError("say `language`, or `languages` where the files of each have its code in their names")
+        if self.languages and any("{language}" not in pattern for pattern in self.files):
+            raise ValueError("with `languages`, each of `files` needs {language}, or all languages have the same pairs")
         if self.good == self.bad:
             raise ValueError(f"good and bad are both the column {self.good!r}")
         return self
 
     @property
     def covered(self) -> dict[str, str]:
-        """What each language that it has is called in the names of its files."""
+        """The languages of the suite: {code: the language's name in the names of the files}."""
         return {self.language: self.language} if self.language else self.languages
 
     def files_of(self, code: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which evaluation suites there are, which of them a model is scored on, and where their pairs come from."""
+"""Find which evaluation suites a model is scored on, and where their pairs come from."""
 
 import contextlib
 import functools
@@ -32,7 +32,7 @@ def languages_of_suite(configuration: Configuration, model: str, name: str) -> l
 
 
 def suites_of_language(configuration: Configuration, code: str) -> list[str]:
-    """Return the suites that some model of a language is scored on, and which cover it."""
+    """Return the suites that cover a language and that some model of this language is scored on."""
     mixtures = [name for name in configuration.top.models if code in configuration.languages_of(name)]
     asked = [suite for model in dict.fromkeys([code, *mixtures]) for suite in suites_of_model(configuration, model)]
     return [name for name in dict.fromkeys(asked) if code in configuration.suite(name).covered]
@@ -42,7 +42,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
     """Return what the settings of the stage `suite` say: the suite, how its files are read, and where they are.
 
     Raises:
-        UserError: the suite has no pairs of the language, or no such file.
+        UserError: the suite has no pairs of the language, or a file does not exist.
     """
     suite = configuration.suite(name)
     if code not in suite.covered:
@@ -57,7 +57,7 @@ def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[s
 
 
 def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str, Any]]:
-    """Return the datasets of the suites that models are scored on, as `revisions.source` says them."""
+    """Return the datasets of the suites that models are scored on, as `revisions.source` returns them."""
     pairs = {
         (code, name): None
         for model in models
@@ -73,4 +73,4 @@ def _snapshot(files: tuple[str, ...], where: str, code: str, name: str) -> dict[
     before: dict[str, Any] = {}
     with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
         before = dict(read_json(SETTINGS / code / f"suite.{name}.json")["sources"])
-    return snapshot(dict.fromkeys(files, where), SUITES / name / code, before)
+    return snapshot(dict.fromkeys(files, where), SUITES / name / code, before, "suite")

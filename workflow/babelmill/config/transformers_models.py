@@ -1,8 +1,8 @@
-"""What the configuration says of a model of transformers, checked without importing it: its kind, and its keys.
+"""Check what the configuration says about a transformers model, its type and its keys, without importing transformers.
 
 Importing transformers takes seconds, and a configuration is read at each start of Snakemake. So the names are read from
-its source: a typing mistake in `model.config` is refused before any job runs. What is not found there is not refused
-here: training, which imports transformers, looks again.
+its source files: a typing mistake in `model.config` is refused before any job runs. If the source files do not tell,
+nothing is refused here; training imports transformers and checks again.
 """
 
 import ast
@@ -14,10 +14,10 @@ from typing import Any
 from babelmill.config import schema
 from babelmill.config.layers import nearest
 
-# Other names of what `rope_parameters` holds, from earlier versions, which transformers understands.
+# Names from earlier versions for the content of `rope_parameters`, which transformers still accepts.
 ROPE = ("rope_theta", "rope_scaling", "global_rope_theta", "local_rope_theta")
 BASE = {"PreTrainedConfig", "PretrainedConfig"}
-# What a value may be by the kinds that its key is annotated with, if all of these are here.
+# For each type of a value: the annotations that allow it. A key with an annotation beyond `KNOWN` is not checked.
 KINDS = {str: {"str", "Literal"}, bool: {"bool"}, int: {"int", "float"}, float: {"float"}, list: {"list", "tuple"}}
 KNOWN = {*set().union(*KINDS.values()), "dict", "None"}
 
@@ -37,7 +37,7 @@ def _tree(*names: str) -> ast.Module | None:
 
 @functools.cache
 def _table(name: str) -> dict[str, str]:
-    """Return a table of `models/auto/auto_mappings.py`; empty if it is not there."""
+    """Return a table of `models/auto/auto_mappings.py`; an empty one if it is not found."""
     tree = _tree("auto", "auto_mappings.py")
     for node in tree.body if tree else ():
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Call):
@@ -47,7 +47,7 @@ def _table(name: str) -> dict[str, str]:
 
 @functools.cache
 def _fields(model_type: str) -> tuple[dict[str, ast.AnnAssign], dict[str, str]]:
-    """Return the keys of a kind's configuration as they are declared, and other names of them; none if not found."""
+    """Return the declared keys of a model type's configuration, and aliases of keys; both are empty if not found."""
     module = _table("SPECIAL_MODEL_TYPE_TO_MODULE_NAME").get(model_type, model_type.replace("-", "_"))
     tree, wanted = _tree(module, f"configuration_{module}.py"), _table("CONFIG_MAPPING_NAMES").get(model_type)
     for node in tree.body if tree else ():
@@ -63,16 +63,16 @@ def _fields(model_type: str) -> tuple[dict[str, ast.AnnAssign], dict[str, str]]:
 
 @functools.cache
 def keys(model_type: str) -> frozenset[str]:
-    """Return the keys that the configuration of a kind of models has of its own; none if they are not found."""
+    """Return the keys that the configuration class of a model type declares; an empty set if they are not found."""
     fields, aliases = _fields(model_type)
     found = fields.keys() | aliases.keys()
     return frozenset(found | (set(ROPE) if "rope_parameters" in found else set()))
 
 
 def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
-    """Return about how many parameters a model of these keys has; None if its keys do not tell.
+    """Return about how many parameters a model with these keys has; None if the keys do not tell.
 
-    Rather too many, but for mixtures of experts, of which one expert is counted.
+    The estimate is rather too high, except for mixtures of experts, where only one expert is counted.
     """
     fields, aliases = _fields(str(config.get("model_type")))
 
@@ -91,7 +91,7 @@ def roughly(config: dict[str, Any], vocab_size: int) -> int | None:
 
 
 def wrong(config: dict[str, Any]) -> str | None:
-    """Return what transformers does not take of a `model.config`, with what it knows; None if it takes all."""
+    """Return what transformers does not accept in a `model.config`, and what it knows; None if it accepts all."""
     model_type, types = config["model_type"], _table("CONFIG_MAPPING_NAMES")
     if types and model_type not in types:
         return f"model.config.model_type = {model_type!r}: transformers has no such model{nearest(model_type, types)}"
@@ -109,7 +109,7 @@ def wrong(config: dict[str, Any]) -> str | None:
 
 
 def refused(model: schema.Model, train: schema.Train) -> str | None:
-    """Return why values of several sections do not go together with a model of transformers; None if they do."""
+    """Return why a transformers model cannot have this combination of settings; None if it can."""
     if train.lora_rank and (model.architecture == "gpt_bert" or model.source is None):
         return (
             f"train.lora_rank = {train.lora_rank}: adapters change a trained model of transformers; set model.source to"
@@ -120,13 +120,11 @@ def refused(model: schema.Model, train: schema.Train) -> str | None:
     name = "model.architecture = 'transformers'"
     if train.objective == "hybrid":
         return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked, diffusion or causal"
-    if train.optimizer == "muon":
-        return f"{name} trains with adamw or lamb; set train.optimizer"
     return wrong(model.config) if model.config else None
 
 
 def without_adapters(train: schema.Train, export: schema.Export) -> str | None:
-    """Return why adapters cannot be exported; None if they can, or need not be."""
+    """Return why adapters cannot be exported; None if they can, or if none are asked for."""
     if export.adapter == "none" or train.lora_rank:
         return None
     return (
@@ -136,7 +134,10 @@ def without_adapters(train: schema.Train, export: schema.Export) -> str | None:
 
 
 def too_long(model: schema.Model, train: schema.Train, evaluation: schema.Evaluation) -> str | None:
-    """Return why a model of transformers cannot be evaluated; None if it can. One of labels cuts its texts."""
+    """Return why the rows of the evaluation are too long for a transformers model; None if they are not.
+
+    A model of labels cuts its texts, so they are never too long.
+    """
     if model.architecture == "gpt_bert" or train.objective == "labels":
         return None
     if evaluation.sequence_length <= model.max_position_embeddings:

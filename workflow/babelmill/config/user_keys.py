@@ -1,4 +1,4 @@
-"""The keys of the user's configuration: unknown ones and secrets are refused, wherever they stand."""
+"""Check the keys of the user's configuration: unknown keys and secrets are refused everywhere."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
 def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | None]) -> None:
     """Refuse unknown keys and secrets anywhere in the user's layers, with the nearest known key.
 
-    `origin` returns the label of the source that says a key.
+    `origin` returns the label of the source that sets a key.
     """
 
     def check(values: Any, known: Collection[str], *path: str) -> None:

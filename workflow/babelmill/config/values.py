@@ -1,6 +1,6 @@
-"""What values of the configuration may look like where a type does not say it, and the one spelling of each.
+"""Check values of the configuration beyond what types can say, and give equal settings one spelling.
 
-Equal settings have to be equal values: `8/16` becomes `1/2`, `size` becomes 1.0. A ValueError says what is allowed.
+Equal settings must be equal values: `8/16` becomes `1/2`, `size` becomes 1.0. A ValueError says what is allowed.
 """
 
 import re
@@ -13,14 +13,14 @@ PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
 
 
 def number(value: Any) -> Any:
-    """Refuse true and false, which pydantic takes for 1 and 0."""
+    """Refuse true and false, which pydantic accepts as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("a number is expected")
     return value
 
 
 def typed(value: Any) -> Any:
-    """Return numbers, true and false in place of texts that say them, which is all that `--config` can say."""
+    """Turn texts such as "1e-3" or "true" into numbers and booleans, since `--config` can pass only text."""
     if isinstance(value, dict):
         return {key: typed(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -35,7 +35,7 @@ def typed(value: Any) -> Any:
 
 
 def each_once(names: list[str]) -> list[str]:
-    """Refuse a list that says something twice: what is named twice would be read, or built, twice."""
+    """Refuse a list with a repeated entry, since it would be read or built twice."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice} is there {names.count(twice)} times; name it once")
@@ -43,7 +43,7 @@ def each_once(names: list[str]) -> list[str]:
 
 
 def column_names(value: Any) -> Any:
-    """Return a list of names; a lone name is the same in a list."""
+    """Return a list of names; a single name becomes a list of one."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list) and "" in names:
         raise ValueError("a column without a name is not read: give it one")
@@ -51,14 +51,14 @@ def column_names(value: Any) -> Any:
 
 
 def delimiter(text: str) -> str:
-    """Refuse what cannot stand between the fields of a .csv."""
+    """Refuse a text that cannot separate the fields of a .csv."""
     if len(text) != 1 or text in '"\r\n':
         raise ValueError(f"{text!r} is not one character that can stand between fields, such as ';' or \"\\t\"")
     return text
 
 
 def dataset_parts(value: Any) -> Any:
-    """Return a name or entries with their keys; a lone name is the same in a list. `DatasetPart` has the keys."""
+    """Return a name, or a list of entries with the keys of `DatasetPart`; a list of one bare name becomes the name."""
     if not isinstance(value, list):
         if isinstance(value, str | None):
             return value
@@ -73,7 +73,7 @@ def dataset_parts(value: Any) -> Any:
 
 
 def prediction_inputs(value: Any) -> Any:
-    """Return tables with their keys; a lone path is its file. `PredictInput` has the keys."""
+    """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
     if not isinstance(value, dict):
         raise ValueError("tables by name are expected, such as {census1880: data/census.parquet}")
     for name in value:
@@ -89,7 +89,7 @@ def prediction_inputs(value: Any) -> Any:
 
 
 def precision(value: Any) -> Any:
-    """Refuse fp16 with the reason: it is asked for where GPUs have no bf16."""
+    """Refuse fp16 with the reason, since people want it for GPUs without bf16."""
     if str(value).lower() in ("fp16", "float16", "half", "16"):
         raise ValueError(
             "fp16 is not supported: its gradients get too small and too large without scaling the loss, which would"
@@ -98,8 +98,15 @@ def precision(value: Any) -> Any:
     return value
 
 
+def optimizer(value: Any) -> Any:
+    """Refuse Muon, which an earlier version had, and say what to use instead."""
+    if str(value).lower() == "muon":
+        raise ValueError("Muon is no longer here, since nothing was trained with it; set adamw or lamb")
+    return value
+
+
 def two_numbers(value: Any) -> Any:
-    """Refuse what is no list of two."""
+    """Refuse anything but a list of two."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("a list of two numbers is expected, such as [0.9, 0.98]")
     return value
@@ -115,7 +122,7 @@ def ratio(value: object) -> str:
 
 
 def budget(value: float | str | None) -> float | str | None:
-    """Megabytes as a number, or "N words", "N documents"; 500k and 5M are understood, and mean words."""
+    """Return megabytes as a number, or "N words" or "N documents"; 500k and 5M mean words."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
@@ -132,7 +139,7 @@ REPO_FIELDS = ("username", "architecture", "model", "causal_suffix", "variant_su
 
 
 def repo_template(text: str) -> str:
-    """`owner/name`, with fields in braces."""
+    """Check that a template is `owner/name`, with known fields in braces, and return it."""
     name = text
     for field in REPO_FIELDS:
         name = name.replace(f"{{{field}}}", "x")
@@ -145,7 +152,7 @@ def repo_template(text: str) -> str:
 
 
 def exponent(value: Any) -> float:
-    """Turn a word into the exponent that it stands for, so that `size` and 1 are equal settings."""
+    """Return the exponent that a word stands for, so that `size` and 1 are equal settings."""
     try:
         return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(number(value))
     except (TypeError, ValueError):

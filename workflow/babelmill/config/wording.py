@@ -1,4 +1,4 @@
-"""What errors about the configuration say: where a value stands, what is wrong with it, which key was meant."""
+"""Word the errors about the configuration: where a value is set, what is wrong with it, which key was meant."""
 
 import re
 from collections.abc import Collection
@@ -9,9 +9,9 @@ from babelmill.config.schema import SECTIONS
 
 
 def where_said(layers: list[Layer], key: str, message: str) -> str:
-    """Where to look for a mistake: the last layer that says something about a key, or about those that a message names.
+    """Return the label of the layer to look at for a mistake: the last one that sets the key, or a key in the message.
 
-    A key that no layer says anything about is part of one that some layer does, or missing everywhere.
+    If no layer sets the key, the keys around it are tried, from the inside out; the last resort is the defaults.
     """
     named = re.findall(rf"\b{re.escape(key)}\w+", message) if key.endswith(".") else [key]
     for end in range(key.count(".") + 1, 0, -1):
@@ -24,7 +24,7 @@ def where_said(layers: list[Layer], key: str, message: str) -> str:
 
 
 def in_plain_words(kind: str, message: str, value: Any) -> str:
-    """What is wrong with a value, for people who do not know pydantic."""
+    """Return what is wrong with a value, for people who do not know pydantic."""
     word = "yes" if value is True else "no"
     if kind == "list_type":
         return "a list is expected, such as " + (f'["{word}"]' if isinstance(value, bool) else f"[{value}]")
@@ -36,7 +36,7 @@ def in_plain_words(kind: str, message: str, value: Any) -> str:
 
 
 def meant_key(prefix: str, key: Any, value: Any, known: Collection[str], where: str | None) -> str:
-    """Say which key may have been meant in place of an unknown one; `prefix`: the keys that it stands under."""
+    """Return which key may have been meant instead of an unknown one; `prefix`: the keys around it, with dots."""
     if key in SECTIONS and prefix.startswith("languages."):
         return f"; it belongs to the model: models.{prefix.removeprefix('languages.')}{key}"
     section, _, inner = str(key).partition(".")

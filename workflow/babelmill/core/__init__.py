@@ -1,1 +1,1 @@
-"""What everything is built on: files, manifests, code versions, what all stage entries share."""
+"""The base of all other packages: files, manifests, code versions, and what all stage entries share."""

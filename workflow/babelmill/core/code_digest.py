@@ -1,11 +1,11 @@
-"""A digest of the source code behind a stage.
+"""Compute a digest of the source code behind a stage.
 
 Snakemake does not track the Python modules that `python -m babelmill.<stage>` imports. This digest does: it covers the
-syntax trees of the stage's import closure inside the package. Left out is what cannot change a result: comments,
-docstrings, formatting, annotations, messages of errors and of the log.
+syntax trees of all modules of the package that the stage imports, directly or not. It leaves out what cannot change a
+result: comments, docstrings, formatting, annotations, and the messages of errors and of the log.
 
-The packages in `SHARED` are left out, too: what they do reaches a stage through its settings alone, or does not change
-what it computes. `code_versions.py` says which digests give the same results.
+The packages in `SHARED` are left out, too: they affect a stage only through its settings, or do not change what it
+computes. `code_versions.py` says which digests give the same results.
 """
 
 import ast
@@ -34,7 +34,7 @@ class _Stripper(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Annotations in the body of a class stay: dataclasses and pydantic read them."""
+        """Keep the annotations in the body of a class: dataclasses and pydantic read them."""
         body = _without_docstring(node.body)
         node.body = [child if isinstance(child, ast.AnnAssign) else self.visit(child) for child in body]
         return node
@@ -57,7 +57,7 @@ class _Stripper(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """`log.info(...)` without its arguments."""
+        """Remove the arguments of `log.info(...)`, and the help texts of `add_argument(...)`."""
         function = node.func
         if (
             isinstance(function, ast.Attribute)
@@ -90,7 +90,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _without_unused_imports(tree: ast.AST) -> ast.AST:
-    """Drop the imports that only comments, messages and annotations needed."""
+    """Drop the imports that only the removed messages and annotations needed."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -99,7 +99,7 @@ def _without_unused_imports(tree: ast.AST) -> ast.AST:
 
 
 def _dump(node: object) -> object:
-    """A syntax tree as nested tuples, without what is empty: `ast.dump` differs between versions of Python."""
+    """Return a syntax tree as nested tuples, without empty fields: `ast.dump` differs between Python versions."""
     if isinstance(node, ast.AST):
         fields = ((name, _dump(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
         return type(node).__name__, *fields
@@ -109,12 +109,12 @@ def _dump(node: object) -> object:
 
 
 def _is_empty(node: object) -> bool:
-    """Whether a statement does nothing."""
+    """Return whether a statement does nothing."""
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Import | ast.ImportFrom) and not node.names)
 
 
 def _path(module: str) -> Path | None:
-    """The file of `a.b` relative to the package, None if the package has no such module."""
+    """Return the file of the module `a.b` of the package; None if the package has no such module."""
     base = PACKAGE.joinpath(*module.split("."))
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():
@@ -123,7 +123,10 @@ def _path(module: str) -> Path | None:
 
 
 def _imports(tree: ast.Module, package: list[str]) -> set[str]:
-    """What a module imports from our package: modules, and names in them; `package`: names of those that it is in."""
+    """Return what a module imports from our package, both modules and names in them.
+
+    `package`: the names of the packages that the module is in, the outermost first.
+    """
     found = set()
     for node in ast.walk(tree):
         names = []
@@ -139,7 +142,7 @@ def _imports(tree: ast.Module, package: list[str]) -> set[str]:
 
 @functools.cache
 def _module(module: str) -> tuple[str, list[str]]:
-    """(digest, imported modules of the package) of one module."""
+    """Return the digest of one module, and the modules of the package that it imports."""
     path = _path(module)
     if path is None:
         raise ValueError(f"{module} is no module of {PACKAGE}")
@@ -157,20 +160,20 @@ def _module(module: str) -> tuple[str, list[str]]:
 
 @functools.cache
 def _remembered() -> dict[str, tuple[str, list[str]]]:
-    """What was found in modules before, by their source: it takes half a second for all of them."""
-    with contextlib.suppress(UserError, TypeError, ValueError):  # not there, or damaged
+    """Return the earlier results of `_module`, by a digest of the source: without them, all modules take 0.5 s."""
+    with contextlib.suppress(UserError, TypeError, ValueError):  # missing or damaged
         return {key: (digest, list(imported)) for key, (digest, imported) in dict(read_json(_memory())).items()}
     return {}
 
 
 def _memory() -> Path:
-    """The file of what was found, beside Python's bytecode and for the same version of it and of this module."""
+    """Return the file of these results, beside Python's bytecode; its name depends on Python and on this module."""
     version = digest_of([sys.version, Path(__file__).read_text(encoding="utf-8")])
     return PACKAGE / f"__pycache__/code_digests.{version}.json"
 
 
 def _remember(known: int) -> None:
-    """Write what was found, if that is more than was `known`; it is no loss where that fails."""
+    """Write the results if there are more than the `known` number; a failure to write does no harm."""
     if len(_remembered()) > known and not sys.dont_write_bytecode:
         with contextlib.suppress(OSError, UserError), atomic_write(_memory(), "w", durable=False) as file:
             json.dump(_remembered(), file)
@@ -178,7 +181,7 @@ def _remember(known: int) -> None:
 
 @functools.cache
 def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
-    """{module: digest} of the modules that the stage `entry` imports, directly or not, and of those in `also`."""
+    """Return {module: digest} of the modules in `also` and all that the stage `entry` imports, directly or not."""
     known = len(_remembered())
     found, waiting = set(), [entry, f"{entry}.__main__", *also]
     while waiting:
@@ -193,10 +196,10 @@ def modules(entry: str, also: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def combined(parts: dict[str, str]) -> str:
-    """The one digest of a stage's modules and files."""
+    """Return one digest for all modules of a stage."""
     return digest_of(f"{name} {digest}" for name, digest in sorted(parts.items()))
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """The digest of lines of text."""
+    """Return the digest of lines of text."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGITS]

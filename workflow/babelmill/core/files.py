@@ -1,8 +1,8 @@
-"""Atomic files and folders, and the one error type that users see.
+"""Write files and folders atomically, and define the one error type that users see.
 
-A reader never meets half a file: everything is written under a temporary name in the same folder, flushed to disk and
-renamed. `safetensors` and `torch.save` do not promise all of this (mode 0600, or a partial file under the final name
-on a full disk), so their bytes come through here too.
+A reader never sees a partial file: everything is written under a temporary name in the same folder, flushed to disk and
+renamed. `safetensors` and `torch.save` do not guarantee all of this (they leave mode 0600, or a partial file under the
+final name on a full disk), so their bytes are written with these functions, too.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def _fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# What the file system refuses, and the user can do something about.
+# Errors of the file system that the user can fix.
 REFUSALS = {
     errno.ENOSPC: "no space left on the device",
     errno.EDQUOT: "the disk quota is used up",
@@ -52,14 +52,14 @@ REFUSALS = {
 
 
 def trouble(error: OSError) -> str | None:
-    """Return one line for what the file system refuses; None for an error that is a bug of ours."""
+    """Return one line for an error of the file system that the user can fix; None for an error that is our bug."""
     what = REFUSALS.get(error.errno or 0)
     return what and (f"{what}: {error.filename}" if error.filename is not None else what)
 
 
 @contextlib.contextmanager
 def writing(path: Path, written: Path | None = None) -> Iterator[None]:
-    """Turn what the file system refuses into one line with the path; of a full disk, how many bytes were written."""
+    """Turn an error of the file system into a UserError with the path; on a full disk also with the bytes written."""
     try:
         yield
     except OSError as error:
@@ -78,8 +78,8 @@ def writing(path: Path, written: Path | None = None) -> Iterator[None]:
 def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; rename it to `path` when the block succeeds, remove it when it fails.
 
-    What the file system refuses ends in a UserError that names the path. Not `durable` is much faster, and for files
-    that are made again if the machine stops before they are on its disk.
+    An error of the file system that the user can fix becomes a UserError that names the path. With `durable=False`
+    nothing is flushed to disk. This is much faster, and right for files that are made again after a crash.
     """
     path = Path(path)
     with writing(path):
@@ -105,7 +105,7 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Build a folder beside `path`; put it in the place of `path` when the block succeeds, remove it when it fails.
 
-    The files inside have to be flushed to disk by who writes them: use `atomic_write`, `write_json` and `copy_file`.
+    The caller must flush the files inside to disk: use `atomic_write`, `write_json` and `copy_file`.
     """
     path = Path(path)
     with writing(path):
@@ -131,7 +131,7 @@ def copy_file(source: str | Path, target: str | Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Let `target` be the same file as `source`, or a copy where the file system has no hard links."""
+    """Make `target` a hard link to `source`, or a copy if the file system has no hard links."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -140,18 +140,18 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def canonical_json(value: object) -> str:
-    """Return JSON with sorted keys, so that equal values are equal texts."""
+    """Return JSON with sorted keys, so that equal values give equal texts."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_json(path: str | Path, value: object) -> None:
-    """Write canonical JSON: equal values are equal files."""
+    """Write canonical JSON: equal values give equal files."""
     with atomic_write(path, "w") as file:
         file.write(canonical_json(value))
 
 
 def read_text(path: str | Path) -> str:
-    """Read a text file; one that is missing, may not be read or is not UTF-8 is a UserError that names it."""
+    """Read a text file; raise a UserError that names it if it is missing, not readable or not UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file; a missing or damaged one is a UserError that names it."""
+    """Read a JSON file; raise a UserError that names it if it is missing or damaged."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -174,9 +174,9 @@ def read_json(path: str | Path) -> Any:
 
 
 def sha256(path: str | Path) -> str:
-    """Hex digest of a file's content."""
+    """Return the sha256 of a file's content, in hexadecimal."""
     with open(path, "rb") as file:
-        start = file.read(SMALL)  # `file_digest` clears a buffer of 256 KB first, for a file of any size
+        start = file.read(SMALL)  # `file_digest` first clears a buffer of 256 KB, even for a small file
         if len(start) < SMALL:
             return hashlib.sha256(start).hexdigest()
         file.seek(0)

@@ -1,4 +1,4 @@
-"""The file formats that a corpus can be read from, known by their names."""
+"""The file formats that a corpus can be read from, recognised by the names of the files."""
 
 from pathlib import PurePath
 
@@ -11,14 +11,14 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def split_name(path: str | PurePath) -> tuple[str, str | None]:
-    """Return the suffix and the compression of a file, by its name: (".jsonl", "zstd")."""
+    """Return the suffix and the compression of a file from its name, such as (".jsonl", "zstd")."""
     path = PurePath(path)
     compression = COMPRESSIONS.get(path.suffix)
     return (PurePath(path.stem).suffix if compression else path.suffix), compression
 
 
 def format_of(path: str | PurePath, label: str = "") -> tuple[str, str | None]:
-    """Return the format and the compression of a file. UserError, which begins with `label`: none of `FORMATS`."""
+    """Return a file's format and compression; raise a UserError, which begins with `label`, for any other format."""
     suffix, compression = split_name(path)
     if suffix not in FORMATS:
         allowed = ", ".join(FORMATS)

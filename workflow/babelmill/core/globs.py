@@ -1,7 +1,7 @@
-"""Which files a glob matches: each real file once, and none left out without a word.
+"""Find the files that a glob matches: each real file once, and an error for a folder that cannot be read.
 
-`glob` of the standard library skips folders that it may not read, and follows a symbolic link that leads back to a
-folder above it forty times: it would give each text below there forty times.
+`glob` of the standard library silently skips folders that it may not read. It also follows a symbolic link to a folder
+above it forty times, so it would return each text below that folder forty times.
 """
 
 import errno
@@ -41,7 +41,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Return each real file once, sorted: of several paths to one the shortest, of these the first."""
+    """Return each real file once, sorted. Of several paths to a file, keep the one with the fewest folders."""
     real_folders: dict[str, str] = {}
     found: dict[str, str] = {}
     for path in sorted(set(paths), key=lambda path: (path.count("/"), path)):
@@ -73,7 +73,7 @@ def _below(folder: str, parts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _folders(top: str) -> Iterator[str]:
-    """Yield a folder and all folders below it, each real one once: by its own name, if it has one below `top`."""
+    """Yield a folder and all folders below it, each real one once, under a path without links if there is one."""
     seen: set[str] = set()
     links = [top]
     while links:
@@ -91,7 +91,7 @@ def _folders(top: str) -> Iterator[str]:
 
 
 def _listing(folder: str, hidden: bool = False) -> list[str]:
-    """Return the names in a folder, sorted; as for a shell, those that begin with a dot are `hidden`."""
+    """Return the names in a folder, sorted: those that begin with a dot if `hidden`, otherwise the others."""
     try:
         return sorted(name for name in os.listdir(folder or ".") if name.startswith(".") == hidden)
     except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,7 @@ def _listing(folder: str, hidden: bool = False) -> list[str]:
 
 
 def _kind(path: str) -> int | None:
-    """Return what a path is, as `stat.S_IFMT` says; None if there is nothing."""
+    """Return the type of a path, as `stat.S_IFMT` gives it; None if there is nothing at the path."""
     try:
         return stat.S_IFMT(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):

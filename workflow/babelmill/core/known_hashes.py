@@ -1,7 +1,8 @@
-"""Hashes of files, kept in a JSON file so that what has not changed is not read again.
+"""Keep hashes of files in a JSON file, so that unchanged files are not read again.
 
-Each is kept with the file's size, modification and change time and inode: where all four are as they were, the file is
-not read. So `touch` and `cp -r` read a file once more, and an edit that keeps size and time is seen.
+Each hash is kept with the file's size, modification time, change time and inode. If all four are the same, the file is
+not read. So after `touch` or `cp -r` a file is read once more, and an edit that keeps size and modification time is
+noticed.
 """
 
 import contextlib
@@ -15,17 +16,17 @@ from typing import Any
 from babelmill.core.files import UserError, read_json, sha256, write_json
 
 QUIET = 10.0  # seconds between messages of progress
-LARGE = 1 << 30  # bytes of a file that is named before it is read
+LARGE = 1 << 30  # bytes; a file of at least this size is named before it is read
 
 
 def identity(path: str | Path) -> list[int]:
-    """Return size, modification time, change time and inode of a file: while these stay, its content does."""
+    """Return size, modification time, change time and inode of a file: while these stay the same, its content does."""
     status = os.stat(path)
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def read(store: Path) -> dict[str, dict[str, Any]]:
-    """Return {path: {"identity", "sha256"}} of the files that were hashed before; {} if `store` holds nothing valid."""
+    """Return {path: {"identity", "sha256"}} of the files hashed before; {} if `store` is missing or not valid."""
     try:
         entries = read_json(store)
         return {path: {"identity": entry["identity"], "sha256": entry["sha256"]} for path, entry in entries.items()}
@@ -34,13 +35,13 @@ def read(store: Path) -> dict[str, dict[str, Any]]:
 
 
 def hashes(paths: Iterable[str], store: Path) -> dict[str, str]:
-    """Return {path: sha256} of files, and keep it in `store`: those that are as they were there are not read."""
+    """Return {path: sha256} of files, and keep it in `store`; files that have not changed since are not read."""
     known = read(store)
     return keep(hash_changed(paths, known, store), known, store)
 
 
 def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: Path) -> dict[str, dict[str, Any]]:
-    """Return what `read` returns, of files as they are now: those that are as they were in `known` are not read."""
+    """Return the entries of files as they are now, in the form of `read`; files as in `known` are not read."""
     entries, spoken = {}, time.monotonic()
     for number, path in enumerate(paths, 1):
         now, entry = identity(path), known.get(path)
@@ -56,7 +57,7 @@ def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: 
 
 
 def keep(entries: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]], store: Path) -> dict[str, str]:
-    """Keep entries in `store`, if they are not what is `known` from there. Returns {path: sha256}."""
+    """Write entries to `store` if they differ from those `known` before; return {path: sha256}."""
     if entries != known:
         with contextlib.suppress(OSError, UserError):  # the folder is read-only: the next call hashes again
             write_json(store, entries)

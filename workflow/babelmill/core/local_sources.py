@@ -46,7 +46,7 @@ def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
 
 
 def snapshot(
-    patterns: Mapping[str, str], corpus: Path, before: dict[str, Any] | None = None
+    patterns: Mapping[str, str], corpus: Path, before: dict[str, Any] | None = None, what: str = "corpus"
 ) -> dict[str, dict[str, Any]]:
     """What globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
@@ -56,11 +56,12 @@ def snapshot(
             this content, its own record is returned; the sha256 of that is None if there was no corpus before it.
         before: what was returned for an earlier run. Without a corpus, its entries stay where count and bytes agree, so
             that a deleted corpus repeats no more than itself.
+        what: the files are of, for the error.
 
     Raises:
         UserError: see `files_of`.
     """
-    files = {pattern: files_of(pattern, f"{where}: corpus file") for pattern, where in patterns.items()}
+    files = {pattern: files_of(pattern, f"{where}: {what} file") for pattern, where in patterns.items()}
     return snapshot_of_files(files, corpus, before)
 
 

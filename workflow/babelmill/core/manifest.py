@@ -1,8 +1,8 @@
-"""`manifest.json`: what a stage was asked, what it wrote, and what it wrote it from.
+"""Write and check `manifest.json`: a stage's settings, the files that it wrote, and the results that it read.
 
-It is written last, so its presence means that the folder is complete. Whoever reads files of a stage verifies them
-first: a half-copied file, a flipped bit or results of two runs mixed in one folder end in one line that names the
-file, never in a silently wrong model. (Neither safetensors nor Parquet notices a flipped bit in its data.)
+The manifest is written last, so its presence means that the folder is complete. All code that reads files of a stage
+verifies them first. So a half-copied file, a flipped bit or results of two runs in one folder give an error of one line
+that names the file, never a silently wrong model. (Neither safetensors nor Parquet notices a flipped bit in its data.)
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from babelmill.core import known_hashes
 from babelmill.core.files import UserError, read_json, sha256, write_json
 
 NAME = "manifest.json"
-HASHES = "known_hashes.json"  # in a folder whose large files are read every now and then, see `known_hashes.py`
+HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedly, see `known_hashes.py`
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a stage was asked.
+    """What a stage was asked to do.
 
     Attributes:
         stage: its name.
@@ -36,7 +36,7 @@ class Asked:
 
 
 class StageSettings(Protocol):
-    """What `write` needs of `Asked` or of a stage's own settings."""
+    """The attributes of `Asked` or of a stage's settings that `write` needs."""
 
     @property
     def stage(self) -> str: ...
@@ -60,10 +60,10 @@ def write(
 
     Args:
         folder: the stage's output folder.
-        asked: what `settings.read_settings` returned, or less.
-        files: the files this stage wrote, absolute or relative to `folder`.
-        upstream: folders of the stages that were read; the sha256 of each one's manifest is recorded.
-        figures: numbers worth knowing later (documents, tokens, seconds).
+        asked: what `settings.read_settings` returned, or an `Asked`.
+        files: the files that this stage wrote, absolute or relative to `folder`.
+        upstream: the folders of the results that this stage read; the sha256 of each manifest is recorded.
+        figures: numbers that later stages or readers need (documents, tokens, seconds).
         remember: see `verify`.
     """
     folder = Path(folder)
@@ -88,7 +88,7 @@ def write(
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """Return the manifest of a folder; a UserError if there is none, or if it is something else."""
+    """Return the manifest of a folder; raise a UserError if there is none, or if the file is something else."""
     path = Path(folder) / NAME
     manifest = read_json(path)
     parts = ("settings", "files", "upstream", "figures")
@@ -102,24 +102,37 @@ def read(folder: str | Path) -> dict[str, Any]:
 
 
 def missing(folder: Path) -> str | None:
-    """Say which result file of a stage is missing; None if all are there."""
+    """Say which result file of a stage is missing; None if all are there.
+
+    Files that the manifests of snapshots below the folder list are checked, too.
+    """
     if not (folder / NAME).is_file():
         return "has not run yet"
-    absent = (folder / name for name in read(folder)["files"] if not (folder / name).is_file())
-    path = next(absent, None)
-    return f"{path} is missing" if path else None
+    for path in (folder / name for name in read(folder)["files"]):
+        if not path.is_file():
+            return f"{path} is missing"
+        if path.name == NAME and (below := missing(path.parent)):
+            return below
+    return None
 
 
-def verify(folder: str | Path, *names: str, remember: bool = False) -> dict[str, Any]:
-    """Check the named files (all of them if none is named) against the folder's manifest, which is returned.
+def verify(folder: str | Path, *names: str, remember: bool = False, within: str | Path | None = None) -> dict[str, Any]:
+    """Check files against the folder's manifest, and return the manifest.
 
-    `remember`: keep the hashes of large files in the folder, and do not read them again while they are as they were.
-    Hundreds of gigabytes take minutes to read, at each start of a training.
+    Args:
+        folder: a folder with a manifest.
+        names: the files to check; all of them if none is named.
+        remember: whether to keep the hashes of large files in the folder, so that they are read again only after they
+            change. Reading hundreds of gigabytes at each start of a training would take minutes.
+        within: the folder that an error says to delete, if `folder` is a part of what a stage makes as a whole.
+
+    Raises:
+        UserError: a file is missing, damaged or not in the manifest.
     """
     folder = Path(folder)
     manifest = read(folder)
     expected = {folder / name: manifest["files"].get(name) for name in names or manifest["files"]}
-    remedy = f"delete {folder} and run the workflow again"
+    remedy = f"delete {within or folder} and run the workflow again"
     for path, entry in expected.items():
         if entry is None:
             raise UserError(f"{path}: not in {folder / NAME}; {remedy}")
@@ -144,7 +157,7 @@ def _content(folder: Path, paths: Iterable[Path], remember: bool) -> dict[Path, 
 
 
 def verify_upstream(folder: str | Path, *sources: str | Path) -> None:
-    """Check that `folder` was made from the results that stand in `sources` now, not from earlier ones."""
+    """Check that `folder` was made from the results that are in `sources` now, not from earlier ones."""
     recorded = read(folder)["upstream"]
     for source in map(Path, sources):
         if recorded.get(source.as_posix()) != sha256(source / NAME):

@@ -1,6 +1,6 @@
-"""YAML as people write it: a key that stands twice is an error.
+"""Read YAML that people write: a key that appears twice is an error.
 
-The YAML library keeps the last of two equal keys without a word. In a configuration this loses settings: with
+The YAML library silently keeps the last of two equal keys. In a configuration this loses settings: with
 `train: {max_steps: 30}` at the top of a file and `train: {epochs: 3}` at its end, the run has no `max_steps`.
 """
 
@@ -13,11 +13,11 @@ import yaml
 from babelmill.core.files import UserError, read_text
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one written in C is ten times faster
-MERGE = "tag:yaml.org,2002:merge"  # `<<`, which takes in another mapping
+MERGE = "tag:yaml.org,2002:merge"  # `<<`, which includes another mapping
 
 
 def parse(text: str, where: str | Path) -> Any:
-    """Return the value of a YAML text; `where` names it in errors.
+    """Return the value of a YAML text; `where` begins errors.
 
     Raises:
         UserError: the text is not valid YAML, or a mapping has a key twice.
@@ -45,9 +45,9 @@ def parse(text: str, where: str | Path) -> Any:
 def repeated(
     loader: Any, node: yaml.Node | None, path: tuple[str, ...], seen: set[int]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield (dotted key, line of the first, line of the second) of the keys that a mapping in `node` has twice.
+    """Yield (dotted key, first line, second line) for each key that a mapping in `node` has twice.
 
-    `seen` holds the nodes that were looked at, since aliases (`*name`) bring one in again.
+    `seen` holds the ids of the nodes visited so far, since an alias (`*name`) repeats a node.
     """
     if id(node) in seen:
         return
@@ -69,7 +69,7 @@ def repeated(
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a configuration file; an empty one is an empty mapping."""
+    """Read a configuration file; an empty file gives an empty mapping."""
     values = parse(read_text(path), path)
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path}: a mapping of keys to values is expected")

@@ -2,17 +2,17 @@
 
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
-reads local files (`corpus.files`, `corpus.builtin`), or with `--download` what the stage `download` left. It writes
-`train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `batches.METADATA`; `prompt` where
-`corpus.prompt_column` is set; `context`, `labels` and `origin` where `corpus.label_columns` is) and `manifest.json`,
-whose figures say what was read, dropped and why. One pass over the text, in memory that does not depend on its size
-(`duplicates.py`). The order is that of the files (sorted) and of the documents in them, so that every run writes the
-same bytes.
+This reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of the stage `download`. It
+writes `train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `record_batches.METADATA`;
+`prompt` where `corpus.prompt_column` is set; `context`, `labels` and `origin` where `corpus.label_columns` is) and
+`manifest.json`, whose figures say what was read, dropped and why. It makes one pass over the text, in memory that does
+not depend on the text's size (`duplicates.py`). The order is that of the files (sorted) and of the documents in them,
+so that every run writes the same bytes.
 
-A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text
-never stands on both sides. Of a document with a prompt, the prompt's digest decides, so that all answers to a question
-are on one side: a model that has learnt one of them is not scored on another. Of a labelled one, that of its text
-alone. Text of `corpus.validation_files` is read first and never taken for training.
+A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text is
+never on both sides. If a document has a prompt, the digest of the prompt decides, so that all answers to a question are
+on one side: a model that has learnt one of them is not scored on another. If a document has labels, the digest of its
+text alone decides. Text of `corpus.validation_files` is read first and never used for training.
 """
 
 import argparse
@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from babelmill.config import schema
+from babelmill.config.stage_settings import CorpusSettings
 from babelmill.core import known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
@@ -46,7 +47,6 @@ from babelmill.corpus.tally import Tally
 from babelmill.corpus.workers import read_all
 from babelmill.corpus.writer import Writer
 from babelmill.settings import read_settings
-from babelmill.stages import CorpusSettings
 
 log = logging.getLogger("babelmill.corpus")
 
@@ -69,11 +69,11 @@ def prepare(
     held_out: DigestSet,
     sampler: Sampler | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Drop documents seen before. Takes and yields (batch, digests [rows, 2]).
+    """Drop documents that are held out, not admitted or duplicates; take and yield (batch, digests [rows, 2]).
 
-    `held_out` are the documents of the user's own validation text, which no other document may repeat (of those with a
-    prompt, it may not repeat the prompt; of labelled ones, the text). What `sampler` does not admit is not remembered:
-    memory depends on the budget, not on what it is drawn from.
+    `held_out` holds the digests of the user's own validation text. No other document may repeat it; a document with a
+    prompt may not repeat the prompt, a labelled one not the text. Documents that `sampler` does not admit are not
+    remembered, so memory depends on the budget, not on the size of the text.
     """
     found = allowed(documents, tally, held_out, sampler)
     return without_duplicates(found, tally, reading.scratch) if reading.corpus.deduplicate else found
@@ -97,9 +97,9 @@ class Inputs:
     """The files to read.
 
     Attributes:
-        local: those that are the user's own, which the manifest lists.
-        hub: where a download came from; of several parts, a list.
-        text_columns: {file: column} of those that have one of their own.
+        local: the user's own files, which the manifest lists.
+        hub: the origin of the download; a list if it has several parts.
+        text_columns: {file: column} of the files that have their own column of text.
     """
 
     train: list[Path]
@@ -110,7 +110,7 @@ class Inputs:
 
 
 def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
-    """Return what the configuration names, and what the stage `download` left in the folder `download`."""
+    """Return the files that the configuration names, and those that the stage `download` left in `download`."""
     train, validation = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
     local = [*train, *validation]
     if not download:
@@ -134,12 +134,12 @@ def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
 
 
 def each_real_file_once(paths: list[Path]) -> list[Path]:
-    """Return the files that paths lead to, each by one of them: several globs may reach a file by links."""
+    """Return one path for each real file: several globs may reach the same file through links."""
     return [Path(path) for path in distinct(map(str, paths))]
 
 
 def sampler_of(settings: CorpusSettings) -> Sampler | None:
-    """Return what draws the sample that `corpus.budget` asks for; None without a budget."""
+    """Return the sampler for `corpus.budget`; None without a budget."""
     if settings.corpus.budget is None:
         return None
     assert settings.byte_premium is not None, "settings with a budget say what a byte of the language is worth"
@@ -185,7 +185,7 @@ def run(args: argparse.Namespace) -> None:
     reading = Reading(corpus, sources.text_columns, args.out)
     share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
-    for left in args.out.glob(".*.parquet.*"):  # by a process that was killed
+    for left in args.out.glob(".*.parquet.*"):  # left by a process that was killed
         left.unlink()
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
@@ -256,7 +256,7 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
 
 
 def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -> str:
-    """Return what can be set for a corpus of so few documents that no validation text came out."""
+    """Return which settings help a corpus whose documents are so few that none fell into validation."""
     lines = ""
     if corpus.document == "file" and any(split_name(path)[0] == ".txt" for path in paths):
         lines = "corpus.document: line if each line of your .txt files can stand alone, "
@@ -279,12 +279,12 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
 
 
 class Hashing:
-    """Hashes the local files that are read; where there is more than one thread, at the same time.
+    """Hashes the local files that are read; with more than one thread, while they are read.
 
     Args:
         paths: the files.
-        folder: of the corpus, where their hashes are kept for the next run.
-        threads: of the stage.
+        folder: folder of the corpus, where their hashes are kept for the next run.
+        threads: threads of the stage.
     """
 
     def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
@@ -305,7 +305,7 @@ class Hashing:
             self._done.set_exception(error)
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return path, bytes and sha256 of each file. A UserError names one that was changed since the beginning."""
+        """Return the path, bytes and sha256 of each file. Raise a UserError if one was changed since the beginning."""
         if not self._thread.ident:
             self._hash()
         entries = self._done.result()

@@ -17,13 +17,13 @@ import pyarrow as pa
 from babelmill.corpus.record_batches import batch_of
 
 LICENSE = "PSF-2.0"
-DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, so that the validation split has many to choose
-# Tests are no prose, and what stands in site-packages is not Python's own.
+DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, to give many documents for validation
+# Tests are not prose, and packages in site-packages do not belong to Python.
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "pydoc_data"}
 
 
 def python_docs() -> Iterator[pa.RecordBatch]:
-    """Yield the documents of `python-docs` as batches of `batches.SCHEMA`, one batch per module, in sorted order."""
+    """Yield the documents of `python-docs` as batches of `record_batches.SCHEMA`, one per module, in sorted order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     yield _batch("pydoc_data/topics", _topics(library / "pydoc_data" / "topics.py"))
     for folder, folders, names in os.walk(library):
@@ -41,7 +41,7 @@ def _batch(source: str, texts: list[str]) -> pa.RecordBatch:
 
 
 def _parse(path: Path) -> ast.Module:
-    """Return the syntax tree of a source file; an empty one if it does not parse, as some do not on purpose."""
+    """Return the syntax tree of a source file; an empty one if it does not parse (some files do not, on purpose)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in old modules
         try:
@@ -73,7 +73,7 @@ def _docstrings(path: Path) -> list[str]:
 
 
 def _documents(texts: list[str]) -> list[str]:
-    """Return the paragraphs of all texts, joined to documents of about `DOCUMENT` characters."""
+    """Return the paragraphs of all texts, joined into documents of about `DOCUMENT` characters."""
     documents, current, size = [], [], 0
     for paragraph in "\n\n".join(texts).split("\n\n"):
         paragraph = paragraph.strip("\n")

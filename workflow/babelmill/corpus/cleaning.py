@@ -1,11 +1,11 @@
-"""What makes a document fit for training: cleaning and filters, on whole record batches.
+"""Clean and filter documents, on whole record batches.
 
 Nothing here changes a text unless the configuration asks for it. Order: category, control characters, normalisation
-(removing a character can bring two together that compose), length.
+(after a character is removed, its neighbours may compose), length.
 """
 
 # pyright: reportAttributeAccessIssue=false
-# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import re
 import unicodedata
@@ -24,7 +24,7 @@ LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
 def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
-    """Clean and filter a batch as the section `corpus` of the configuration says; a missing prompt is an empty one."""
+    """Clean and filter a batch as the section `corpus` of the configuration says; a missing prompt becomes ""."""
     if corpus.categories:
         found = batch["category"]
         tally.categories.update(found.unique().drop_null().to_pylist())
@@ -50,7 +50,7 @@ def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.St
     if corpus.control_characters == "remove" and may_have_control_characters(text):
         text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
     if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
-        # Python's own: what is normal already comes back at once, three times faster than pc.utf8_normalize.
+        # Python's function returns normal text at once: three times faster than pc.utf8_normalize.
         texts = text.to_pylist()
         normal = [unicodedata.normalize(corpus.normalization, document) for document in texts]
         if normal != texts:
@@ -59,8 +59,8 @@ def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.St
 
 
 def may_have_control_characters(text: pa.StringArray) -> bool:
-    """Return False if no text has any, four times as fast as a regular expression finds out."""
-    _, _, data = text.buffers()  # a slice's has its neighbours' text too
+    """Return False if no text has a control character, four times as fast as a regular expression."""
+    _, _, data = text.buffers()  # the buffer of a slice also holds its neighbours' text
     raw = bytes(data) if data is not None else b""
     return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
 

@@ -1,4 +1,4 @@
-"""Which columns of a table, or keys of JSON objects, hold what, and how the text of a file is written."""
+"""The columns of a table, or keys of JSON objects, that are read, and the form in which a file's text is written."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from babelmill.tokens.label_text import context_text, label_text
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What is taken of a file.
+    """The columns that are read from a file, and its form.
 
     Attributes:
         text: the column of the text.
-        prompt: that of its prompt, if there are prompts.
-        labels: those of its labels; none where the text is not labelled.
-        context: that of the context of labelled text, if each row has its own; else all have `one_context`.
-        delimiter: what stands between the fields of a .csv.
-        encoding: of all but Parquet.
+        prompt: the column of its prompt; None without prompts.
+        labels: the columns of its labels; empty if the text is not labelled.
+        context: the column of the context of labelled text; None if all rows have `one_context`.
+        delimiter: the character between the fields of a .csv.
+        encoding: the encoding of all files but Parquet.
     """
 
     text: str = "text"
@@ -37,7 +37,7 @@ class Columns:
 
     @classmethod
     def of(cls, corpus: schema.Corpus, text: str | None = None) -> "Columns":
-        """Return what the section `corpus` says; `text`: in place of its column of text."""
+        """Return the columns that the section `corpus` names; `text` replaces its column of text."""
         return cls(
             text or corpus.text_column,
             corpus.prompt_column,
@@ -50,7 +50,7 @@ class Columns:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The columns that have to hold text, by what they are to us: `text`, and `prompt`."""
+        """The columns that must hold text, by their role: `text`, and `prompt` if there is one."""
         return {"text": self.text} | ({PROMPT: self.prompt} if self.prompt is not None else {})
 
     @property
@@ -70,26 +70,26 @@ class Columns:
         return next(((column, key) for key, column in self.named() if column not in there), None)
 
     def refuse_plain_text(self, path: Path) -> None:
-        """Raise a UserError if something is asked for that plain text does not have."""
+        """Raise a UserError if columns are asked for that plain text does not have."""
         for key, wanted in (("prompt_column", self.prompt is not None), ("label_columns", bool(self.labels))):
             if wanted:
                 raise UserError(f"{path}: plain text has no columns, so no corpus.{key}; {TABLES[key]}")
 
     @property
     def of_documents(self) -> pa.Schema:
-        """The columns that documents have then."""
+        """The schema of the documents that are read with these columns."""
         return WITH_LABELS if self.labels else SCHEMA if self.prompt is None else WITH_PROMPTS
 
     def labelled(
         self, path: Path, cells: Mapping[str, Sequence[Any]], unit: str, numbers: Sequence[int]
     ) -> dict[str, list[Any]]:
-        """Return the columns that labelled text has beside its text; none where it is not labelled.
+        """Return the additional columns of labelled text; {} if the text is not labelled.
 
         Args:
             path: the file.
-            cells: what stands in each of `values`.
+            cells: the content of each column in `values`.
             unit: `line` or `row`.
-            numbers: of the rows.
+            numbers: the numbers of the rows.
         """
         if not self.labels:
             return {}

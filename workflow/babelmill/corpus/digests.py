@@ -5,13 +5,14 @@ share a digest with a chance of 1e-21. A document costs 27 to 53 bytes (slots of
 and half as much again for the moment in which the array doubles; a Python set of `bytes` takes 83 to 110.
 
 The same digest decides on which side of the validation split a document falls and whether a sample takes it: both
-depend on its text alone, so that adding documents moves no other. A document with a prompt is its prompt and its text;
-on which side it falls, its prompt alone decides, so that the answers to a question are never on both. A labelled one is
-its text, context and labels; on which side it falls, its text decides, so that no description is on both.
+depend on the document alone, so that adding documents moves no other. The digest of a document with a prompt covers
+prompt and text; its side depends on the prompt alone, so that the answers to a question are never on both sides. The
+digest of a labelled document covers text, context and labels; its side depends on the text alone, so that no
+description is on both sides.
 """
 
 # pyright: reportAttributeAccessIssue=false
-# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import json
 from hashlib import blake2b
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from babelmill.corpus.record_batches import CONTEXT, LABELS, PROMPT, texts_of
 
 DIGEST = pa.field("digest", pa.binary(16))
-LOAD = 0.6  # share of the slots that may be filled; linear probing slows down beyond
+LOAD = 0.6  # share of the slots that may be filled; probing slows down beyond
 
 
 def digests(text: pa.StringArray) -> np.ndarray:
@@ -39,7 +40,7 @@ def digests(text: pa.StringArray) -> np.ndarray:
 
 
 def digests_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the digest of each document, uint64 of shape [documents, 2]: of a text alone, that of the text."""
+    """Return the digest of each document, uint64 of shape [documents, 2]; for text alone, the digest of the text."""
     texts = texts_of(batch)
     found = digests(texts["text"])
     if LABELS in batch.schema.names:
@@ -58,7 +59,7 @@ def _joined(*parts: np.ndarray) -> np.ndarray:
 
 
 def sides_of(batch: pa.RecordBatch, keys: np.ndarray) -> np.ndarray:
-    """Return the digests that decide on which side of the split documents fall; `keys`: those of `digests_of`."""
+    """Return the digests that decide on which side of the split documents fall; `keys`: the result of `digests_of`."""
     if LABELS in batch.schema.names:
         return digests(batch["text"])
     if PROMPT not in batch.schema.names:
@@ -73,7 +74,7 @@ def with_digests(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
 
 
 def without_digests(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Return what was given to `with_digests`, from a batch that is no slice."""
+    """Undo `with_digests`: return the batch and its digests. The batch must not be a slice."""
     keys = np.frombuffer(batch[DIGEST.name].buffers()[1], np.uint64)[: 2 * batch.num_rows].reshape(-1, 2)
     return batch.select(batch.schema.names[:-1]), keys
 
@@ -84,7 +85,11 @@ def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
 
 
 class DigestSet:
-    """A growing set of digests: open addressing with linear probing, a batch at a time. A slot of zeros is empty."""
+    """A growing set of digests: a hash table with open addressing that takes batches. A slot of zeros is empty.
+
+    If a slot is taken, the digest's second half gives the distance to the next slot to try (double hashing). The last
+    document of a batch then finds its place in a third of the rounds that trying slot after slot takes.
+    """
 
     def __init__(self) -> None:
         self._slots = np.zeros((1 << 12, 2), np.uint64)
@@ -106,11 +111,12 @@ class DigestSet:
             equal = _equal(stored, keys[rows])
             found[rows[equal]] = True
             go_on = ~equal & ~_empty(stored)
-            rows, places = rows[go_on], (places[go_on] + 1) % len(self._slots)
+            rows = rows[go_on]
+            places = self._next(places[go_on], keys[rows])
         return found
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """Add digests [N, 2]. Returns bool [N]: True at the first occurrence of each that was not in the set before."""
+        """Add digests [N, 2]; return bool [N], True at the first occurrence of each that was not in the set before."""
         new = np.zeros(len(keys), bool)
         if not len(keys):
             return new
@@ -129,14 +135,19 @@ class DigestSet:
     def _places(self, keys: np.ndarray) -> np.ndarray:
         return (keys[:, 0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
 
+    def _next(self, places: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the places to try next. (The distance is odd, so that every slot is reached.)"""
+        return (places + (keys[:, 1] | np.uint64(1)).astype(np.int64)) & (len(self._slots) - 1)
+
     def _insert(self, keys: np.ndarray) -> None:
         """Insert digests that differ from each other and from all in the set."""
         places = self._places(keys)
         while len(keys):
             free = _empty(self._slots[places])
-            self._slots[places[free]] = keys[free]  # where several want one slot, one gets it
+            self._slots[places[free]] = keys[free]  # if several want the same slot, one gets it
             waiting = ~_equal(self._slots[places], keys)
-            keys, places = keys[waiting], (places[waiting] + 1) % len(self._slots)
+            keys = keys[waiting]
+            places = self._next(places[waiting], keys)
 
     def _grow(self) -> None:
         old = self._slots

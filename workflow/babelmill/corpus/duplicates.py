@@ -1,11 +1,12 @@
 """Exact deduplication of any number of documents: digests in memory, and on disk when there are very many.
 
-The first `IN_MEMORY` different documents are remembered in a `DigestSet` (up to 1 GB, 1.5 GB while it grows). Of those
-after them, the ones that it does not know wait in a temporary file (compressed text), and their digests in another, by
-the order of the documents. At the end the digests are sorted into parts by their first bits, each part is deduplicated
-by itself, and what is new in its part is a bit; then the text is read again, and goes on in its order. That takes disk:
-about half the bytes of the text after the first `IN_MEMORY` documents and 56 bytes for each of these, but memory for a
-bit of each and for one part. What is kept, and its order, is the same either way.
+The first `IN_MEMORY` different documents are remembered in a `DigestSet` (up to 1 GB, 1.5 GB while it grows). Later
+documents that it does not contain are written to a temporary file (compressed text), and their digests to another, both
+in the order of the documents. At the end the digests are sorted into parts by their first bits, and each part is
+deduplicated alone; one bit per document says whether it is new. Then the text is read again and passed on in its order.
+For the documents after the first `IN_MEMORY`, this takes disk space of about half the bytes of their text and 56 bytes
+each, and memory for one bit each and for one part. The documents that are kept, and their order, are the same either
+way.
 """
 
 import itertools
@@ -22,14 +23,14 @@ from babelmill.corpus.digests import DIGEST, DigestSet, with_digests, without_di
 from babelmill.corpus.tally import Tally
 
 IN_MEMORY = 36 << 20  # digests; the table of 16-byte slots doubles beyond 0.6 of 2^26
-PART = 1 << 21  # digests of a part, about
+PART = 1 << 21  # digests per part, approximately
 AT_ONCE = 1 << 18  # digests that are sorted into parts at once
 
 Documents = Iterator[tuple[pa.RecordBatch, np.ndarray]]
 
 
 def without_duplicates(documents: Documents, tally: Tally, scratch: Path) -> Documents:
-    """Drop documents seen before. Takes and yields (batch, digests [rows, 2]). `scratch`: folder of temporary files."""
+    """Drop duplicates; take and yield (batch, digests [rows, 2]). `scratch`: folder for temporary files."""
     seen = DigestSet()
     for batch, keys in documents:
         new = seen.add(keys)
@@ -39,7 +40,7 @@ def without_duplicates(documents: Documents, tally: Tally, scratch: Path) -> Doc
 
 
 def _on_disk(documents: Documents, seen: DigestSet, tally: Tally, scratch: Path) -> Documents:
-    """Drop documents in `seen`, and of the others all but the first of each."""
+    """Drop documents in `seen`, and keep only the first of equal ones among the others."""
     with tempfile.TemporaryFile(dir=scratch) as text, tempfile.TemporaryFile(dir=scratch) as digests:
         count, stream = 0, None
         for batch, keys in documents:
@@ -65,7 +66,7 @@ def _on_disk(documents: Documents, seen: DigestSet, tally: Tally, scratch: Path)
 
 
 def _first_of_each(digests: IO[bytes], count: int, scratch: Path) -> np.ndarray:
-    """Return a bit for each digest of a file, uint8 [count / 8 + 1], set at the first of each that are equal."""
+    """Return one bit per digest of a file, uint8 [count / 8 + 1], set at the first of equal digests."""
     parts = 1 << max(0, (count // PART).bit_length())
     new = np.zeros(count // 8 + 1, np.uint8)
     with tempfile.TemporaryFile(dir=scratch) as sorted_file:
@@ -86,7 +87,7 @@ def _first_of_each(digests: IO[bytes], count: int, scratch: Path) -> np.ndarray:
 
 
 def _sort_into_parts(digests: IO[bytes], count: int, parts: int, target: IO[bytes]) -> np.ndarray:
-    """Write (digest, number of the document) by the first bits of the digest. Returns where parts begin, in rows."""
+    """Write (digest, number of the document), grouped by the digest's first bits; return the row where each begins."""
     shift = np.uint64(64 - (parts.bit_length() - 1))
 
     def blocks() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

@@ -1,8 +1,8 @@
-"""Cuts the files of a corpus into pieces that are read, cleaned and hashed apart from each other, by `work`.
+"""Cut the files of a corpus into pieces that `work` reads, cleans and hashes independently of each other.
 
-A piece is several small files, a block of about 1 MB of a large file of lines, or row groups of a Parquet file. What
-cannot be cut (a large CSV file, whose line ends may stand in quotes; a row group of hundreds of megabytes) is read
-here, and a piece is a batch of it. A file of lines is cut here, so that one process decompresses and others parse.
+A piece is several small files, a block of about 1 MB of a large file of lines, or row groups of a Parquet file. Files
+that cannot be cut (a large CSV file, which may have line ends in quotes; a row group of hundreds of megabytes) are read
+here, and each batch is a piece. Files of lines are cut here, so that one process decompresses and others parse.
 
 The pieces depend on the files alone, never on the number of processes that work on them. So do the results.
 """
@@ -33,23 +33,28 @@ from babelmill.corpus.tally import Tally
 
 log = logging.getLogger("babelmill.corpus")
 LARGE = 2 << 20  # bytes; files of at least that size are cut, smaller ones are read together
-COST = 4096  # bytes of a small file, beside its own: opening it takes as long as reading so many
-EXPANDS = 4  # times as much text as bytes, in a compressed file
-LARGEST = 32 << 20  # bytes of a row group that is a piece
+COST = 4096  # bytes added to each small file: opening it takes as long as reading this many
+EXPANDS = 4  # bytes of text per byte of a compressed file
+LARGEST = 32 << 20  # bytes; larger row groups are read here, batch by batch
 QUIET = 10  # seconds between messages of progress
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How files are read: the section `corpus`, the columns of text of files that have one of their own, and the folder
-    for temporary files."""
+    """How files are read.
+
+    Attributes:
+        corpus: the section `corpus`.
+        text_columns: {file: column} of the files that have their own column of text.
+        scratch: folder for temporary files.
+    """
 
     corpus: schema.Corpus
     text_columns: dict[Path, str]
     scratch: Path
 
     def columns(self, path: Path) -> Columns:
-        """Return what is taken of a file."""
+        """Return the columns that are read from a file."""
         return Columns.of(self.corpus, self.text_columns.get(path))
 
     def read(self, path: Path, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -59,23 +64,23 @@ class Reading:
 
 @dataclasses.dataclass
 class Documents:
-    """A piece that has been read, and also what `work` makes of a piece: batches, and what happened to documents."""
+    """Batches of documents and their tally: a piece that has been read already, and also the result of `work`."""
 
     batches: list[pa.RecordBatch]
     tally: Tally
 
     @property
     def size(self) -> int:
-        """Return the bytes of text, about; so do all pieces."""
+        """Approximate bytes of text, which all pieces have."""
         return sum(batch.nbytes for batch in self.batches)
 
     def read(self, _reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and count."""
+        """Yield the batches, and add their counts to `tally`."""
         tally.merge(self.tally)
         yield from self.batches
 
     def write(self, sink: pa.NativeFile) -> None:
-        """Write the batches in Arrow's own form. (A pickled slice is as large as what it is a slice of.)"""
+        """Write the batches in Arrow's own form. (A pickled slice is as large as the whole batch.)"""
         if self.batches:
             with pa.ipc.new_stream(sink, self.batches[0].schema) as stream:
                 for batch in self.batches:
@@ -128,7 +133,7 @@ class Lines:
 
     @property
     def size(self) -> int:
-        """Return the bytes of text."""
+        """Bytes of text."""
         return len(self.block.raw)
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -143,7 +148,7 @@ class Lines:
 
 @dataclasses.dataclass(frozen=True)
 class RowGroups:
-    """Row groups of a Parquet file: (place, number of its first row)."""
+    """Row groups of a Parquet file, each as (index, number of its first row)."""
 
     path: Path
     groups: list[tuple[int, int]]
@@ -164,7 +169,7 @@ _open = threading.local()  # the Parquet file that a thread reads
 
 
 def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
-    """Return an open Parquet file: what its footer says of thousands of row groups is read once, not for each piece."""
+    """Return an open Parquet file, which a thread keeps, so that its footer (thousands of row groups) is read once."""
     if getattr(_open, "key", None) != (path, columns):
         _open.file = open_parquet(path, pa.OSFile(str(path)), columns)
         _open.key = path, columns
@@ -175,7 +180,7 @@ Piece = Documents | SmallFiles | Lines | RowGroups
 
 
 def work(piece: Piece, reading: Reading) -> Documents:
-    """Read and clean a piece. Returns batches with the digests of the documents as their last column."""
+    """Read and clean a piece; return batches with the digests of the documents as their last column."""
     tally = Tally(reading.corpus.on_error, held=[])
     batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
     return Documents([with_digests(batch, digests_of(batch)) for batch in batches], tally)
@@ -203,7 +208,7 @@ def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
 
 
 def text_size(path: Path) -> int:
-    """Return about how many bytes of text a file holds; 0 if there is none, of which its reader will tell."""
+    """Return the approximate bytes of text in a file; 0 if there is no file, which its reader will report."""
     try:
         return path.stat().st_size * (EXPANDS if split_name(path)[1] else 1)
     except OSError:
@@ -215,7 +220,7 @@ def _is_one_document(path: Path, corpus: schema.Corpus) -> bool:
 
 
 def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
-    """Yield the pieces of a file that is read here, or by row groups."""
+    """Yield the pieces of a large file: blocks of lines, row groups, or batches that are read here."""
     tally = Tally(reading.corpus.on_error, held=[])
     suffix, compression = split_name(path)
     with readers.reporting(path, tally), contextlib.closing(readers.open_stream(path, compression)) as stream:
@@ -242,7 +247,7 @@ def _of_json_lines(path: Path, stream: pa.NativeFile, columns: Columns) -> Itera
 
 
 def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:
-    """Yield row groups, several together where they are small; the batches of those that are large."""
+    """Yield small row groups, several together, and the batches of large ones."""
     columns = reading.columns(path)
     together: list[tuple[int, int]] = []
     size, number = 0, 1

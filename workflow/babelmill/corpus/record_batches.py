@@ -1,10 +1,10 @@
-"""The record batches that documents travel in, from the readers through cleaning and sampling to the writer.
+"""The record batches that carry documents from the readers through cleaning and sampling to the writer.
 
 A batch holds about 1 MB of text, whatever the size of the file that it comes from.
 """
 
 # pyright: reportAttributeAccessIssue=false
-# (pyarrow makes the functions of pyarrow.compute as it is imported: a type checker cannot see them.)
+# (pyarrow creates the functions of pyarrow.compute at import: a type checker cannot see them.)
 
 import json
 import re
@@ -19,10 +19,10 @@ from babelmill.corpus.tally import Tally
 
 METADATA = ("category", "license", "script", "data-source", "doc-id")
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("text", *METADATA)])
-PROMPT = "prompt"  # a column that batches have where `corpus.prompt_column` is set; the text is the response then
+PROMPT = "prompt"  # batches have this column where `corpus.prompt_column` is set; the text is then the response
 WITH_PROMPTS = SCHEMA.append(pa.field(PROMPT, pa.string()))
-# Of labelled text: what is known of it ("" where nothing is), a label for each of `corpus.label_columns` (null where
-# there is none), and where it is from (`texts/a.csv: line 7`).
+# Columns of labelled text: its context ("" if there is none), a label for each of `corpus.label_columns` (null if
+# there is none), and its origin (`texts/a.csv: line 7`).
 CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"
 WITH_LABELS = pa.schema(
     [*SCHEMA, pa.field(CONTEXT, pa.string()), pa.field(LABELS, pa.list_(pa.string())), pa.field(ORIGIN, pa.string())]
@@ -65,7 +65,7 @@ def schema_of(names: Container[str]) -> pa.Schema:
 
 
 def lists_of(rows: Sequence[Sequence[str | None]]) -> pa.ListArray:
-    """Return lists of as many texts each; lone surrogates become U+FFFD."""
+    """Return rows of equally many texts as Arrow lists; lone surrogates become U+FFFD."""
     texts = pa.array([as_text(text) for row in rows for text in row], pa.string())
     ends = np.arange(len(rows) + 1, dtype=np.int32) * (len(texts) // max(1, len(rows)))
     return pa.ListArray.from_arrays(pa.array(ends), texts)
@@ -83,16 +83,18 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _strings(values: list[str | None]) -> pa.StringArray:
-    """Return text as Arrow has it. Encoding here is four times as fast as `pa.array` of strings that are not ASCII.
+    """Return texts as an Arrow array. For strings that are not ASCII, this is four times as fast as `pa.array`.
 
-    UnicodeEncodeError: a lone surrogate; AttributeError: a value that is no text.
+    Raises:
+        UnicodeEncodeError: a text has a lone surrogate.
+        AttributeError: a value is not text.
     """
     encoded = [value if value is None else value.encode() for value in values]
     return pa.array(encoded, pa.binary()).view(pa.string())
 
 
 def as_text(value: Any) -> str | None:
-    """Return a metadata value as text that UTF-8 can hold: JSON of what is no text."""
+    """Return a metadata value as text that UTF-8 can hold; a value that is not text becomes JSON."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

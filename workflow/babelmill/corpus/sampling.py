@@ -1,12 +1,12 @@
 """Budgets: a sample of the documents, chosen by their digests, that is as large as asked.
 
-The documents with the smallest digests are taken until the budget is full. That is a uniform sample over all
-categories and files that are there (dataset repositories are sorted by category: the head of a file is no sample), it
-is the same on every run, and a larger budget contains the smaller one. Of the Hub, only the files that the budget needs
-are there (`download/counting.py`).
+The documents with the smallest digests are taken until the budget is full. This is a uniform sample over all categories
+and files (dataset repositories are sorted by category, so the head of a file is not a sample). It is the same on every
+run, and a larger budget contains the smaller one. From the Hub, only the files that the budget needs are downloaded
+(`download/counting.py`).
 
 One pass suffices. Once more than the budget has been seen, no digest above a certain threshold can be in the sample any
-more; the threshold sinks as more is seen, so that little more than twice the budget is ever kept, on disk.
+more; the threshold falls as more is seen, so that little more than twice the budget is ever kept, on disk.
 """
 
 import dataclasses
@@ -36,8 +36,9 @@ class Budget:
     def parse(cls, value: float | str, byte_premium: float) -> "Budget":
         """Return the budget of a language.
 
-        A number is megabytes (10^6 bytes) of English-equivalent text, `N words` so many times 5.43 bytes of it: what
-        says the same takes `byte_premium` times the bytes in this language. `N documents` are documents.
+        A number means megabytes (10^6 bytes) of English-equivalent text, and `N words` means N times 5.43 bytes of it.
+        Text with the same content takes `byte_premium` times as many bytes in this language. `N documents` counts
+        documents.
         """
         if isinstance(value, str):
             number, unit = value.split()
@@ -58,7 +59,7 @@ class Sampler:
         self._threshold = np.uint64(2**64 - 1)
 
     def report(self) -> dict[str, int | str]:
-        """Return the budget, and how much the sample holds of it."""
+        """Return the budget, and how much of it the sample fills."""
         return {"unit": self.budget.unit, "asked": self.budget.limit, "realised": self._total}
 
     def admits(self, keys: np.ndarray) -> np.ndarray:
@@ -66,7 +67,7 @@ class Sampler:
         return keys[:, 1] <= self._threshold
 
     def take(self, batch: pa.RecordBatch, keys: np.ndarray) -> None:
-        """Count different documents that were admitted."""
+        """Count documents that were admitted and are no duplicates."""
         sizes = np.ones(len(keys), np.int64) if self.budget.unit == "documents" else sizes_of(batch)
         self._keys.append(keys[:, 1])
         self._sizes.append(sizes)
@@ -75,7 +76,7 @@ class Sampler:
             self.tighten()
 
     def tighten(self) -> None:
-        """Lower the threshold to what fits the budget of what was seen so far."""
+        """Lower the threshold until the documents seen so far fit the budget."""
         if not self._keys:
             return
         keys, sizes = np.concatenate(self._keys), np.concatenate(self._sizes)
@@ -97,9 +98,10 @@ def sample(
     scratch: Path,
     columns: pa.Schema = SCHEMA,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the sample of (batch, digests) pairs whose documents differ, in their order, counting the rest.
+    """Yield the sample of (batch, digests) pairs in their order, and count the other documents; all must differ.
 
-    What may be in the sample waits in a temporary file in the folder `scratch`. `columns`: of the batches.
+    Documents that may be in the sample wait in a temporary file in the folder `scratch`. `columns`: schema of the
+    batches.
     """
     with tempfile.TemporaryFile(dir=scratch) as spool:
         options = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -12,7 +12,7 @@ from typing import Literal
 from babelmill.core.files import UserError
 
 log = logging.getLogger(__name__)
-SHOWN = 5  # warnings of one kind and file that reach the log
+SHOWN = 5  # warnings per kind and file that are logged
 
 Reason = Literal[
     "undecodable", "malformed", "empty", "short", "other_category", "over_budget", "duplicate", "in_validation"
@@ -21,11 +21,16 @@ Reason = Literal[
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of documents: read, dropped (by reason), changed (by kind of cleaning), the files that end early, and
-    the categories that were met, where the configuration selects some.
+    """Counts of what happened to documents.
 
-    `on_error` is `stop`, which makes undecodable input a UserError, or `skip`, which counts it. `held` are the warnings
-    of a tally that is part of another, by file and kind.
+    Attributes:
+        on_error: `stop` makes undecodable input a UserError; `skip` counts it.
+        read: documents read.
+        dropped: {reason: documents dropped}.
+        changed: {kind of cleaning: documents changed}.
+        damaged_files: {file: problem} of the files that end early.
+        categories: the categories that were found, if the configuration selects some.
+        held: in a part of another tally, the warnings, each with its file and kind; else None.
     """
 
     on_error: Literal["stop", "skip"] = "stop"
@@ -42,7 +47,7 @@ class Tally:
         return Tally(self.on_error, held=[])
 
     def take(self) -> "Tally":
-        """Return what was counted since the last call, as a part of its own, and begin again."""
+        """Return the counts since the last call as a part of its own, and start again."""
         taken = self.part()
         self.__dict__, taken.__dict__ = taken.__dict__, self.__dict__
         return taken
@@ -72,7 +77,7 @@ class Tally:
             self.dropped[reason] += count
 
     def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
-        """Report a document that cannot be read: a UserError naming file and place, or a counted drop."""
+        """Report a document that cannot be read: raise a UserError with file and place, or count it as dropped."""
         if self.on_error == "stop":
             raise UserError(f"{path}: {where}: {problem}; mend it, or set corpus.on_error: skip to leave it out")
         self.read += 1
@@ -80,7 +85,7 @@ class Tally:
         self._warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
     def bad_file(self, path: Path, problem: str) -> None:
-        """Report a file whose end cannot be read: a UserError naming it, or counted, and what came before is kept."""
+        """Report a file whose end cannot be read: raise a UserError, or note the file and keep what came before."""
         if self.on_error == "stop":
             raise UserError(
                 f"{path}: {problem}; replace the file, or set corpus.on_error: skip to use what is readable"

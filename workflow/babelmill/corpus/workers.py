@@ -1,11 +1,11 @@
-"""Works on the pieces of a corpus at the same time, and gives what comes out in the order of the documents.
+"""Work on the pieces of a corpus in parallel, and yield the results in the order of the documents.
 
-Reading Parquet does not hold Python's lock: threads do it, which need not send anything. Parsing lines does: processes
-do it. They are forked from a server that has imported what they need and never started a thread (`forkserver`): to fork
-this process, in which Arrow has threads, is not safe. Few pieces are
-under way at once, and a large one waits until those before it are done, so memory does not depend on the size of the
-corpus, and of files that cannot be cut, on the largest alone. With one thread, or little text, all is done here, by
-the same functions.
+Reading Parquet does not hold Python's lock (GIL), so threads do it and need not send any data. Parsing lines and small
+files holds the lock, so processes do it. They are forked from a server that has imported what they need and never
+started a thread (`forkserver`): forking this process is not safe, since Arrow has threads in it. Few pieces are under
+way at once, and a large one waits until those before it are done. So memory does not depend on the size of the corpus,
+only on the largest of the files that cannot be cut. With one thread, or little text, the same functions do all work in
+this process.
 """
 
 import contextlib
@@ -37,21 +37,21 @@ from babelmill.corpus.pieces import (
     Lines,
     Piece,
     Reading,
-    RowGroups,
+    SmallFiles,
     pieces,
     text_size,
     work,
 )
 from babelmill.corpus.tally import Tally
 
-WORTH_IT = 128 << 20  # bytes of text; less is read before the workers have started
+WORTH_IT = 128 << 20  # bytes of text; less is read faster than workers start
 KILLED = (
     "a worker process was killed, perhaps because memory ran out: run it again with more (--set-resources"
     " corpus:mem_mb=...) or with fewer processes (--set-threads corpus=1)"
 )
-LONGEST = 70  # bytes of the name of the folder for temporary files; a socket in it has a name of 107 at most
-SLOT = 4 << 20  # bytes of shared memory of each piece under way: pipes take twice the time
-SWITCH = 0.0005  # seconds that a thread keeps Python's lock, where others wait: with 0.005, a sixth of the time is lost
+LONGEST = 70  # bytes of the path of the folder for temporary files; the path of a socket in it may have 107
+SLOT = 4 << 20  # bytes of shared memory per piece under way: pipes take twice the time
+SWITCH = 0.0005  # seconds that a thread keeps Python's lock while others wait; 0.005 loses a sixth of the time
 Memory = ctypes.Array[ctypes.c_char]
 _reading: Reading  # of a worker process
 _memory: Memory
@@ -67,11 +67,11 @@ def read_all(
     done = ((piece, work(piece, reading)) for piece in found) if alone else _in_parallel(found, reading, threads)
     with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
         for piece, documents in done:
-            # Of a damaged file, what follows the damage is left out. (Other pieces are not made after it.)
+            # Leave out what follows the damage in a damaged file. (Other kinds of pieces are not made after it.)
             if str(getattr(piece, "path", "")) in tally.damaged_files:
                 continue
             tally.merge(documents.tally)
-            size += sum(batch.nbytes for batch in documents.batches)  # about: what is dropped is not among it
+            size += sum(batch.nbytes for batch in documents.batches)  # approximate: without dropped documents
             bar.show(min(size, 0.99 * total), said(tally, size))  # the total is a guess, and there may be more
             yield from map(without_digests, documents.batches)
         if total:
@@ -79,12 +79,12 @@ def read_all(
 
 
 def said(tally: Tally, size: int) -> str:
-    """Return what is done in words; `size`: bytes of text."""
+    """Return the progress in words; `size`: bytes of text."""
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 
 
 def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:
-    """Yield the pieces and what `work` makes of them, in order; so do errors come, wherever they are met."""
+    """Yield the pieces and the results of `work` in order. Errors come in this order, too, wherever they occur."""
     most = 2 * threads + 2
     waiting: deque[tuple[Piece, Callable[[], Documents]]] = deque()
     pool, processes = ThreadPoolExecutor(threads), _Processes(reading, threads, most)
@@ -108,8 +108,8 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
             while waiting and (len(waiting) == most or size > most * LARGEST):
                 size -= waiting[0][0].size
                 yield first()
-            begun = isinstance(piece, RowGroups) and pool.submit(work, piece, reading).result
-            waiting.append((piece, begun or processes.begin(piece)))
+            parsed = isinstance(piece, Lines | SmallFiles)
+            waiting.append((piece, processes.begin(piece) if parsed else pool.submit(work, piece, reading).result))
         while waiting:
             yield first()
         if error:
@@ -123,7 +123,7 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
 
 
 class _Processes:
-    """Worker processes, which start with their first piece; `most`: pieces that are under way at once."""
+    """Worker processes, which start with their first piece; `most`: number of pieces under way at once."""
 
     def __init__(self, reading: Reading, threads: int, most: int) -> None:
         self._reading, self._threads, self._free = reading, threads, deque(range(most))
@@ -131,7 +131,7 @@ class _Processes:
         self._memory: Memory
 
     def begin(self, piece: Piece) -> Callable[[], Documents]:
-        """Give a piece to a process. Returns what waits for the result."""
+        """Give a piece to a process; return a function that waits for the result."""
         if not self._pool:
             self._pool = self._start()
         slot = self._free.popleft()
@@ -160,8 +160,11 @@ class _Processes:
 
 
 def _start_server() -> None:
-    """Start what forks the workers. It and they do not get SIGINT: Ctrl-C is for this process, with which they end."""
-    resource_tracker.ensure_running()  # which unblocks the signal, too
+    """Start the server that forks the workers. It and they do not get SIGINT: Ctrl-C is for this process.
+
+    The server and the workers end with this process.
+    """
+    resource_tracker.ensure_running()  # first, since it unblocks the signal
     before, folder = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         tempfile.tempdir = "/tmp"
@@ -186,7 +189,7 @@ def _sent(piece: Piece, room: memoryview) -> tuple[Piece, int]:
 
 
 def _begin(reading: Reading, memory: Memory) -> None:
-    """Prepare a worker: it ends with its parent, however that one ends."""
+    """Prepare a worker, which ends when its parent ends for any reason."""
     global _reading, _memory
     _reading, _memory = reading, memory
     parent = multiprocessing.parent_process()
@@ -200,7 +203,7 @@ def _begin(reading: Reading, memory: Memory) -> None:
 
 
 def _work(sent: tuple[Piece, int], slot: int) -> tuple[Documents, int]:
-    """Do `work`. Returns what came out, and how many bytes of it are in the slot: the batches, if they fit."""
+    """Do `work`; return the result, and the size of its batches in the slot (0 if they do not fit and are returned)."""
     piece, size = sent
     room = _slot(_memory, slot)
     if size and isinstance(piece, Lines):

@@ -1,4 +1,4 @@
-"""Writes a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
+"""Write a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
 
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ ROW_GROUP = 16 << 20  # bytes of text
 
 
 def without_labels(labels: pa.ListArray) -> int:
-    """Count the documents all of whose labels are missing."""
+    """Count the documents that have no label at all."""
     missing = labels.flatten().is_null().to_numpy(zero_copy_only=False)
     return int(missing.reshape(len(labels), -1).all(1).sum())
 
@@ -23,7 +23,7 @@ def without_labels(labels: pa.ListArray) -> int:
 class Writer:
     """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes.
 
-    With more than one of `threads`, one compresses a row group (without Python's lock) while the next is collected.
+    With more than one thread, one compresses a row group (without Python's lock) while the next is collected.
     """
 
     def __init__(self, file: IO[bytes], columns: pa.Schema = SCHEMA, threads: int = 1) -> None:
@@ -79,7 +79,7 @@ class Writer:
             self._parquet.close()
 
     def _flush(self) -> None:
-        """Begin to write what is waiting, after what was begun before."""
+        """Start to write the waiting batches, after the previous row group is written."""
         if self._writing:
             self._writing.result()
             self._writing = None

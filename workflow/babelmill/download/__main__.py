@@ -2,19 +2,19 @@
 
     python -m babelmill.download --settings results/settings/eng/download.json --out results/downloads/eng
 
-A branch such as `main` is resolved to a commit once, which stands in the manifest and is remembered
+A branch such as `main` is resolved to a commit once. The manifest states this commit, and it is remembered
 (`revisions.py`), so that a branch that moves changes no run.
 
-Without a budget all data files are fetched. With `corpus.budget` they come in the order of a hash of their names, each
-is read as it arrives, and where 1.25 times the budget is there the rest is left out. Which files that are depends on
-the repository, the budget and the text alone, so that an interrupted download goes on, and a larger budget adds to the
-smaller one's files: what is in the user's Hugging Face cache is not fetched again.
+Without a budget all data files are fetched. With `corpus.budget` they are fetched in the order of a hash of their names
+and read as they arrive, until they hold 1.25 times the budget. Which files are fetched depends on the repository, the
+budget and the text alone. So an interrupted download continues, and a larger budget adds to the smaller one's files:
+files in the user's Hugging Face cache are not fetched again.
 
 Files come through that cache (`HF_HOME`) and are hard links into it where the file system allows. `HF_ENDPOINT`,
-`HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. What the client does not do is done here:
-answers of the server that mean "later" are asked for again, and content is compared with its sha256.
+`HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. This stage adds what the client does not do: it
+repeats requests that the server answers with "later", and it compares content with its sha256.
 
-This runs where there is a network, which compute nodes often lack; the stage `corpus` reads what it leaves.
+This runs where there is a network, which compute nodes often lack; the stage `corpus` reads its files.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
+from babelmill.config.stage_settings import DownloadSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_folder
@@ -38,21 +39,20 @@ from babelmill.download.parts import Part, open_part, wanted
 from babelmill.hub import revisions
 from babelmill.hub.files import link
 from babelmill.settings import read_settings
-from babelmill.stages import DownloadSettings
 
 log = logging.getLogger("babelmill.download")
 
 
 class Arriving:
-    """The bar of a download.
+    """The progress bar of a download.
 
     Args:
-        total: of what is counted.
-        text: says what has been taken.
-        of_bytes: bytes are what is counted; else `done` is set.
+        total: the total of what is counted.
+        text: returns what has been taken, in words.
+        of_bytes: whether bytes are counted; else the caller sets `done`.
 
     Attributes:
-        done: of the total.
+        done: how much of the total is done.
     """
 
     def __init__(self, total: float, text: Callable[[], str], of_bytes: bool = False):
@@ -64,19 +64,19 @@ class Arriving:
         with self._lock:  # several files arrive at once
             self._megabytes += count / 1e6
             if self._of_bytes:
-                self.done = min(self.done + count, 0.999 * self._total)  # the end is when all is checked
+                self.done = min(self.done + count, 0.999 * self._total)  # it is full only when all is checked
             self._bar.show(self.done, f"{self._text()}, {self._megabytes:,.1f} MB")
 
     def end(self) -> None:
-        """Say that all is there; what was in the cache before has not arrived."""
+        """Show that all files are there. (Files that were in the cache do not count as arrived.)"""
         self._bar.show(self._total, f"{self._text()}, {self._megabytes:,.1f} MB")
         self._bar.close()
 
 
 def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
-    """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with what it holds.
+    """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with how much it holds.
 
-    There is at least one of each part.
+    At least one file of each part is taken.
     """
     waiting, counts, unit = wanted(parts, split), [], counter.budget.unit
     total, least = len(waiting), sum(bool(getattr(part.files, split)) for part in parts)
@@ -102,7 +102,7 @@ def until_full(parts: list[Part], split: str, limit: float, counter: Counter) ->
 
 
 def take(parts: list[Part], counter: Counter) -> list[Part]:
-    """Fetch what a budget asks for; return the parts with those of their files that were taken."""
+    """Fetch the files that a budget needs; return the parts with these files only."""
     limits = {"train": MARGIN * counter.budget.limit, "validation": HELD_OUT * counter.budget.limit}
     taken = {
         split: [(part, name) for part, name, _ in until_full(parts, split, limit, counter)]
@@ -116,7 +116,7 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
 
 
 def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
-    """Fetch all data files, of each part the smallest first, whose columns are looked at."""
+    """Fetch all data files; first the smallest file of each part, to check its columns."""
     size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
     arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
@@ -130,7 +130,7 @@ def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
 
 
 def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
-    """Return what is taken of files, from the keys of `corpus` that say so; `text`: in place of the column of text."""
+    """Return the columns to read, from keys of the section `corpus`; `text` replaces its column of text."""
     said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
     said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
     said |= {key: asked.get(key) for key in ("delimiter", "encoding")}
@@ -151,7 +151,7 @@ def describe(settings: DownloadSettings, parts: list[Part]) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> None:
     """Download the text of a language."""
     settings = read_settings(args.settings, DownloadSettings)
-    disable_progress_bars()  # those of the client for lists of files
+    disable_progress_bars()  # the client's own bars, for lists of files
     asked = [(part, revisions.dataset_key(part["repository"], part["revision"])) for part in settings.parts]
     if settings.source:
         asked = [(settings.source, settings.name)]
@@ -183,7 +183,7 @@ def refuse_repeats(parts: list[Part]) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument(
         "--out", required=True, type=stage_entry.folder, help="output folder, results/downloads/{language}"

@@ -1,7 +1,8 @@
-"""How much text files hold, as the corpus will count it: with a budget, the download ends where there is enough.
+"""Count the text in files as the corpus will count it: with a budget, the download ends when there is enough.
 
-A budget is a sample by digest (`corpus/sampling.py`), drawn from what is downloaded. A quarter more than the budget is
-fetched, so that the sample leaves something out of each file, and documents that also stand in validation can go.
+A budget is a sample by digest (`corpus/sampling.py`), drawn from the downloaded files. A quarter more than the budget
+is fetched, so that the sample leaves out something of each file, and documents that are also in the validation text can
+be dropped.
 """
 
 import logging
@@ -23,7 +24,7 @@ from babelmill.corpus.tally import Tally
 
 log = logging.getLogger("babelmill.download")
 MARGIN = 1.25  # times the budget is fetched
-HELD_OUT = 0.02  # of the budget is fetched of validation text, at least a file
+HELD_OUT = 0.02  # of the budget is fetched as validation text, at least one file
 AT_ONCE = 8  # files that are fetched together at most
 
 
@@ -31,7 +32,7 @@ class Counter:
     """Counts documents or bytes of the text of files, as the section `corpus` would keep it."""
 
     def __init__(self, asked: dict[str, Any], byte_premium: float, scratch: Path):
-        """`asked`: what `inputs.counted` returned; `scratch`: the folder for temporary copies."""
+        """Set up a count. `asked`: what `inputs.counted` returned; `scratch`: the folder for temporary copies."""
         values = canonical.from_file({"corpus": asked | UNCOUNTED}, {"corpus": schema.Corpus})["corpus"]
         self.corpus = schema.Corpus.model_validate(values)
         assert self.corpus.budget is not None, "only downloads with a budget count"
@@ -40,10 +41,11 @@ class Counter:
         self._seen = DigestSet()
 
     def of(self, path: Path, text_column: str | None) -> int:
-        """Return how much of the budget's unit a file adds: documents of earlier files do not count again.
+        """Return how much a file adds, in the budget's unit; documents of earlier files do not count again.
 
         Raises:
-            UserError: it cannot be read (see `readers.read`), or `corpus.categories` are asked for, and it has none.
+            UserError: the file cannot be read (see `readers.read`), or `corpus.categories` is set and it has no
+                categories.
         """
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
         columns = Columns.of(corpus, text_column)
@@ -60,14 +62,14 @@ class Counter:
 
 
 def how_many(counts: list[int], wanted: float) -> int:
-    """Return how many files to fetch next: as many as are surely needed, judged by those that were read."""
+    """Return how many files to fetch next: as many as are surely needed, judging by the files that were read."""
     lacking = wanted - sum(counts)
     largest = max(counts, default=0)
     return max(1, min(AT_ONCE, int(lacking / largest))) if largest else 1
 
 
 def check_columns(path: Path, columns: Columns) -> None:
-    """Read the beginning of a file. UserError: a column is not there (it says which are), or no document."""
+    """Read the beginning of a file. Raise a UserError if a column is missing (it lists them), or no document there."""
     tally = Tally("skip")
     first = next(readers.read(path, tally, columns, document="line"), None)
     if tally.dropped["malformed"] and not (first and first.num_rows):

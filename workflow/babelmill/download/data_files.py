@@ -17,8 +17,8 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
 from babelmill.core.globs import matches
 
-# Where a dataset comes in several formats, the first that is there is taken: the others tend to be the same data again,
-# or no data at all (requirements.txt).
+# If a dataset has several formats, the first of these is taken: the others are usually the same data again, or no data
+# at all (requirements.txt).
 PREFERRED = (".parquet", ".jsonl", ".csv", ".tsv", ".txt", ".json")
 NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json", "manifest.json"}
 BY_WORDS = ""  # in place of a split: words in the paths tell the splits of these files
@@ -38,7 +38,7 @@ class DataFiles:
 def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
     """Return what a dataset's card declares: {configuration: {split: globs}}; nothing where there is no card.
 
-    Globs without a split are those of `train`. A card whose front matter cannot be read declares nothing, an entry
+    Globs without a split are those of `train`. A card whose front matter cannot be read declares nothing; an entry
     that cannot be read is a configuration without files.
     """
     try:
@@ -50,7 +50,7 @@ def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
 
 
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the globs of a configuration by split; `data_dir` stands before each."""
+    """Return the globs of a configuration by split, each under `data_dir`."""
     files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir")
     try:
         if isinstance(files, list) and files and isinstance(files[0], dict):
@@ -66,10 +66,10 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     """Return the files of a repository that are wanted.
 
     Args:
-        names: all that it has.
-        part: `config` and `files`, where they are asked for; see `config/schema.py`, `DatasetPart`.
+        names: all its files.
+        part: `config` and `files`, if the user gave them; see `config/schema.py`, `DatasetPart`.
         card: its README.md.
-        where: what errors call it.
+        where: the repository's name in errors.
 
     Raises:
         UserError: there is no such configuration, or several and none is named; no file that can be read is left.
@@ -86,7 +86,7 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     if globs:
         names = [name for name in names if any(matches(name, pattern) for pattern in globs)]
     if not config and len(declared) == 1 and "train" in next(iter(declared.values())):
-        config = next(iter(declared))  # it says what is for training
+        config = next(iter(declared))  # it declares the files for training
     found = _of_configuration(names, declared[config]) if config else _by_words(names, bool(globs))
     if not found.train:
         raise UserError(_nothing(names, part, where, declared.get(config or "")))
@@ -111,7 +111,7 @@ def _may_be_data(name: str) -> bool:
 
 
 def _by_words(names: list[str], chosen: bool) -> DataFiles:
-    """Return the readable files but for test splits: those of the preferred format, or all that were `chosen`."""
+    """Return the readable files without test splits: those of the preferred format, or all that were `chosen`."""
     data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
     formats = (set(FORMATS),) if chosen else tuple({kind} for kind in PREFERRED)
     for kinds in formats:
@@ -122,7 +122,7 @@ def _by_words(names: list[str], chosen: bool) -> DataFiles:
 
 
 def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
-    """Return the message where there is no file for training."""
+    """Return the error's message if there is no file for training."""
     if splits is not None and not splits.keys() & {"train", BY_WORDS}:
         return f"{where}: its configuration {part['config']} has no split `train`; it has {', '.join(splits) or 'none'}"
     known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
@@ -134,5 +134,5 @@ def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[st
 
 
 def in_order(names: list[str]) -> list[str]:
-    """Return files in the order of a hash of their names: the same for everybody, and no head of a sorted dataset."""
+    """Return files in the order of a hash of their names: the same for everybody, and not sorted by content."""
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())

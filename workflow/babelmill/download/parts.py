@@ -1,4 +1,4 @@
-"""A repository of which files are wanted: its commit, its listing, and its files as they arrive."""
+"""A repository from which files are wanted: its commit, its listing, and its files as they arrive."""
 
 import functools
 import itertools
@@ -21,8 +21,16 @@ log = logging.getLogger("babelmill.download")
 
 @dataclass(frozen=True)
 class Part:
-    """What is wanted of a repository: `asked` as the settings say it, the commit, its data files, sizes and paths, and
-    the licence that its card names."""
+    """The files that are wanted from a repository.
+
+    Attributes:
+        asked: its entry in the settings.
+        commit: the commit to fetch.
+        files: its data files.
+        sizes: {name: bytes} of all its files.
+        license: the licence that its card names, if it names one.
+        paths: {name: path in the cache} of the files that were fetched.
+    """
 
     asked: dict[str, Any]
     commit: str
@@ -37,9 +45,9 @@ class Part:
         return self.asked["repository"]
 
     def fetch(self, names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
-        """Download those files of the repository that are not here yet; return their paths in the cache, by name.
+        """Download the named files that are not here yet; return {name: path in the cache} of all named files.
 
-        `arrived`: is told of bytes as they arrive.
+        `arrived` is called with the number of bytes as they arrive.
         """
         if lacking := [name for name in names if name not in self.paths]:
             with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
@@ -48,7 +56,7 @@ class Part:
 
 
 def open_part(asked: dict[str, Any], key: str) -> Part:
-    """Find the commit and the data files of a repository. `key`: of its remembered commit (`revisions.py`)."""
+    """Find the commit and the data files of a repository. `key`: the key of its remembered commit (`revisions.py`)."""
     repository, revision = asked["repository"], asked["revision"]
     commit = asked["commit"] or revisions.recorded(key, repository, revision)
     commit = commit or resolve(DATASET, repository, revision)
@@ -67,6 +75,6 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
 
 
 def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:
-    """Return the files of a split in the order in which a budget takes them: of each part in turn the next one."""
+    """Return the files of a split in the order in which a budget takes them: one of each part in turn."""
     rounds = itertools.zip_longest(*([(p, name) for name in in_order(getattr(p.files, split))] for p in parts))
     return [file for files in rounds for file in files if file is not None]

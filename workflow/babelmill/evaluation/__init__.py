@@ -1,1 +1,1 @@
-"""What is measured of an exported model, and how."""
+"""Measure an exported model: score the validation text, and describe the metrics."""

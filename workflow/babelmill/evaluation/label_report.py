@@ -1,22 +1,22 @@
-"""What `evaluation.json` says of a model of labels.
+"""Write `evaluation.json` of a model of labels.
 
-Beside what it has of every model (`metrics`, `variants`, `languages`, `documents`) there are `most_frequent`, the
-scores of always predicting the most frequent code of the training text, and `labels`:
+It has the same keys as for every model (`metrics`, `variants`, `languages`, `documents`). In addition it has
+`most_frequent`, the scores of always predicting the most frequent code of the training text, and `labels`:
 
-    code, most          of the model: the system of its codes, and how many a text has at most
-    method              the one that `variants` is about: `blocks` where codes are spelt, else `linear`
-    codes               those that the model knows: `code`, `name` (of the file `labels.codes`) and `training`, how many
-                        training texts have it; the most frequent ones first
-    unknown_codes       true codes that it does not know, which count as never predicted: how many `codes`, how many
-                        `texts`, and the most frequent ones
-    example             a text with one code, which was predicted rightly by the default weights: `text`, `context` if
-                        it has one, and the `likeliest` codes, each a `code` with its `chance`; null if there is none
+    code, most          the model's system of codes, and how many codes a text has at most
+    method              the method that `variants` is about: `blocks` if codes are spelt, else `linear`
+    codes               the codes that the model knows, the most frequent first: `code`, `name` (from the file
+                        `labels.codes`) and `training`, how many training texts have the code
+    unknown_codes       true codes that the model does not know; they count as never predicted. How many `codes` there
+                        are, in how many `texts`, and the most frequent ones
+    example             a text with one code that the default weights predicted correctly: `text`, `context` if it has
+                        one, and the `likeliest` codes, each a `code` with its `chance`; null if there is no such text
     cut                 how many texts are longer than the model reads
-    baseline            the figures (`labels.figures`) of always predicting the most frequent code; its `top_k` are of
-                        the k most frequent ones
-    figures             of each variant and method: the same of all texts, and `languages`, `contexts` (the most
-                        frequent ones, and all others as null), `columns` of labels, `digits`, `calibration`,
-                        `threshold` (linear, of several codes) and `mistakes`
+    baseline            the figures (`labels.figures`) of always predicting the most frequent code; its `top_k` predict
+                        the k most frequent codes
+    figures             for each variant and method: `labels.figures` over all texts, and `languages`, `contexts` (the
+                        most frequent contexts, and all others together as null), `columns` of labels, `digits`,
+                        `calibration`, `threshold` (only for `linear` with several codes per text) and `mistakes`
 """
 
 from itertools import islice
@@ -32,14 +32,17 @@ from babelmill.tokens.codes import Codes
 
 CONTEXTS = 20
 MISTAKES, EXAMPLES = 30, 3
-SHOWN = 20  # unknown codes
+SHOWN = 20  # unknown codes that are listed at most
 METRICS = ("exact", "f1")
 
 Predicted = dict[str, dict[str, Found]]  # by variant and method
 
 
 def always(frequent: list[int], texts: int) -> Found:
-    """Return the prediction of the first of some codes, for each text, the others being less likely."""
+    """Return the baseline's prediction for each of `texts` texts: the first of the codes `frequent`.
+
+    The next codes in `frequent` are its next likeliest ones; all chances are 0.
+    """
     top = frequent[: max(labels.TOPS)]
     codes = Sets(np.full(texts, top[0]), np.arange(texts + 1))
     return Found(codes, np.tile(np.array(top), (texts, 1)), np.zeros((texts, len(top))))
@@ -50,9 +53,9 @@ class Report:
 
     Args:
         text: the validation text.
-        about: `labels` of the exported folder's config.json.
-        training: how many training texts have each code that the model knows.
-        names: {code: name}, as far as they have names.
+        about: `labels` in the exported folder's config.json.
+        training: how many training texts have each of the codes that the model knows, [codes].
+        names: {code: name} for the codes that have names.
     """
 
     def __init__(self, text: LabelledText, about: dict[str, Any], training: np.ndarray, names: dict[str, str]):
@@ -67,9 +70,9 @@ class Report:
         """Return evaluation.json.
 
         Args:
-            predicted: of all variants.
-            variant: the default one.
-            method: the one that stands for the model.
+            predicted: the predictions of all variants and methods.
+            variant: the default variant.
+            method: the method that stands for the model.
             cut: how many texts were cut.
         """
         text, every = self._text, np.ones(len(self._text.languages), bool)
@@ -102,7 +105,7 @@ class Report:
         }
 
     def _scores(self, predicted: Predicted, method: str, chosen: np.ndarray) -> dict[str, Any]:
-        """Return the scores of some texts, of each variant and of the baseline."""
+        """Return the scores of each variant and of the baseline on the texts that are `chosen`, [texts] bool."""
         truth = self._text.truth.among(chosen)
         return {
             "variants": {
@@ -116,7 +119,7 @@ class Report:
         return {"code": code, **({"name": self._names[code]} if self._names.get(code) else {})}
 
     def _example(self, found: Found) -> dict[str, Any] | None:
-        """Return a text with one code that was predicted rightly."""
+        """Return the first text with one code that was predicted correctly; None if there is none."""
         truth = self._text.truth
         right = np.bincount(truth.texts[labels.inside(truth, found.codes)], minlength=len(truth.sizes))
         fit = np.flatnonzero((right == 1) & (truth.sizes == 1) & (found.codes.sizes == 1))
@@ -129,7 +132,7 @@ class Report:
         return {"text": text, **({"context": context} if context else {}), "likeliest": likeliest}
 
     def _unknown(self) -> dict[str, Any]:
-        """Count the true codes that the model does not know."""
+        """Return the entry `unknown_codes`, about the true codes that the model does not know."""
         truth, known = self._text.truth, self._text.known
         unknown = truth.codes >= known
         counts = np.bincount(truth.codes[unknown] - known, minlength=len(self._text.names) - known)
@@ -175,7 +178,7 @@ class Report:
         return entries
 
     def _mistakes(self, found: Found) -> list[dict[str, Any]]:
-        """Return the most frequent mistakes, with names of codes and texts as examples."""
+        """Return the most frequent mistakes, with the names of their codes and some texts as examples."""
         made = labels.mistakes(self._text.truth, found, MISTAKES, EXAMPLES)
         wanted = {number for mistake in made for number in mistake["texts"]}
         shown = {i: pair for i, pair in enumerate(self._text.texts()) if i in wanted} if wanted else {}
@@ -192,9 +195,10 @@ class Report:
 
 
 def column(truth: Sets, found: Found) -> dict[str, Any]:
-    """Return what is measured of the codes of a column of labels, which are some of a text's codes.
+    """Return the figures of one column of labels, which holds some of each text's codes.
 
-    `found`: share of them that are predicted; `top_k`: share of the texts of which one is among the k likeliest.
+    `found`: the share of the column's codes that are predicted. `top_k`: the share of the texts where at least one of
+    the column's codes is among the k likeliest. Texts without a code in the column do not count.
     """
     filled = truth.sizes > 0
     truth, found = truth.among(filled), found.among(filled)

@@ -1,4 +1,4 @@
-"""All validation text of a model of labels, with its true codes, and what an exported model predicts of it."""
+"""Read all labelled validation text with its true codes, and let an exported model predict its codes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -16,27 +16,27 @@ from babelmill.tokens.documents import Documents
 from babelmill.tokens.labels import CodeReader
 from babelmill.tokens.shard_file import Labels
 
-WINDOW = 16_384  # texts that are sorted by length, so that few positions are padding
-BATCH_TOKENS = 8_192  # positions of a batch, which the decoder reads once for each beam
+WINDOW = 16_384  # texts that are sorted by length together, so that few positions are padding
+BATCH_TOKENS = 8_192  # positions per batch, which the decoder reads once per beam
 
 Described = tuple[str, str]  # a text's context, "" if it has none, and the text
 
 
 class LabelledText:
-    """The labelled validation text of all languages, one after another, without what has no code.
+    """The labelled validation text of all languages, one after another, without texts that have no code.
 
     Args:
-        corpora: the corpus folder of each language.
-        labels: the section.
+        corpora: {language: its corpus folder}.
+        labels: the section `labels` of the settings.
         known: the codes that the model knows.
 
     Attributes:
         names: all codes, those that the model knows first: code i is `names[i]`.
-        known: how many those are.
+        known: how many codes the model knows.
         truth: the codes of each text.
-        languages, contexts: [texts] int64, numbers of `language_names` and of `context_names`.
-        columns: by name, the codes that stand in each column of labels; empty if there is one alone.
-        documents: of each language, how many have a code (`with_code`, all of which are `scored`), `of` how many.
+        languages, contexts: [texts] int64, indices into `language_names` and `context_names`.
+        columns: {column of labels: the codes in it, for each text}; empty if there is only one column.
+        documents: {language: counts}: `of`, all documents; `with_code`, those with a code; `scored`, the same ones.
 
     Raises:
         UserError: a corpus has no labels, or no text has a code.
@@ -46,7 +46,7 @@ class LabelledText:
         self._numbers = {name: i for i, name in enumerate(known)}
         self._labels, self.known, self.language_names = labels, len(known), list(corpora)
         self._documents: list[Documents] = []
-        self._chosen: list[np.ndarray] = []  # of each language, which documents have a code
+        self._chosen: list[np.ndarray] = []  # for each language, which documents have a code
         self._contexts: dict[str, int] = {}
         self._columns: dict[str, dict[int, list[int]]] = {}
         truth: list[list[int]] = []
@@ -68,7 +68,7 @@ class LabelledText:
         self.columns = {name: Sets.of([codes.get(i, []) for i in range(len(truth))]) for name, codes in several.items()}
 
     def _read(self, folder: Path, begin: int) -> list[list[int]]:
-        """Read the codes of a corpus; its first text with a code has the number `begin`."""
+        """Return the codes of the texts of a corpus that have a code; the first such text gets the number `begin`."""
         documents = Documents(folder / "validation.parquet", contexts=True)
         if not documents.labelled:
             raise UserError(f"{documents.path}: has no labels; set corpus.label_columns and run the workflow again")
@@ -85,18 +85,18 @@ class LabelledText:
         names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
         for place, name in enumerate(names):
             filled = [i for i, (found, _) in enumerate(rows) if (found[place] or "").strip()]
-            reader = CodeReader(self._labels.model_copy(update={"on_error": "skip"}))  # the whole row has been read
+            reader = CodeReader(self._labels.model_copy(update={"on_error": "skip"}))  # rows were checked before
             codes = self._codes(reader, (([rows[i][0][place]], rows[i][1]) for i in filled))
             mine = self._columns.setdefault(name, {})
             mine.update((begin + i, each) for i, each in zip(filled, codes, strict=True))
 
     @property
     def context_names(self) -> list[str]:
-        """Return the contexts that occur."""
+        """The contexts that occur."""
         return list(self._contexts)
 
     def _codes(self, reader: CodeReader, rows: Iterable[tuple[list[str | None], str]]) -> list[list[int]]:
-        """Return the codes of documents; one that is new gets the next number."""
+        """Return the codes of documents as numbers; a new code gets the next number."""
         read: Labels = reader.read(rows)
         numbers = [-1] * len(read.names)
         for code in dict.fromkeys(read.codes.tolist()):
@@ -105,7 +105,7 @@ class LabelledText:
         return [codes[a:b] for a, b in zip(read.offsets[:-1].tolist(), read.offsets[1:].tolist(), strict=True)]
 
     def _of(self, language: int) -> Iterator[Described]:
-        """Yield the texts of a language, one after another."""
+        """Yield the texts of a language that have a code."""
         documents, place = self._documents[language], 0
         for texts, sizes in documents.batches():
             contexts = texts[::2] if documents.pieces == 2 else [""] * len(sizes)
@@ -121,16 +121,16 @@ class LabelledText:
 
 
 def column_names(corpus: Path) -> list[str]:
-    """Return how the columns of labels of a corpus are called, as far as it says."""
+    """Return the names of a corpus's columns of labels; an empty list if its manifest does not say."""
     return list(manifest.read(corpus)["settings"].get("corpus", {}).get("label_columns") or [])
 
 
 class Tokens:
-    """Texts as the exported folder's tokenizer makes them, cut to what the model reads.
+    """Turns texts into tokens, cut to the length that the model reads.
 
     Args:
-        tokenizer: of transformers.
-        longest: how many tokens the model reads.
+        tokenizer: the exported folder's tokenizer, loaded by transformers.
+        longest: how many tokens the model reads at most.
 
     Attributes:
         cut: how many texts were longer.
@@ -140,7 +140,7 @@ class Tokens:
         self._tokenizer, self._longest, self.cut = tokenizer, longest, 0
 
     def of(self, window: Iterable[Described]) -> list[list[int]]:
-        """Return the ids of texts."""
+        """Return the token ids of each text."""
         rows: list[list[int]] = []
         for context, text in window:
             given = (context, text) if context else (text,)
@@ -152,13 +152,16 @@ class Tokens:
         return rows
 
     def padded(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ids and which of them are no padding, both [B, T] int64."""
+        """Return ids and attention mask (1 for tokens, 0 for padding), both [B, T] int64."""
         made = self._tokenizer.pad({"input_ids": rows}, return_tensors="pt")
         return made["input_ids"], made["attention_mask"]
 
 
 def batches(lengths: list[int]) -> Iterator[list[int]]:
-    """Yield the numbers of texts in batches of similar lengths, the longest first: memory fails at once or never."""
+    """Yield the numbers of texts in batches of similar lengths.
+
+    The longest come first, so that memory runs out at once or never.
+    """
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         if batch and (len(batch) + 1) * lengths[batch[0]] > BATCH_TOKENS:
@@ -175,11 +178,11 @@ def predict(
     """Return what a model predicts of all texts, by method.
 
     Args:
-        model: with `predict`, see `modeling_codes.py`.
-        tokens: makes them.
+        model: a model with `predict`, see `modeling_codes.py`.
+        tokens: turns texts into tokens.
         text: the texts.
         methods: `blocks`, `linear` or both.
-        progress: is told of texts that are done.
+        progress: is called with the number of texts that have just been predicted.
     """
     top = max(*TOPS, model.blocks)
     index = {code: number for number, code in enumerate(model.codes)}

@@ -1,6 +1,6 @@
-"""Metrics of predicted codes, in NumPy: functions of which codes are true and which were predicted.
+"""Metrics of predicted codes, in NumPy: functions of the true codes and the predicted codes of each text.
 
-Codes are numbers. A code that the model does not know has a number, too, and is never predicted: it counts as missed.
+Codes are numbers. A code that the model does not know also has a number. It is never predicted, so it counts as missed.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 TOPS = (1, 3, 5)
-BINS = 15  # of the calibration
+BINS = 15  # bins of the calibration
 
 
 class Sets(NamedTuple):
-    """The codes of texts, each text's all different.
+    """The codes of texts; no text has a code twice.
 
     Attributes:
-        codes: [codes] int64, of all texts in a row.
+        codes: [codes] int64, the codes of all texts, one text after another.
         offsets: [texts + 1] int64: text i has `codes[offsets[i]:offsets[i + 1]]`.
     """
 
@@ -25,22 +25,22 @@ class Sets(NamedTuple):
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> "Sets":
-        """Make them of lists."""
+        """Make the sets from lists of codes, one list per text."""
         offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         return cls(np.array([code for each in lists for code in each], np.int64), offsets)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Return how many codes each text has, [texts]."""
+        """How many codes each text has, [texts]."""
         return np.diff(self.offsets)
 
     @property
     def texts(self) -> np.ndarray:
-        """Return which text each code belongs to, [codes]."""
+        """The number of the text that each code belongs to, [codes]."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
     def first(self) -> np.ndarray:
-        """Return the first code of each text, -1 of one that has none, [texts]."""
+        """Return the first code of each text, -1 for a text without a code, [texts]."""
         return np.where(self.sizes > 0, np.append(self.codes, -1)[self.offsets[:-1]], -1)
 
     def among(self, chosen: np.ndarray) -> "Sets":
@@ -50,12 +50,12 @@ class Sets(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is predicted of texts.
+    """The predictions for texts.
 
     Attributes:
-        codes: that they have.
-        likeliest: [texts, k] int64, the most probable codes, the first one first; -1 where there are fewer.
-        chances: [texts, k] float64, how probable each is.
+        codes: the codes that are predicted.
+        likeliest: [texts, k] int64, the k most probable codes, the most probable first; -1 if there are fewer.
+        chances: [texts, k] float64, the probability of each.
     """
 
     codes: Sets
@@ -63,30 +63,30 @@ class Found(NamedTuple):
     chances: np.ndarray
 
     def among(self, chosen: np.ndarray) -> "Found":
-        """Return what is predicted of the texts that are `chosen`, [texts] bool."""
+        """Return the predictions for the texts that are `chosen`, [texts] bool."""
         return Found(self.codes.among(chosen), self.likeliest[chosen], self.chances[chosen])
 
 
 def inside(these: Sets, those: Sets) -> np.ndarray:
-    """Return which of `these` codes are among `those` of the same text, [codes] bool."""
+    """Return which of the codes `these` are among the codes `those` of the same text, [codes] bool."""
     width = 1 + max(these.codes.max(initial=0), those.codes.max(initial=0))
     return np.isin(these.texts * width + these.codes, those.texts * width + those.codes)
 
 
 def is_true(codes: np.ndarray, truth: Sets) -> np.ndarray:
-    """Return which codes are true ones of their texts, both [texts, k]; -1 is none."""
+    """Return which codes are true codes of their texts: [texts, k] bool; `codes`: [texts, k], -1 for no code."""
     rows, width = codes.shape
     right = inside(Sets(codes.reshape(-1) + 1, np.arange(rows + 1) * width), Sets(truth.codes + 1, truth.offsets))
     return right.reshape(rows, width) & (codes >= 0)
 
 
 def figures(truth: Sets, found: Found) -> dict[str, Any]:
-    """Return what is measured of some texts, each of which has a true code.
+    """Return the figures of some texts, each of which has a true code.
 
-    `exact`: share of the texts whose codes are all right, and no other. `micro`: precision, recall and F1 of all codes
-    together. `macro`: their means over the codes that occur here, as true or as predicted ones. `per_text`: the means
-    over texts of the precision and the recall of each. `top_k`: share of the texts of which a true code is among the
-    k likeliest. What would be 0 / 0 is 0.
+    `exact`: the share of texts for which exactly the true codes are predicted. `micro`: precision, recall and F1 over
+    all codes together. `macro`: their means over the codes that occur here, as true or as predicted codes. `per_text`:
+    the means over texts of each text's precision and recall. `top_k`: the share of texts that have a true code among
+    the k likeliest. A figure that would be 0 / 0 is 0.
     """
     texts = len(truth.sizes)
     right = inside(found.codes, truth)
@@ -117,12 +117,12 @@ def figures(truth: Sets, found: Found) -> dict[str, Any]:
 
 
 def mean(values: np.ndarray) -> float:
-    """Return the mean, 0 of nothing."""
+    """Return the mean of values; 0 if there are none."""
     return float(values.mean()) if len(values) else 0.0
 
 
 def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return precision, recall and F1 from counts; 0 where there is nothing to divide by."""
+    """Return precision, recall and F1 from counts; 0 instead of a division by 0."""
     return (
         right / np.maximum(predicted, 1),
         right / np.maximum(true, 1),
@@ -131,13 +131,13 @@ def rates(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> tuple[n
 
 
 def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
-    """Return the scores `exact` and `f1` (micro), each with its standard error over texts, and what they count."""
+    """Return the scores `exact` and `f1` (micro), each with its standard error over texts, and with its counts."""
     texts = len(truth.sizes)
     hits = np.bincount(found.codes.texts[inside(found.codes, truth)], minlength=texts)
     both = truth.sizes + found.codes.sizes
-    exact = 2 * hits == both  # neither can be more than its set
+    exact = 2 * hits == both  # hits is at most either size, so the sum is equal only if both sizes are
     f1 = 2 * hits.sum() / max(1, both.sum())
-    spread = np.sqrt(texts * max(1, texts) / max(1, texts - 1))  # of a sum over texts, by the delta method
+    spread = np.sqrt(texts * max(1, texts) / max(1, texts - 1))  # for the error of a sum over texts (delta method)
     return {
         "exact": {
             "value": float(exact.mean()),
@@ -156,9 +156,9 @@ def headline(truth: Sets, found: Found) -> dict[str, dict[str, Any]]:
 
 
 def digits(truth: Sets, found: Found, spelt: np.ndarray) -> list[float]:
-    """Return the share of texts whose first true code begins as a predicted one does, for 1, 2, ... symbols.
+    """Return the share of texts whose first true code and a predicted code share the first 1, 2, ... symbols.
 
-    `spelt`: [codes, symbols], ids of the symbols of each code.
+    `spelt`: [codes, symbols], the ids of the symbols of each code.
     """
     texts = found.codes.texts
     same = spelt[truth.first()[texts]] == spelt[found.codes.codes]
@@ -168,10 +168,10 @@ def digits(truth: Sets, found: Found, spelt: np.ndarray) -> list[float]:
 
 
 def calibration(truth: Sets, found: Found) -> dict[str, Any]:
-    """Compare how probable the likeliest code is said to be with how often it is a true one, in bins of equal width.
+    """Compare the probability of the likeliest code with how often it is a true code, in bins of equal width.
 
-    `expected_error` is the mean difference, weighted by texts (Guo et al., 2017, arXiv:1706.04599). Of a bin: its
-    number of `texts`, the mean `chance` and the share `right`.
+    `expected_error` is the mean absolute difference, weighted by texts (Guo et al., 2017, arXiv:1706.04599). Each bin
+    has its number of `texts`, the mean probability `chance` and the share `right`; both are None for an empty bin.
     """
     chance = np.clip(found.chances[:, 0], 0.0, 1.0)
     right = is_true(found.likeliest[:, :1], truth)[:, 0]
@@ -189,10 +189,11 @@ def calibration(truth: Sets, found: Found) -> dict[str, Any]:
 
 
 def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
-    """Return from which probability on a further code is best predicted, and the micro F1 that this gives.
+    """Return the probability from which predicting further codes gives the best micro F1, and this F1.
 
-    The likeliest code is always predicted, and at most `most` are. Every threshold that makes a difference is tried;
-    the one returned lies half-way to the next probability below.
+    The likeliest code of a text is always predicted, and at most `most` codes are. Every threshold that makes a
+    difference is tried. The threshold returned lies half-way between the last probability that counts and the next
+    lower one.
     """
     true = is_true(found.likeliest[:, :most], truth)
     chances = np.where(found.likeliest[:, :most] >= 0, found.chances[:, :most], 0.0)
@@ -201,7 +202,7 @@ def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
     hits = true[:, 0].sum() + np.concatenate([[0], np.cumsum(right)])
     predicted = (found.likeliest[:, 0] >= 0).sum() + np.arange(len(hits))
     scores = 2 * hits / np.maximum(1, predicted + len(truth.codes))
-    ends = np.append(np.concatenate([[1.0], further])[:-1] > further, True)  # equal ones go together
+    ends = np.append(np.concatenate([[1.0], further])[:-1] > further, True)  # equal probabilities go together
     best = int(np.argmax(np.where(ends, scores, -1.0)))
     edges = np.concatenate([[1.0], further, [0.0]])
     return {"value": float((edges[best] + edges[best + 1]) / 2), "f1": float(scores[best])}
@@ -210,8 +211,8 @@ def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
 def mistakes(truth: Sets, found: Found, most: int, examples: int) -> list[dict[str, Any]]:
     """Return the most frequent mistakes: `true` and `predicted` code, `count`, and some `texts` (their numbers).
 
-    What a text has and was not predicted stands beside what was predicted and is wrong, in order. Where there is none
-    left, it is -1: a code is missed alone, or is one too many.
+    The missed codes of a text are paired with its wrong predictions, in order. If one side has fewer codes, its code is
+    -1: `predicted` is -1 if a code was only missed, and `true` is -1 if a code was predicted in addition.
     """
     missed, wrong = ~inside(truth, found.codes), ~inside(found.codes, truth)
     pairs: dict[tuple[int, int], list[int]] = {}
@@ -234,5 +235,5 @@ def mistakes(truth: Sets, found: Found, most: int, examples: int) -> list[dict[s
 
 
 def _any(of_codes: np.ndarray, sets: Sets) -> np.ndarray:
-    """Return which texts have such a code, [texts] bool."""
+    """Return which texts have at least one of the chosen codes, [texts] bool; `of_codes`: [codes] bool."""
     return np.bincount(sets.texts[of_codes], minlength=len(sets.sizes)) > 0

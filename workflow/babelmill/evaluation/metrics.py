@@ -1,8 +1,8 @@
-"""What the numbers in `evaluation.json` are: its readers take names, units and meanings from the file itself.
+"""Describe the metrics of `evaluation.json`, whose readers take names, units and meanings from the file itself.
 
-`evaluation.json` holds `metrics`, one entry for each metric that was measured, and for each variant of the weights a
-score for each of them (`validation_text.Score`), beside that of the baseline: `unigram`, or `most_frequent` of a model
-of labels (`label_report.py`). A new metric is an entry here and one in `evaluate.SCORERS`.
+`evaluation.json` holds `metrics`, with one entry per metric that was measured. For each variant of the weights it holds
+one score per metric (`validation_text.Score`), beside the score of the baseline: `unigram`, or `most_frequent` for a
+model of labels (`label_report.py`). To add a metric, add an entry here and one in `evaluate.SCORERS`.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,17 +14,17 @@ SHARE = "share"
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a score is.
+    """A metric: what its scores mean.
 
     Attributes:
-        name: as it stands in `evaluation.json` and everywhere else.
-        unit: of its value and standard error; less is better, of a `SHARE` more.
-        bound: the true value is at most this.
-        measured_on: what the number is about.
+        name: the metric's name in `evaluation.json` and everywhere else.
+        unit: the unit of value and standard error. Less is better, except for the unit `SHARE`, where more is better.
+        bound: whether the score is an upper bound of the true value.
+        measured_on: what the score was measured on.
         meaning: how each token is scored.
-        perplexity: exp(nats per token) is one (or, of a bound, at least it): the score is that of a distribution over
-            texts, and compares with the unigram model's.
-        task: in the Hub's words; "" for a baseline.
+        perplexity: whether exp(nats per token) is a perplexity, or an upper bound of it if `bound`. The score is then
+            that of a distribution over texts, and can be compared with that of the unigram model.
+        task: the task, by the Hub's name; "" for a baseline.
     """
 
     name: str
@@ -84,29 +84,29 @@ METRICS = {
 
 
 def described(names: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the entries `metrics` of evaluation.json."""
+    """Return the entry `metrics` of evaluation.json for metrics with these names."""
     return {name: asdict(METRICS[name]) for name in names}
 
 
 def metrics_of(evaluation: dict[str, Any]) -> dict[str, Metric]:
-    """Return what evaluation.json says of its metrics; those of earlier versions said nothing."""
+    """Return the metrics that evaluation.json describes; files of earlier versions describe none, and get ours."""
     if "metrics" not in evaluation:
         return {name: metric for name, metric in METRICS.items() if metric.unit != SHARE}
     return {name: Metric(**about) for name, about in evaluation["metrics"].items()}
 
 
 def units(evaluation: dict[str, Any]) -> str:
-    """Return the unit of the scores, or all units."""
+    """Return the unit of the scores; if there are several, all units, separated by commas."""
     return ", ".join(dict.fromkeys(metric.unit for metric in metrics_of(evaluation).values()))
 
 
 def value_of(score: dict[str, Any]) -> float:
-    """Return the value of a score of evaluation.json; earlier versions called it by its unit."""
+    """Return the value of a score in evaluation.json; in earlier versions, its key was `bits_per_byte`."""
     return score["value"] if "value" in score else score["bits_per_byte"]
 
 
 def shown(score: dict[str, Any], metric: Metric | None = None) -> str:
-    """Return a score with its standard error, if it has one, and what its `metric` says of it."""
+    """Return a score as text, with its standard error if it has one, and "at most" if its `metric` is a bound."""
     error = score.get("standard_error")
     text = f"{value_of(score):.3f}" + (f" ± {error:.3f}" if error is not None else "")
     return f"at most {text}" if metric is not None and metric.bound else text

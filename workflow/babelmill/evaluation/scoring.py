@@ -1,9 +1,9 @@
-"""Scoring a text with an exported model: the negative log-likelihood of every token, each once, summed by document.
+"""Score a text with an exported model: the negative log-likelihood of every token, each once, summed per document.
 
 The token stream is cut into rows as in training. An exported model attends across `<s>`, so the rows are cut again
-where documents begin, and these parts are batched by length: parts of all rows and, where a text is scored in several
-passes, of all passes. Special tokens are no text: they are context only, and so are prompts. In a text with prompts, a
-document that fits into a row is not cut, so that all of a response is given all of its prompt.
+where documents begin. These parts are batched by length: the parts of all rows and, if a text is scored in several
+passes, of all passes. Special tokens and prompts are only context and are not scored. In a text with prompts, a
+document that fits into a row is not cut, so that every token of a response is predicted with its whole prompt.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +27,10 @@ class ScoringRows:
         inputs: what the model is given where nothing is hidden.
         targets: the token to score at each position.
         turns: the pass in which a position is scored, -1 if never.
-        documents: the number of the document that a position's target is from.
-        hides: whether what is scored is hidden from the model in its pass.
-        samples: 0, or the passes of `diffusion_rows`, each of which hides other positions with a turn.
+        documents: the number of the document that a position's target belongs to.
+        hides: whether the tokens that are scored in a pass are hidden from the model.
+        samples: the number of passes of `diffusion_rows`, each of which hides a random part of the positions with turn
+            0; 0 for other rows.
     """
 
     inputs: np.ndarray
@@ -44,8 +45,8 @@ class Stream(NamedTuple):
     """A stream of documents to score.
 
     Attributes:
-        tokens: [tokens].
-        prompts: [tokens] bool, which belong to prompts; None without prompts.
+        tokens: [tokens] ids.
+        prompts: [tokens] bool, which tokens belong to prompts; None if there are no prompts.
     """
 
     tokens: np.ndarray
@@ -58,7 +59,7 @@ class Stream(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A document's part in a row, from `start` to before `end`, in one pass."""
+    """The part of a document that lies in a row, from `start` up to but not including `end`, in the pass `turn`."""
 
     row: int
     start: int
@@ -67,14 +68,14 @@ class Part(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Its number of positions."""
+        """The number of positions."""
         return self.end - self.start
 
 
 def places(stream: Stream, length: int, vocabulary: Vocabulary) -> np.ndarray:
-    """Return where the tokens of a stream lie in rows of `length`, which are read one after another: [tokens] int64.
+    """Return the places of a stream's tokens in rows of `length`, counted through all rows: [tokens] int64.
 
-    With prompts, a document goes to the next row where it does not fit into the one that has begun.
+    With prompts, a document that does not fit into the rest of a row begins in the next row.
     """
     everywhere = np.arange(len(stream.tokens))
     if stream.prompts is None:
@@ -90,24 +91,24 @@ def places(stream: Stream, length: int, vocabulary: Vocabulary) -> np.ndarray:
 
 
 def cut(values: np.ndarray, where: np.ndarray, length: int, filling: int) -> np.ndarray:
-    """Return values of tokens, which lie at `where`, as [rows, length] int64; `filling` stands elsewhere."""
+    """Return the values of tokens as rows, [rows, length] int64: at the places `where`, and `filling` elsewhere."""
     rows = np.full((-(-(int(where[-1]) + 1) // length), length), filling, np.int64)
     rows.reshape(-1)[where] = values
     return rows
 
 
 def with_bos(rows: np.ndarray, bos: int) -> np.ndarray:
-    """[rows, length] -> [rows, length + 1], `<s>` before each."""
+    """Put `<s>` before each row: [rows, length] -> [rows, length + 1]."""
     return np.concatenate([np.full((len(rows), 1), bos), rows], 1)
 
 
 def numbered(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """Return the number of the document that each token of a stream is from, from 0."""
+    """Return the number of the document that each token of a stream belongs to, counted from 0: [tokens]."""
     return np.cumsum(tokens == vocabulary.bos) - 1
 
 
 def causal_rows(stream: Stream, length: int, vocabulary: Vocabulary) -> ScoringRows:
-    """The rows of training: `<s>` and length - 1 tokens are the input, all `length` tokens the targets."""
+    """Return rows as in training: `<s>` and length - 1 tokens are the input, all `length` tokens are the targets."""
     where = places(stream, length, vocabulary)
     targets = cut(stream.tokens, where, length, vocabulary.pad)
     inputs = with_bos(targets, vocabulary.bos)[:, :-1]
@@ -116,9 +117,9 @@ def causal_rows(stream: Stream, length: int, vocabulary: Vocabulary) -> ScoringR
 
 
 def masked_rows(stream: Stream, length: int, masks: int, vocabulary: Vocabulary) -> ScoringRows:
-    """Rows of `<s>` and length - 1 tokens, scored in `masks` passes: each hides another `masks`-th of the text.
+    """Return rows of `<s>` and length - 1 tokens, scored in `masks` passes; each hides every `masks`-th token of text.
 
-    A position is scored for its own token (`logits_alignment` "mlm"), so every token to score is in the row.
+    The scores at a position are for the token at it (`logits_alignment` "mlm"), so the row holds all tokens to score.
     """
     where = places(stream, length - 1, vocabulary)
     targets = with_bos(cut(stream.tokens, where, length - 1, vocabulary.pad), vocabulary.bos)
@@ -129,23 +130,24 @@ def masked_rows(stream: Stream, length: int, masks: int, vocabulary: Vocabulary)
 
 
 def diffusion_rows(stream: Stream, length: int, samples: int, vocabulary: Vocabulary) -> ScoringRows:
-    """Rows as `masked_rows` has them; each of `samples` passes hides a part of the text, see `hidden_at_once`."""
+    """Return rows as `masked_rows` does; each of `samples` passes hides a part of the text, see `hidden_at_once`."""
     rows = masked_rows(stream, length, 1, vocabulary)
     return replace(rows, samples=samples)
 
 
 def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
-    """Return which positions of a part are hidden and scored in its pass, [length] bool, and what each stands for.
+    """Return which positions of a part are scored (and hidden) in its pass, [length] bool, and the weight of each.
 
-    Of a part with e tokens of text, sample j of n hides k = 1 + floor(t e) random ones, t = (j + u) / n with one u
-    for all samples (stratified), and the cross-entropy of each counts e / (k n) times. The sum over samples is then an
-    unbiased estimate of the negative evidence lower bound (LLaDA, arXiv:2502.09992, equations 5 and 6).
+    For `diffusion_rows`, sample j of n hides k = 1 + floor(t e) random tokens of the part's e tokens of text, where
+    t = (j + u) / n, with one random u for all samples (stratified). The cross-entropy of each hidden token has the
+    weight e / (k n). The sum over samples is then an unbiased estimate of the negative evidence lower bound (LLaDA,
+    arXiv:2502.09992, equations 5 and 6). For other rows, the weight is 1.
     """
     turns = rows.turns[part.row, part.start : part.end]
     if not rows.samples:
         return turns == part.turn, 1.0
     text = np.flatnonzero(turns == 0)
-    place = part.row, part.start  # seeds: the same part is hidden in the same ways wherever it is scored
+    place = part.row, part.start  # seeds, so that a part is always hidden in the same ways
     time = (part.turn + np.random.default_rng(place).random()) / rows.samples
     count = min(len(text), 1 + int(time * len(text)))
     order = np.random.default_rng((*place, part.turn + 1)).permutation(len(text))
@@ -155,7 +157,7 @@ def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
 
 
 def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
-    """The documents' parts in the rows, once for each pass that scores something there, the shortest first."""
+    """Return the documents' parts in the rows, once per pass that scores tokens of the part, the shortest first."""
     found = []
     for row, (inputs, turns) in enumerate(zip(rows.inputs, rows.turns, strict=True)):
         starts = np.flatnonzero(inputs == vocabulary.bos)
@@ -168,7 +170,7 @@ def parts(rows: ScoringRows, vocabulary: Vocabulary) -> list[Part]:
 
 
 def batches(found: list[Part], size: int) -> Iterator[list[Part]]:
-    """Parts in batches of at most `size` positions, padding included (one part may be longer)."""
+    """Yield parts in batches of at most `size` positions, padding included; a longer part is a batch of its own."""
     batch: list[Part] = []
     for part in found:
         if batch and (len(batch) + 1) * part.length > size:
@@ -180,7 +182,7 @@ def batches(found: list[Part], size: int) -> Iterator[list[Part]]:
 
 
 def arrays(rows: ScoringRows, batch: list[Part], vocabulary: Vocabulary) -> tuple[np.ndarray, ...]:
-    """Return inputs, targets, which targets are scored, their documents and weights, each [parts, longest part]."""
+    """Return inputs, targets, whether each target is scored, its document and its weight: [parts, longest part]."""
     shape = len(batch), max(part.length for part in batch)
     inputs, targets = np.full(shape, vocabulary.pad), np.full(shape, vocabulary.pad)
     scored, documents, weights = np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape)
@@ -202,7 +204,7 @@ def nats(
 ) -> np.ndarray:
     """Return the weighted sum of -ln p over the scored targets of each document: [documents] float64.
 
-    `progress` is told how many targets each batch held.
+    `progress` is called with the number of scored targets of each batch.
     """
     device = next(model.parameters()).device
     total = torch.zeros(int(rows.documents.max()) + 1, dtype=torch.float64, device=device)

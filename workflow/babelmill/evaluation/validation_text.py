@@ -1,7 +1,7 @@
-"""The validation text that a model is scored on: all of it, or a sample of its documents, and scores over it.
+"""The validation text that a model is scored on, all of it or a sample of its documents, and the scores over it.
 
-A sample takes the documents whose texts have the smallest hashes. So it is the same for every model, tokenizer and
-machine, and a larger sample holds the smaller ones.
+A sample consists of the documents whose texts have the smallest hashes. So it is the same for every model, tokenizer
+and machine, and a larger sample contains the smaller ones.
 """
 
 import math
@@ -22,7 +22,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 
 
 class Score(TypedDict):
-    """A score in evaluation.json, see `entry`; `metrics.py` says what its value is."""
+    """A score in evaluation.json, see `entry`; `metrics.py` says what its value means."""
 
     value: float
     standard_error: float | None
@@ -32,19 +32,20 @@ class Score(TypedDict):
 
 
 class Text:
-    """The validation text of a language and what is known of it without a model.
+    """The validation text of a language, and what can be known about it without a model.
 
     Attributes:
-        documents: all of the text.
-        stream: the documents to score, special tokens included.
-        bytes: [documents to score] UTF-8 bytes of each, which are its tokens' where the tokenizer is lossless; of a
-            document with a prompt, those of its response.
-        changed: how many of them the tokenizer does not give back as they are, so that their scores are of less text.
-        with_prompt: how many of them have a prompt.
-        whole_bytes: of all documents.
-        count: number of tokens to score.
-        unigram: [documents to score] the baseline's nats.
-        vocabulary_used: share of the vocabulary that occurs in the training text.
+        documents: all documents of the validation text.
+        stream: the tokens of the documents to score, with special tokens.
+        bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
+            response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
+        changed: how many of the documents to score the tokenizer does not give back unchanged; their scores are about
+            the text that it keeps.
+        with_prompt: how many of the documents to score have a prompt.
+        whole_bytes: the number of UTF-8 bytes of all documents.
+        count: the number of tokens to score.
+        unigram: [documents to score] the nats of the unigram baseline.
+        vocabulary_used: the share of the vocabulary that occurs in the training text.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class Text:
         """Read a corpus and its shards.
 
         Args:
-            corpus, shards: folders of the stages.
-            tokenizer: of the exported model.
-            digest: sha256 of its file.
-            vocabulary: its.
-            sample: how many documents to score, None for all.
-            lossy: the tokenizer may lose text.
+            corpus, shards: the folders that the stages of these names made.
+            tokenizer: the tokenizer of the exported model.
+            digest: the sha256 of the tokenizer's file.
+            vocabulary: the tokenizer's vocabulary.
+            sample: how many documents to score; None for all.
+            lossy: whether the tokenizer may lose text.
 
         Raises:
             UserError: the files are damaged or do not belong together.
@@ -89,7 +90,7 @@ class Text:
 
     @property
     def size(self) -> dict[str, int]:
-        """How many documents are scored, of how many, and of which kinds there are some: with a prompt, changed."""
+        """How many documents are `scored`, `of` how many; and, if not 0, how many are `with_prompt` and `changed`."""
         some = {"with_prompt": self.with_prompt, "changed": self.changed}
         counted = {key: count for key, count in some.items() if count}
         return {"scored": len(self.bytes), "of": self.documents.count} | counted
@@ -100,9 +101,15 @@ class Text:
 
 
 def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return numbers, in order, and UTF-8 bytes of the documents to score, both int64, and the bytes of all documents.
+    """Choose the documents to score.
 
-    Without prompts, which are not scored; but a document is chosen by all that it is. `sample`: how many to score.
+    Args:
+        documents: all documents.
+        sample: how many to score; None for all.
+
+    Returns:
+        The numbers of the documents, in order, and the UTF-8 bytes of each, both int64, and the bytes of all documents.
+        Bytes do not count prompts, which are not scored; the hash that chooses a document includes its prompt.
     """
     sizes, hashes = [], []
     for texts, lengths in documents.batches():
@@ -116,10 +123,10 @@ def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.nda
 
 
 def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> int:
-    """Count the documents with the numbers `chosen` that decoding does not give back.
+    """Count the documents among `chosen` that encoding and decoding change.
 
-    A tokenizer may write small letters alone, or have no token for a character. Of prompts and responses, the responses
-    count.
+    A tokenizer may turn all letters into small ones, or have no token for a character. If there are prompts, only the
+    responses are compared.
     """
     count = first = 0
     for texts, _ in documents.batches():
@@ -133,7 +140,7 @@ def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> i
 
 
 def stream_of(shard: ShardFile, chosen: np.ndarray) -> tuple[Stream, int]:
-    """Return the documents of a shard with these numbers, and how many of them have a prompt."""
+    """Return the documents of a shard with the numbers `chosen`, and how many of them have a prompt."""
     tokens = np.concatenate([shard.tokens[shard.offsets[i] : shard.offsets[i + 1]] for i in chosen])
     if shard.responses is None:
         return Stream(tokens), 0
@@ -145,22 +152,23 @@ def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return which tokens of a stream belong to prompts: [tokens] bool.
 
     Args:
-        prompts, lengths: [documents] tokens of each prompt, and of each document.
+        prompts: [documents] the number of tokens of each prompt.
+        lengths: [documents] the number of tokens of each document.
     """
-    place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its document
+    place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in the document
     return (place > 0) & (place <= np.repeat(prompts, lengths))
 
 
 def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
     """Return an entry of evaluation.json.
 
-    Its standard error is that of bits per byte as a ratio of two sums over documents (Cochran 1977, section 2.11,
-    without the finite population's correction): how far the number would vary with other documents like these. It is
-    None for a single document.
+    Its standard error says how much the score would vary with other documents like these. Bits per byte are a ratio of
+    two sums over documents, and the error is that of such a ratio (Cochran 1977, section 2.11, without the finite
+    population correction). It is None for a single document.
 
     Args:
-        nats, size: [documents] -ln p and UTF-8 bytes of each.
-        tokens: how many were scored.
+        nats, size: [documents] -ln p and the number of UTF-8 bytes of each document.
+        tokens: how many tokens were scored.
     """
     documents, total, whole, error = len(size), float(nats.sum()), int(size.sum()), None
     if documents > 1:
@@ -176,13 +184,13 @@ def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
 
 
 def pooled(entries: list[Score], whole: list[int]) -> Score:
-    """Return one score over the texts of several languages; of one, it is that language's to the last bit.
+    """Return one score over the texts of several languages; for one language, exactly its own score.
 
-    Each language counts by its whole validation text, also where a sample of it was scored.
+    Each language is weighted by its whole validation text, even if only a sample of it was scored.
 
     Args:
-        entries: of the languages.
-        whole: UTF-8 bytes of each whole validation text.
+        entries: the scores of the languages.
+        whole: the UTF-8 bytes of the whole validation text of each language.
     """
     if len(entries) == 1:
         return entries[0]
@@ -202,18 +210,18 @@ def pooled(entries: list[Score], whole: list[int]) -> Score:
 
 
 def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """Return how often each token occurs in a stream, special tokens left out: [vocabulary size] int64."""
+    """Return how often each token occurs in a stream, 0 for special tokens: [vocabulary size] int64."""
     counts = np.zeros(vocabulary.size, np.int64)
-    for start in range(0, len(tokens), 1 << 24):  # bincount makes 8 bytes of each token
+    for start in range(0, len(tokens), 1 << 24):  # bincount needs 8 bytes per token
         counts += np.bincount(tokens[start : start + (1 << 24)], minlength=len(counts))
     counts[vocabulary.is_special] = 0
     return counts
 
 
 def unigram_nats(training: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """Return -ln p of each entry, add-one smoothed over the ordinary ones: [vocabulary size] float64.
+    """Return -ln p of each token, with add-one smoothing over the ordinary tokens: [vocabulary size] float64.
 
-    `training` is how often each occurs in the training text. Special tokens have no probability.
+    `training`: how often each token occurs in the training text. Special tokens have probability 0.
     """
     ordinary = ~vocabulary.is_special
     smoothed = np.where(ordinary, training + 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""A converted model of labels, asked for the codes of many texts at once."""
+"""Predict the codes of many texts at once with a converted model of labels."""
 
 import contextlib
 import logging
@@ -14,8 +14,8 @@ from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
 from babelmill.tokens.clean_text import Cleaning
 
-CPU_TOKENS, GPU_TOKENS = 4096, 65536  # of a batch, padding included; no more beams than that, either
-BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that change no prediction
+CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, padding included; also the largest number of beams
+BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that do not affect predictions
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
 Pair = tuple[str, str]  # context and text
@@ -25,9 +25,9 @@ class Wanted(NamedTuple):
     """What to predict.
 
     Attributes:
-        top: how many of the likeliest codes to give.
-        method: "blocks", as the decoder spells them, or "linear", by the classifier.
-        threshold: from which probability on the classifier gives a text a further code; None: the folder's.
+        top: how many of the likeliest codes to return.
+        method: "blocks" for codes that the decoder spells, "linear" for those of the classifier.
+        threshold: the probability from which the classifier gives a text a further code; None for the folder's own.
     """
 
     top: int = 5
@@ -39,18 +39,18 @@ class Predictor:
     """Predicts the codes of texts.
 
     Args:
-        folder: `converted/{model}` or any other that the export made.
+        folder: `converted/{model}`, or any other folder that the export made.
         wanted: what to predict.
-        device: that computes.
+        device: the device that computes.
 
     Attributes:
-        columns: names of the values that `predict` gives for a text.
-        cleaning: what to change in a text before.
-        longest: tokens that the encoder reads.
-        contexts: whether the training had contexts; None if that is not known.
+        columns: the names of the values that `predict` returns for a text.
+        cleaning: what to change in a text before it is predicted.
+        longest: how many tokens the encoder reads at most.
+        contexts: whether the training text had contexts; None if that is not known.
 
     Raises:
-        UserError: the folder is not of a model of labels, or has no use for a threshold.
+        UserError: the folder does not hold a model of labels, or a threshold is given that would decide nothing.
     """
 
     def __init__(self, folder: Path, wanted: Wanted, device: torch.device):
@@ -58,20 +58,23 @@ class Predictor:
         check_threshold(folder, labels, wanted)
         self._blocks, self._wanted, self._device = labels["blocks"], wanted, device
         self._shown, self._names = min(wanted.top, len(labels["codes"])), labels.get("names", {})
-        self._beams = self._shown if wanted.method == "blocks" and labels["decoder_layers"] else 1  # of each text
+        self._beams = self._shown if wanted.method == "blocks" and labels["decoder_layers"] else 1  # beams per text
         self.columns = columns_of(self._blocks, self._shown, bool(self._names))
         self.contexts: bool | None = labels.get("contexts")
         self.cleaning = Cleaning(**labels.get("cleaning", {}))
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
-        trust = loading.runs_code(folder)  # else a terminal is asked
+        trust = loading.runs_code(folder)  # without an answer, transformers would ask on the terminal
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         self._model: Any = loading.load(transformers.AutoModel, folder, None).to(device)
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
 
     def predict(self, pairs: Sequence[Pair], tick: Callable[[float], None]) -> list[tuple[str, ...]]:
-        """Return the values of each text, in its order; `tick` hears which share of the tokens is done."""
+        """Return the values of each text, in the order of the texts.
+
+        `tick` is called with the share of the tokens that are done.
+        """
         rows = self._tokens(pairs)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
         budget = CPU_TOKENS if self._device.type == "cpu" else GPU_TOKENS
@@ -89,7 +92,7 @@ class Predictor:
         return found
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
-        """Return the ids of each text, uncut. A text without a context stands alone, as in training."""
+        """Return the token ids of each text, uncut. A text without a context is encoded alone, as in training."""
         found: list[list[int]] = [[]] * len(pairs)
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
@@ -102,12 +105,12 @@ class Predictor:
         return found
 
     def _shortened(self, pair: Pair) -> list[int]:
-        """Return the ids of a text that loses its end."""
+        """Return the token ids of a text that is too long, without its end."""
         given = pair if pair[0] else pair[1:]
         return self._tokenizer(*given, truncation=True, max_length=self.longest)["input_ids"]
 
     def _batch(self, rows: list[list[int]]) -> list[list[str]]:
-        """Return the values of a few texts, given their ids."""
+        """Return the values of one batch of texts, given their token ids."""
         padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self._device)
         with_padding = padded["input_ids"], padded["attention_mask"]
         found = self._model.predict(*with_padding, **self._wanted._asdict())
@@ -115,7 +118,7 @@ class Predictor:
         return [[*codes, *likeliest] for codes, likeliest in both]
 
     def _written(self, codes: Sequence[tuple[str, float]], count: int) -> list[str]:
-        """Return codes with their probabilities as texts, and empty ones up to `count` codes."""
+        """Return codes with names (if there are any) and probabilities as strings, padded with "" to `count` codes."""
         names = self._names
         found = [
             text
@@ -126,7 +129,13 @@ class Predictor:
 
 
 def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
-    """Return the names of what is predicted: the codes that a text has, and the likeliest ones; perhaps their names."""
+    """Return the names of the columns that are predicted.
+
+    Args:
+        blocks: how many codes a text has at most.
+        shown: how many of the likeliest codes are written.
+        named: whether the codes have names, which then get columns, too.
+    """
     of_codes = ["code_{}", *(["name_{}"] if named else []), "probability_{}"]
     of_likeliest = ["likeliest_{}", *(["likeliest_name_{}"] if named else []), "likeliest_probability_{}"]
     codes = [name.format(i) for i in range(1, blocks + 1) for name in of_codes]
@@ -147,7 +156,7 @@ def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> Non
 
 
 def labels_of(folder: Path) -> dict[str, Any]:
-    """Return what `config.json` of a model says of its labels; a UserError if it has none."""
+    """Return `labels` in the `config.json` of a model; raise a UserError if it has none, or is not converted."""
     if not folder.is_dir():
         there = ", ".join(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
         raise UserError(
@@ -165,7 +174,7 @@ def labels_of(folder: Path) -> dict[str, Any]:
 
 
 def identity_of(folder: Path) -> dict[str, str]:
-    """Return {file: sha256} of what decides a model's predictions, verified where the folder has a manifest."""
+    """Return {file: sha256} of the files that decide a model's predictions; if there is a manifest, verify them."""
     if (folder / manifest.NAME).is_file():
         files = {name: entry["sha256"] for name, entry in manifest.verify(folder)["files"].items()}
     else:
@@ -175,7 +184,7 @@ def identity_of(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def without_a_warning() -> Iterator[None]:
-    """Let transformers not say that a text is too long: it is cut and counted."""
+    """Silence the warning of transformers that a text is too long, since such texts are cut and counted."""
     logger = logging.getLogger("transformers.tokenization_utils_base")
     before = logger.level
     logger.setLevel(logging.ERROR)

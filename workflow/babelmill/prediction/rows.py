@@ -1,4 +1,4 @@
-"""Predictions of all rows of a table: in its order, equal texts once, in bounded memory, window by window."""
+"""Predict all rows of a table, in order and window by window; memory is bounded, and equal texts are predicted once."""
 
 import hashlib
 import heapq
@@ -18,8 +18,8 @@ from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import WINDOW, Windows, write_table
 from babelmill.tokens.label_text import context_text
 
-REMEMBERED = 100_000  # texts whose predictions are at hand: about 100 MB
-NUMBER = "row"  # the column of their numbers
+REMEMBERED = 100_000  # texts whose predictions are kept in memory, about 100 MB
+NUMBER = "row"  # the column with the numbers of rows
 
 log = logging.getLogger("babelmill")
 
@@ -30,8 +30,8 @@ class Asked:
 
     Attributes:
         text: the column of the text.
-        context: that of its context (a language, a source); None without one.
-        said: the context of all rows, where no column holds it.
+        context: the column of the text's context (a language, a source); None if there is no such column.
+        said: the context of all rows, if no column holds it.
     """
 
     text: str
@@ -40,35 +40,36 @@ class Asked:
 
 
 class Memory:
-    """The predictions of the texts that came last.
+    """The predictions of the latest texts.
 
-    What is at hand depends on the rows before alone, so that a run that goes on asks the model the same.
+    What is remembered depends only on the rows before. So a run that continues after a stop passes the same texts to
+    the model as a run that never stopped.
     """
 
     def __init__(self, size: int = REMEMBERED):
         self._size, self._known = size, dict[bytes, tuple[str, ...]]()
 
     def get(self, key: bytes) -> tuple[str, ...] | None:
-        """Return the values of a text; None if they are not at hand."""
+        """Return the values of a text; None if they are not remembered."""
         return self._known.get(key)
 
     def add(self, window: dict[bytes, tuple[str, ...]]) -> None:
-        """Remember the texts of a window, and forget those that have not come for longest."""
+        """Remember the texts of a window, and forget those that have not occurred for the longest time."""
         for key, values in window.items():
             self._known.pop(key, None)
-            self._known[key] = tuple(map(sys.intern, values))  # many are equal
+            self._known[key] = tuple(map(sys.intern, values))  # many values are equal
         for key in list(itertools.islice(self._known, max(0, len(self._known) - self._size))):
             del self._known[key]
 
 
 class Prediction:
-    """Predicts a table.
+    """Predicts the rows of a table.
 
     Args:
-        table: its rows.
-        asked: its columns.
+        table: the table.
+        asked: the columns to predict from.
         predictor: the model.
-        windows: what is done.
+        windows: the windows that are done, to which new ones are added.
     """
 
     def __init__(self, table: Table, asked: Asked, predictor: Predictor, windows: Windows):
@@ -84,7 +85,7 @@ class Prediction:
         self._counts = {"rows": 0, "without_text": 0, "cut": 0, "texts": 0}
 
     def run(self) -> dict[str, Any]:
-        """Predict the windows that are not done; return the figures."""
+        """Predict the windows that are not done; return the figures: counts of rows and texts, and the speed."""
         bar, begun, before = Bar(self._table.rows, min(self._table.rows, self._windows.done * WINDOW)), 0.0, 0
         for number, rows in enumerate(in_windows(self._table)):
             if number < self._windows.done:
@@ -100,7 +101,7 @@ class Prediction:
         return {**self._counts, "longest": self._predictor.longest, **speed}
 
     def _keys(self, rows: list[list[str]]) -> tuple[list[bytes | None], dict[bytes, Pair]]:
-        """Return the key of each row's text, None without one, and the texts by key."""
+        """Return the key of each row's text (None for a row without text), and {key: (context, text)}."""
         keys: list[bytes | None] = []
         clean = self._predictor.cleaning.of
         pairs: dict[bytes, Pair] = {}
@@ -117,13 +118,13 @@ class Prediction:
         return keys, pairs
 
     def _predicted(self, rows: list[list[str]], bar: Bar) -> list[list[str]]:
-        """Return the rows of a window with what is predicted."""
+        """Return the rows of a window, each followed by its predicted values."""
         keys, pairs = self._keys(rows)
         new = [key for key in pairs if self._memory.get(key) is None]
         before, total = self._counts["rows"], self._table.rows
 
         def tick(share: float) -> None:
-            at = before + int(len(rows) * share) - (share == 1)  # the last one when the window is on disk
+            at = before + int(len(rows) * share) - (share == 1)  # the last row counts once the window is on disk
             bar.show(at, f"{at:,} of {total:,} rows")
 
         found = dict(zip(new, self._predictor.predict([pairs[key] for key in new], tick), strict=True))
@@ -135,7 +136,7 @@ class Prediction:
         return done
 
     def _take_up(self, rows: list[list[str]], done: list[list[str]]) -> None:
-        """Go on after a window that an earlier run has predicted."""
+        """Count and remember a window that an earlier run has predicted."""
         keys, pairs = self._keys(rows)
         width = len(self._predictor.columns)
         by_key = {key: tuple(row[-width:]) for key, row in zip(keys, done, strict=True) if key is not None}
@@ -157,7 +158,10 @@ def in_windows(table: Table) -> Iterator[list[list[str]]]:
 
 
 def about_contexts(trained: bool | None, asked: Asked) -> str | None:
-    """Return a warning where contexts are not as in the training; `trained`: whether it had any, None: not known."""
+    """Return a warning if the model was trained with contexts and gets none, or the other way round.
+
+    `trained`: whether the training text had contexts; None if that is not known.
+    """
     given = asked.context is not None or bool(asked.said)
     if trained and not given:
         return "the model was trained with contexts, and is given none: name them (--context, predict.context_column)"
@@ -167,16 +171,16 @@ def about_contexts(trained: bool | None, asked: Asked) -> str | None:
 
 
 def refuse_taken(columns: list[str], ours: list[str]) -> None:
-    """Raise a UserError if a table has a column that the predictions are to have."""
+    """Raise a UserError if a table already has a column of the predictions."""
     if taken := [name for name in columns if name in ours]:
         raise UserError(f"the table has a column {taken[0]!r}, as its predictions will: rename it in the table")
 
 
 def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
-    """Write the rows that a person should look at, with their numbers, from 1.
+    """Write the rows that a person should check, with their numbers, counted from 1.
 
-    First those without text, `count` at most, then the `count` rows with the least probable code, that one first:
-    of the codes that a row is given, or of the likeliest one if it is given none.
+    First come at most `count` rows without text. Then come the `count` most doubtful rows, the most doubtful first. How
+    doubtful a row is depends on its least probable predicted code, or on the likeliest code if none is predicted.
     """
     predicted, likeliest = columns.index("predicted"), columns.index("likeliest_probability_1")
     given = [place for place in range(predicted, likeliest) if columns[place].startswith("probability_")]
@@ -194,7 +198,7 @@ def write_review(path: Path, count: int, columns: list[str], windows: Windows) -
 
 
 def in_words(out: Path, figures: dict[str, Any]) -> str:
-    """Return the figures of a prediction as a line."""
+    """Return the figures of a prediction in one line of text."""
     parts = [f"{figures['rows']:,} rows", f"{figures['texts']:,} different texts"]
     parts += [f"{figures['without_text']:,} without text"] if figures["without_text"] else []
     parts += [f"{figures['cut']:,} cut at {figures['longest']:,} tokens"] if figures["cut"] else []

@@ -1,7 +1,8 @@
-"""Tables whose rows are predicted: .csv, .tsv, .parquet, .jsonl, plain or compressed, as streams of rows of text.
+"""Read tables whose rows are predicted, .csv, .tsv, .parquet or .jsonl, plain or compressed, as streams of rows.
 
-A corpus is read for its text. Here every column is kept, in its place, and what a .csv file says is kept as it stands.
-A table is read once before anything is predicted: a broken last line is an error now, not after hours.
+A corpus is read only for its text. Here every column is kept in its place, and the values of a .csv file are kept
+unchanged. The whole table is read once before anything is predicted, so that a broken last line is an error at once
+and not after hours.
 """
 
 import contextlib
@@ -20,24 +21,24 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, split_name
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
-BLOCK = 1 << 20  # bytes
-ROWS = 1024  # of a Parquet file that are in memory at once
+BLOCK = 1 << 20  # bytes that are read at once
+ROWS = 1024  # rows of a Parquet file that are in memory at once
 
 
 class Table:
-    """The rows of a file, as often as they are asked for, each a list of texts; what is missing is "".
+    """The rows of a file, which can be iterated several times. Each row is a list of strings; missing values are "".
 
     Args:
-        path: of the file; its name tells format and compression.
-        delimiter: between the columns of .csv and .tsv; None: a comma or a tab.
-        encoding: of .csv and .tsv: utf-8, latin-1 or cp1252.
+        path: the path of the file; its name tells format and compression.
+        delimiter: the delimiter of .csv and .tsv; None for a comma in .csv and a tab in .tsv.
+        encoding: the encoding of .csv and .tsv: utf-8, latin-1 or cp1252.
 
     Attributes:
-        columns: their names. Of .jsonl: all keys, in the order in which they appear.
-        rows: how many there are.
+        columns: the names of the columns; for .jsonl, all keys in the order in which they first appear.
+        rows: the number of rows.
 
     Raises:
-        UserError: no such file, no table, damaged, or of another encoding.
+        UserError: the file is missing, not a table, damaged, or in another encoding.
     """
 
     def __init__(self, path: Path, delimiter: str | None = None, encoding: str = "utf-8"):
@@ -65,7 +66,11 @@ class Table:
                     yield [as_text(value.get(name)) for name in self.columns]
 
     def place(self, column: str, meant: str) -> int:
-        """Return where a column stands; a UserError that begins with what it is `meant` for if it is not there once."""
+        """Return the index of a column; `meant` says in an error what the column is for.
+
+        Raises:
+            UserError: there is no such column, or more than one.
+        """
         if self.columns.count(column) == 1:
             return self.columns.index(column)
         if column in self.columns:
@@ -75,7 +80,7 @@ class Table:
         raise UserError(f"{self._path}: no column {column!r} ({meant}); there are {there}{hint}")
 
     def _scan(self) -> int:
-        """Find the columns, and count the rows."""
+        """Set `columns`, and return the number of rows."""
         if self._format == ".parquet":
             with self._open_parquet() as file:
                 self.columns = file.schema_arrow.names
@@ -108,17 +113,17 @@ class Table:
             if getattr(error, "errno", None):
                 raise
             raise UserError(f"{self._path}: damaged: {str(error).splitlines()[0]}") from None
-        except UnicodeDecodeError:  # Arrow does not look at the text of a column
+        except UnicodeDecodeError:  # Arrow does not check that text is UTF-8
             raise UserError(f"{self._path}: a column of text holds bytes that are not UTF-8") from None
 
     def _lines(self) -> Iterator[str]:
-        """Yield the lines of a text file, newlines included."""
+        """Yield the lines of a text file, with their newlines."""
         rest, number = b"", 0
         with pa.OSFile(str(self._path)) as file:
             stream = pa.CompressedInputStream(file, self._compression) if self._compression else file
             while block := stream.read(BLOCK):
                 *lines, rest = (rest + block).split(b"\n")
-                for number, line in enumerate(lines, number + 1):  # noqa: B020  goes on counting
+                for number, line in enumerate(lines, number + 1):  # noqa: B020  continues the count
                     yield self._decoded(line, number) + "\n"
         if rest:
             yield self._decoded(rest, number + 1)
@@ -137,9 +142,9 @@ class Table:
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Iterator[list[str]]:
-        """Yield heading and rows of a .csv or .tsv file.
+        """Yield the heading and the rows of a .csv or .tsv file.
 
-        A blank line is none, but of a single column it is a row where nothing stands.
+        Blank lines are skipped; but in a table with a single column, a blank line is a row with an empty value.
         """
         csv.field_size_limit(MAX_FIELD)
         reader, width = csv.reader(self._lines(), delimiter=self._delimiter, strict=True), 0
@@ -161,7 +166,7 @@ class Table:
             yield row
 
     def _objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the objects of a .jsonl file; blank lines are none."""
+        """Yield the objects of a .jsonl file; blank lines are skipped."""
         for number, line in enumerate(self._lines(), 1):
             if not line.strip():
                 continue
@@ -183,7 +188,7 @@ class Table:
     def _open_parquet(self) -> Iterator[pq.ParquetFile]:
         with contextlib.ExitStack() as stack:
             source: Any = stack.enter_context(pa.OSFile(str(self._path)))
-            if self._compression:  # it is read from its end, so it needs a copy to seek in
+            if self._compression:  # Parquet is read from its end, so seeking needs an unpacked copy
                 packed, source = source, stack.enter_context(tempfile.TemporaryFile())
                 stream = pa.CompressedInputStream(packed, self._compression)
                 while block := stream.read(BLOCK):
@@ -211,7 +216,7 @@ def texts_of(column: pa.Array) -> list[str]:
     try:
         missing = (None, "nan") if pa.types.is_floating(column.type) else (None,)
         return ["" if value in missing else value for value in column.cast(pa.string()).to_pylist()]
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists and the like; bytes that are no text
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists and the like; bytes that are not text
         return [as_text(value) for value in column.to_pylist()]
 
 

@@ -1,6 +1,6 @@
-"""Windows of a table that have been predicted: each a file, so that a run that was killed goes on after the last one.
+"""Keep each predicted window of a table in a file, so that a run that was killed continues after the last window.
 
-The folder is no output of a rule: Snakemake deletes those of a job that failed.
+The folder is not an output of a rule, since Snakemake deletes the outputs of a job that failed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ WINDOW = 4096  # rows that are sorted by length, predicted and kept together
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the folder of a prediction. Delete it in the end if all is done, or nothing.
+    """Lock the folder of a prediction. At the end, delete it if the prediction succeeded, or if no window was done.
 
     Raises:
         UserError: another process makes the same predictions.
@@ -35,7 +35,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def rows_done(folder: Path) -> str:
-    """Say how many rows of a table are predicted so far; "" if none are."""
+    """Return a text that says how many rows of a table are predicted so far; "" if none are."""
     windows = sum(1 for _ in folder.glob("*.csv"))
     if not windows:
         return ""
@@ -44,11 +44,14 @@ def rows_done(folder: Path) -> str:
 
 
 class Windows:
-    """The rows that are done.
+    """The windows that are done.
 
     Args:
-        folder: where the files are, which this process holds; what another identity left there is deleted.
-        identity: of the model, the table and what is asked, as JSON holds it.
+        folder: the folder of their files, which this process has locked; files of another identity are deleted.
+        identity: what identifies the model, the table and what is asked, as a JSON object.
+
+    Attributes:
+        done: the number of windows that are done.
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any]):
@@ -69,7 +72,7 @@ class Windows:
         return self._folder / f"{number:06}.csv"
 
     def write(self, rows: Iterable[list[str]]) -> None:
-        """Keep the rows of the next window, on disk."""
+        """Write the rows of the next window to disk."""
         with atomic_write(self._path(self.done), "w") as file:
             write_rows(file, rows)
         self.done += 1
@@ -81,7 +84,7 @@ class Windows:
             return list(csv.reader(file))
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield all rows."""
+        """Yield the rows of all windows."""
         for number in range(self.done):
             yield from self.read(number)
 
@@ -96,8 +99,8 @@ def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> No
 def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:
     """Write rows as CSV.
 
-    A row with a carriage return has quotes everywhere: Python before 3.13 sets none because of it, and whoever reads
-    the file would take it for the end of the row.
+    In a row with a carriage return, every value is quoted. Python before 3.13 does not quote a value because of a
+    carriage return, and readers would take it for the end of the row.
     """
     kinds = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
     plain, quoted = (csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=kind) for kind in kinds)
@@ -106,6 +109,6 @@ def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -
 
 
 def check_name(path: Path) -> None:
-    """Raise a UserError unless a file is to be a table that is written here."""
+    """Raise a UserError unless the name of a file ends like that of a table that is written here."""
     if path.suffix not in DELIMITERS:
         raise UserError(f"{path}: predictions are written as .csv or .tsv; name it so")

@@ -1,1 +1,1 @@
-"""From trained weights to a folder that others load: loading it, its proof, its card, conversion by hand."""
+"""Turn trained weights into a folder that others can load: build it, prove it, write its card, convert by hand."""

@@ -1,6 +1,7 @@
-"""Adapters as peft loads them: a folder inside the exported one, to be put on the model that they were trained on.
+"""Write adapters as peft loads them: in a folder inside the exported one. Users put them on the base model.
 
-It must not be the exported folder itself: an `adapter_config.json` there would make `from_pretrained` load the base.
+The adapters must not stand in the exported folder itself: an `adapter_config.json` there would make `from_pretrained`
+load the base.
 """
 
 from pathlib import Path
@@ -10,23 +11,23 @@ from babelmill.core.files import UserError
 from babelmill.runtime.checkpoint import SavedTensors, write_tensors
 
 FOLDER = "adapter"
-PREFIX = "base_model.model."  # of the names of weights in peft's files
+PREFIX = "base_model.model."  # peft puts it before the names of weights in its files
 
 
 def write_adapter(folder: Path, adapters: Path, adapter: dict[str, int], base: dict[str, Any]) -> list[str]:
     """Write the folder of adapters.
 
     Args:
-        folder: that it is made in.
-        adapters: the file of their weights, as the stage `train` left it.
-        adapter: their rank and alpha.
-        base: what is known of the model that they were trained on: `repository` and `commit`, or a name.
+        folder: the folder in which it is made.
+        adapters: the file with the adapters' weights, as the stage `train` left it.
+        adapter: the adapters' rank and alpha.
+        base: what is known about the model that they were trained on: `repository` and `commit`, or a name.
 
     Returns:
-        the names of its files, below `folder`.
+        the names of the written files, relative to `folder`.
 
     Raises:
-        UserError: nobody has a base of these names.
+        UserError: the base's weights were renamed here, so that the adapters do not fit its repository.
     """
     from peft import LoraConfig  # with PyTorch and transformers
 

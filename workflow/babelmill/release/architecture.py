@@ -1,6 +1,6 @@
-"""How a trained network becomes a Hugging Face folder, and how that folder is proven equal to it: one interface.
+"""The interface of an architecture: how to export its trained network, and how to prove the export equal to it.
 
-`ARCHITECTURES` in `hub_folder.py` has an entry for each; config.json beside the trained weights names it.
+`ARCHITECTURES` in `hub_folder.py` has an entry for each architecture; config.json beside the trained weights names it.
 """
 
 from abc import ABC, abstractmethod
@@ -20,10 +20,10 @@ class ExportInputs:
     """The folders that an export is made from.
 
     Attributes:
-        model: weights and config.json, as the stage `train` leaves them.
-        tokenizer: holds tokenizer.json.
-        frozen: the weights that adapters were trained on, if the model has any.
-        shards: folders with validation text for the proof; random tokens are used where there is none.
+        model: the folder with weights and config.json, as the stage `train` leaves them.
+        tokenizer: the folder with tokenizer.json.
+        frozen: the weights that adapters were trained on, if the model has adapters.
+        shards: folders with validation text for the proof; without any, the proof uses random tokens.
     """
 
     model: Path
@@ -33,13 +33,13 @@ class ExportInputs:
 
 
 class Case(NamedTuple):
-    """A comparison of a proof.
+    """One comparison of a proof.
 
     Attributes:
-        auto_class: of transformers, which loads the folder.
-        mode: "causal" or "bidirectional", the attention of the trained network.
-        settings: what is laid over config.json.
-        trained, exported: positions that score the same token in the trained and in the exported model.
+        auto_class: the class of transformers that loads the folder.
+        mode: the mode in which the networks compute, such as the attention "causal" or "bidirectional".
+        settings: settings that override config.json.
+        trained, exported: the positions that score the same tokens in the trained and in the exported model.
     """
 
     auto_class: str
@@ -53,11 +53,11 @@ class Case(NamedTuple):
 
 
 class Architecture(ABC):
-    """An architecture's side of the export."""
+    """What the export needs from an architecture."""
 
     @abstractmethod
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        """Write code, weights of all variants and config.json; return the names of the files."""
+        """Write the code, the weights of all variants and config.json; return the names of the files."""
 
     @abstractmethod
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
@@ -68,12 +68,12 @@ class Architecture(ABC):
 
     @abstractmethod
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """Return the scores [1, T, V] of a trained network for a document [1, T]."""
+        """Return the logits [1, T, V] of a trained network for a document [1, T]."""
 
     def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """Return the scores [1, T, V] of an exported model for a document [1, T]."""
+        """Return the logits [1, T, V] of an exported model for a document [1, T]."""
         return exported(row, attention_mask=torch.ones_like(row)).logits
 
     @abstractmethod
     def cases(self, model: Path) -> list[Case]:
-        """Return what a proof has to compare."""
+        """Return the comparisons that a proof has to make."""

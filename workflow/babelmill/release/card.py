@@ -1,7 +1,7 @@
-"""The model card: what a stage has measured or the user has declared; what is not known is left out.
+"""Write the model card. It says what stages have measured and what the user has declared, and leaves out the rest.
 
-`convert` writes it. The front matter is written by `huggingface_hub`, with a model-index, so that the Hub shows the
-results beside other models'.
+The stage `convert` writes it. `huggingface_hub` writes the front matter, with a model-index, so that the Hub shows the
+results beside those of other models.
 """
 
 import dataclasses
@@ -36,27 +36,27 @@ class Facts:
     """What a card can say.
 
     Attributes:
-        name: of the model.
-        variants, default_variant, logits_alignment: of the folder.
-        parameters: their number, the output matrix counted once.
-        code: sha256 of each code file.
+        name: the model's name.
+        variants, default_variant, logits_alignment: as in the export of the folder.
+        parameters: the number of parameters; the output matrix counts once.
+        code: {code file: sha256}.
         languages: {code: {"name", "tag"}}.
-        settings: sections of the training settings: `model`, or another shape, `train` if known, and the `mixture` of
-            several languages.
+        settings: sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there
+            are several languages.
         license, authors, description, carbon_grams: the user's `card` section.
-        model_type: the name that transformers has for its kind of model; None of a GPT-BERT.
-        mask: what the tokenizer calls the token that hides another; None where it has no name for it.
-        adapter: `export.adapter`, whether the folder holds adapters, alone or also.
-        published_tokenizer: it is that of a published model, as it is.
-        origin: where a model comes from that this workflow did not make.
-        earlier: the card that its repository had.
+        model_type: the name that transformers gives to this kind of model; None for a GPT-BERT.
+        mask: the tokenizer's mask token; None if the tokenizer has no name for it.
+        adapter: `export.adapter`: whether the folder holds no adapters, adapters alone, or adapters as well.
+        published_tokenizer: whether the tokenizer is an unchanged one of a published model.
+        origin: where the model comes from, if this workflow did not train it.
+        earlier: the card that the model's repository had before.
         evaluation: evaluation.json.
-        corpora: the manifest of each language's corpus.
-        tokenizer_source: `tokenizer.source`, or the model whose tokenizer it is.
-        begun_with: the model whose weights training began with: `name`, `sha256`, and what else is known of it.
-        figures: of the train stage's manifest.
-        labels: of a model of labels, `labels` of its config.json.
-        suites: the suites of minimal pairs that it was scored on.
+        corpora: {language: manifest of its corpus}.
+        tokenizer_source: `tokenizer.source`, or the model that the tokenizer comes from.
+        begun_with: the model whose weights training began with: `name`, `sha256`, and what else is known about it.
+        figures: the figures in the train stage's manifest.
+        labels: `labels` in config.json, if this is a model of labels.
+        suites: the suites of minimal pairs that the model was scored on.
     """
 
     name: str
@@ -87,34 +87,34 @@ class Facts:
 
     @property
     def objective(self) -> str:
-        """Return that of training; hybrid where it is not known, as the published models were."""
+        """The training objective; "hybrid" where it is not known, since the published models were trained with it."""
         return self.settings.get("train", {}).get("objective", "hybrid")
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """Return the metrics that a model of this objective has."""
+        """The metrics by which a model of this objective is scored."""
         return OBJECTIVES[self.objective].scores
 
     @property
     def unmasks(self) -> int:
-        """Return how many tokens a model that generates by filling masks reads at most; 0 of another."""
+        """How many tokens the model reads at most, if it generates by filling masks; 0 if it does not."""
         if not OBJECTIVES[self.objective].unmasks:
             return 0
         return self.settings.get("model", {}).get("max_position_embeddings", 2 * GENERATED)
 
     @property
     def gated(self) -> bool:
-        """Return whether attention has gates."""
+        """Whether attention has gates."""
         return self.settings.get("model", {}).get("gate", True)
 
     @property
     def alignment(self) -> str:
-        """Return what masked scores are for; those of a model of transformers stand where their tokens do."""
+        """Which token masked scores at a position are for; in a model of transformers, the token at that position."""
         return "mlm" if self.model_type else self.logits_alignment
 
     @property
     def tasks(self) -> list[str]:
-        """Return what the folder does as it stands, in the Hub's words: `fill-mask` and `text-generation` or less."""
+        """The tasks that the folder does without further training, by the Hub's names."""
         if self.labels:
             return [label_card.TASK]
         tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.alignment == "mntp" else ""}
@@ -139,7 +139,7 @@ TRAINED = {
 
 
 def front_matter(facts: Facts) -> str:
-    """Return the card's YAML: languages, licence, tags, data, carbon and the model-index."""
+    """Return the card's front matter in YAML: languages, licence, tags, data, carbon and the model-index."""
     results = []
     if facts.evaluation:
         metrics = metrics_of(facts.evaluation)
@@ -193,7 +193,7 @@ def tags(facts: Facts) -> list[str]:
 
 
 def introduction(facts: Facts) -> str:
-    """Return what the model is, in a sentence or two."""
+    """Return one or two sentences that say what the model is."""
     names = ", ".join(language["name"] for language in facts.languages.values())
     count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
@@ -204,7 +204,7 @@ def introduction(facts: Facts) -> str:
 
 
 def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
-    """Return the scores by language and variant, beside the unigram model's."""
+    """Return the table of scores by language and variant, beside those of the unigram model."""
     metrics, rows, names = metrics_of(evaluation), [], []
     for code, entry in evaluation["languages"].items():
         for variant, scores in entry["variants"].items():
@@ -215,8 +215,11 @@ def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
 
 
 def scored_text(evaluation: dict[str, Any]) -> str:
-    """Return what was scored, of evaluation.json or of a language in it: all validation documents or a sample."""
-    if "documents" not in evaluation:  # a folder that an earlier version made
+    """Return which text was scored: all validation documents or a sample.
+
+    `evaluation`: evaluation.json, or the entry of one language in it.
+    """
+    if "documents" not in evaluation:  # an earlier version made the folder
         return "the validation text"
     scored, all_of = evaluation["documents"]["scored"], evaluation["documents"]["of"]
     text = f"all {all_of:,} validation documents"
@@ -235,7 +238,7 @@ def scored_text(evaluation: dict[str, Any]) -> str:
 
 
 def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
-    """Return what the tokenizer does to each language's validation text."""
+    """Return the table of the tokenizer's figures on the validation text of each language."""
     keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
     rows = [
         [languages[code]["name"], *(float(entry[key]) for key in keys)]
@@ -245,7 +248,7 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
 
 
 def training(facts: Facts, hours: float | None) -> list[str]:
-    """Return length, carbon, curve and settings of the training run, as far as they are known."""
+    """Return length, energy, carbon, curves and settings of the training run, as far as they are known."""
     parts, figures = [], facts.figures
     if figures:
         parts.append(
@@ -269,7 +272,7 @@ def training(facts: Facts, hours: float | None) -> list[str]:
 
 
 def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
-    """Return the scores, and what they mean."""
+    """Return the section with the scores and what they mean."""
     metrics, scores = metrics_of(evaluation), evaluation["variants"][facts.default_variant]
     meanings = "; ".join(f"{name}: {metrics[name].meaning}" for name in scores)
     perplexities = "".join(
@@ -290,7 +293,7 @@ def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
 
 
 def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
-    """Return what the tokenizer is and does."""
+    """Return the section about the tokenizer: where it comes from, and its figures."""
     source = facts.tokenizer_source
     kind = f"That of `{source}`, of" if source else "Byte-level BPE of"
     return [
@@ -301,7 +304,7 @@ def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
 
 
 def given_back(evaluation: dict[str, Any]) -> str:
-    """Say whether the tokenizer gives text back."""
+    """Return a sentence that says whether the tokenizer gives every text back unchanged."""
     if all(entry["round_trip_rate"] == 1 for entry in evaluation["tokenizer"].values()):
         return "it gives every text back unchanged."
     return (
@@ -311,7 +314,7 @@ def given_back(evaluation: dict[str, Any]) -> str:
 
 
 def files_and_versions(code: dict[str, str]) -> list[str]:
-    """Return what the folder was made with, and the digests of its code."""
+    """Return the section with the versions that made the folder, and the digests of its code."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
     lines = ["## Files and versions", f"Made by Babelmill {__version__} with {versions}."]
     if code:
@@ -321,7 +324,7 @@ def files_and_versions(code: dict[str, str]) -> list[str]:
 
 
 def usage(facts: Facts) -> list[str]:
-    """Return how the folder is used: the model, or the adapters in it, or both."""
+    """Return the sections that show how to use the folder: the model, its adapters, or both."""
     if facts.labels:
         example = (facts.evaluation or {"labels": {}})["labels"].get("example")
         weights_there = weights(facts.variants, facts.default_variant)
@@ -339,7 +342,7 @@ def usage(facts: Facts) -> list[str]:
 
 
 def render(facts: Facts, record: list[Line] | None = None) -> str:
-    """Return the whole card; `record`: the lines of the training's record, None if there is none (and no picture)."""
+    """Return the whole card. `record`: the lines of metrics.jsonl; without it (None), the card shows no picture."""
     hours = None if record is None else training_hours(record)
     sections = [
         front_matter(facts),
@@ -371,10 +374,10 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
 
 
 def write(folder: Path, facts: Facts, metrics: Path | None) -> list[str]:
-    """Write README.md and pictures: the history of the training if there is a metrics.jsonl, the reliability of codes.
+    """Write README.md, the training history if there is a metrics.jsonl, and the picture of a model of labels.
 
     Returns:
-        their names.
+        the names of the files.
     """
     record = None if metrics is None else read_record(metrics)
     with atomic_write(folder / "README.md", "w") as file:

@@ -1,4 +1,4 @@
-"""What a model card says of the model that training went on from: which it is, its scores, and its licence."""
+"""What a model card says about the model that training went on from: its name, scores and licence."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,13 @@ from babelmill.release.card_table import table
 
 
 def without_path(source: str) -> str:
-    """Return a name of a model or a tokenizer: of a file or a folder of one's own, nothing of where it is."""
+    """Return the name of a model or tokenizer; for a local file or folder, without the folders above it."""
     own = source.endswith(".json") or source.startswith(("./", "../", "/"))
     return Path(source).name if own else source
 
 
 def lineage(begun_with: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return what a model goes on from, what that goes on from, and so forth."""
+    """Return the model that training went on from, the model that this one went on from, and so on to the first."""
     found = []
     while begun_with:
         found.append(begun_with)
@@ -27,7 +27,7 @@ def base_model(begun_with: dict[str, Any] | None) -> str | None:
 
 
 def beginning(begun_with: dict[str, Any] | None) -> str:
-    """Return what training began with, down to the first model; "" if that was random weights."""
+    """Return a sentence that names the models that training went on from; "" if it began with random weights."""
     parts = []
     for base in lineage(begun_with):
         if "repository" in base:
@@ -42,7 +42,7 @@ def beginning(begun_with: dict[str, Any] | None) -> str:
 
 
 def instructed(begun_with: dict[str, Any] | None, corpora: dict[str, dict[str, Any]] | None) -> str:
-    """Return a warning where a model that was tuned on instructions went on with text that has no prompts; else ""."""
+    """Return a warning if a model tuned on instructions was trained on text without prompts; else ""."""
     tuned = any(base.get("instructed") for base in lineage(begun_with))
     raw = [code for code, made in (corpora or {}).items() if not made["settings"]["corpus"].get("prompt_column")]
     if not tuned or not raw:
@@ -54,14 +54,14 @@ def instructed(begun_with: dict[str, Any] | None, corpora: dict[str, dict[str, A
 
 
 def before_and_after(begun_with: dict[str, Any] | None, record: list[dict[str, Any]], variant: str) -> str:
-    """Return the losses of the source and of the result on the validation text, as training measured them.
+    """Return the validation losses before and after training, as training measured them.
 
-    Losses are named by kind of rows (`record.py`).
+    Each loss is named by its kind of rows (`record.py`).
 
     Args:
-        begun_with: what the model goes on from; without it, the answer is "".
-        record: its lines.
-        variant: of the weights that the folder has by default, `main` or `ema`.
+        begun_with: the model that training went on from; without it, the result is "".
+        record: the lines of metrics.jsonl.
+        variant: the folder's default variant of the weights, `main` or `ema`.
     """
     lines = [line for line in record if line["kind"] == "validation"]
     if not begun_with or not lines or lines[0]["step"] != 0:

@@ -1,4 +1,4 @@
-"""What a model card says of the text that a model was trained on."""
+"""What a model card says about the text that a model was trained on."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ PROMPTS = (
 
 
 def datasets_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return repository and commit of each dataset of the Hub that the text of a corpus manifest came from."""
+    """Return the Hub datasets that the text of a corpus came from, each with repository and commit."""
     hub = corpus["figures"].get("hub") or []
     return hub if isinstance(hub, list) else [hub]
 
@@ -31,7 +31,7 @@ def origin(corpus: dict[str, Any]) -> str:
 
 
 def licences(corpus: dict[str, Any]) -> str:
-    """Return the licences that the documents of a corpus manifest name; where none does, those of their datasets."""
+    """Return the licences that the documents of a corpus name; if no document names one, those of the datasets."""
     if named := corpus["figures"].get("licenses"):
         return ", ".join(sorted(named))
     declared = [dataset.get("license") for dataset in datasets_of(corpus)]
@@ -40,7 +40,7 @@ def licences(corpus: dict[str, Any]) -> str:
 
 
 def training_data(corpora: dict[str, dict[str, Any]], languages: dict[str, Any]) -> str:
-    """Return size and origin of each language's text, from the corpus manifests, and what its prompts were."""
+    """Return the table of size, origin and licence of each language's text, and a note if it has prompts."""
     rows = []
     for code, manifest in corpora.items():
         figures = manifest["figures"]

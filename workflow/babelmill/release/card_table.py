@@ -4,7 +4,7 @@ from typing import Any
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
-    """Return a Markdown table; numbers to the right."""
+    """Return a Markdown table, with columns of numbers aligned to the right."""
     lines = [header, ["---:" if isinstance(cell, int | float) else "---" for cell in rows[0]], *rows]
     return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
 

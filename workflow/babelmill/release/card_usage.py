@@ -1,9 +1,9 @@
-"""What a model card says about use: code for each task, and what to type for pipelines that others wrote."""
+"""What a model card says about use: code for each task, and the commands of others' evaluation pipelines."""
 
 import re
 from typing import Any
 
-# Each works as it stands, where `{path}` is the folder.
+# Each snippet works as it stands; `{path}` is the folder.
 MASKED = """\
 ```python
 # Which word stands here?
@@ -35,7 +35,7 @@ prompt = tokenizer("The beginning of a text", return_tensors="pt").input_ids
 tokens = generate(model, prompt, tokenizer.mask_token_id, gen_length={length}, steps={length}, temperature=0.5)
 print(tokenizer.decode(tokens[0], skip_special_tokens=True))
 ```"""
-SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # by task; the first that a folder does is its main one
+SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # the first task of a folder is its main one
 CLASSIFICATION = """\
 ```python
 # Which class has a text? The head is new and learns from labelled texts, or pairs: tokenizer(first, second).
@@ -94,7 +94,7 @@ ALIGNMENT = {
     ' `pipeline("fill-mask")` is wrong with this folder; `logits_alignment="mlm"` (an argument of `from_pretrained`)'
     " puts them where their token is.",
 }
-# What to type for pipelines that others wrote; the wrong backend gives plausible, wrong numbers.
+# The commands of others' evaluation pipelines. With the wrong backend, the numbers look plausible and are wrong.
 BABYLM_MASKED = (
     "BabyLM 2025 and 2026, masked",
     "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend"
@@ -119,39 +119,39 @@ NO_CODE = """\
 * {variants}
 * Its class is transformers' own (`model_type` is `{model_type}`), {versions}; {code}."""
 WITHOUT_CODE = "the folder has no code"
-GENERATED = 64  # tokens of an example, at most
-# Types that transformers 4.57 reads, too, as was tried. Others are new in 5, or their weights have other names there.
+GENERATED = 64  # tokens that an example generates at most
+# Types that we have seen transformers 4.57 read, too. Others are new in 5, or their weights have other names in 4.57.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
-# What holds for our own tokenizers alone, which put `<s>` in front of every text.
+# Text that is true only of our own tokenizers, which put `<s>` in front of every text.
 OURS = re.compile(
     r",add_bos_token=False|; without `add_bos_token=False`[^|]*?`<s>`|, without `bos_token=True` [^|]* itself"
 )
 
 
 def weights(variants: list[str], default: str) -> str:
-    """Return which weights load by default, and how to load the other ones."""
+    """Return a sentence that says which weights load by default, and how to load the others."""
     others = [f'`variant="{name}"` loads {VARIANTS[name]}' for name in variants if name != default]
     return "; ".join([f"`model.safetensors` has {VARIANTS[default]}", *others]) + "."
 
 
 def without_code(text: str) -> str:
-    """Return text about a folder of which no code has to be trusted."""
+    """Return text without `trust_remote_code=True`, for a folder that needs no code of its own."""
     return re.sub(r", ?trust_remote_code=True", "", text)
 
 
 def use(
     path: str, tasks: list[str], gated: bool, unmasks: int, model_type: str | None = None, mask: str | None = "<mask>"
 ) -> list[str]:
-    """Return how the model is used, as code.
+    """Return the code that shows how to use the model.
 
     Args:
-        path: of the folder.
-        tasks: those that the folder does as it stands.
-        gated: attention has gates.
-        unmasks: how many tokens it reads at most, if it generates by filling masks; else 0.
-        model_type: of a model of transformers.
-        mask: what the tokenizer calls the token that hides another; None where it has no name for it.
+        path: the path of the folder.
+        tasks: the tasks that the folder does without further training.
+        gated: whether attention has gates.
+        unmasks: how many tokens the model reads at most, if it generates by filling masks; else 0.
+        model_type: the model type in transformers; None for a GPT-BERT.
+        mask: the tokenizer's mask token; None if the tokenizer has no name for it.
     """
     adapters = ALL_LINEAR if model_type else ADAPTERS
     pieces = [
@@ -166,7 +166,13 @@ def use(
 
 
 def adapter_use(path: str, base: dict[str, Any], hides: bool) -> str:
-    """Return how adapters are put on the model that they were trained on; `base`: what is known of that."""
+    """Return the code that puts adapters on their base model.
+
+    Args:
+        path: the path of the folder.
+        base: what is known about the base model.
+        hides: whether the base is a masked model, not a causal one.
+    """
     auto_class = "AutoModelForMaskedLM" if hides else "AutoModelForCausalLM"
     known = f'"{base["repository"]}", revision="{base["commit"]}"' if "repository" in base else '"FOLDER-OF-THE-BASE"'
     return ADAPTER_FOLDER.format(path=path, auto_class=auto_class, base=known)
@@ -181,7 +187,7 @@ def unmasking(path: str, unmasks: int, mask: str | None) -> str:
 def notes(
     variants: list[str], default: str, alignment: str, unmasks: bool = False, model_type: str | None = None
 ) -> str:
-    """Return what a user should know besides."""
+    """Return notes on the variants, the alignment of scores, the class and the code of the folder."""
     if model_type:
         versions = "in versions 4.57 and 5" if model_type in ALSO_IN_4 else "from version 5"
         code = "loading it runs no code of the folder, which holds the sampler alone" if unmasks else WITHOUT_CODE
@@ -193,9 +199,10 @@ def notes(
 def pipelines(
     path: str, scores: tuple[str, ...], alignment: str, model_type: str | None = None, published: bool = False
 ) -> str:
-    """Return what to type for each evaluation pipeline that fits the scores of the objective.
+    """Return the command of each evaluation pipeline that fits the scores of the objective.
 
-    `published`: its tokenizer is that of a published model, which puts in front of a text what that model's does.
+    `published`: whether the tokenizer is that of a published model. Advice about the `<s>` of our own tokenizers is
+    then left out.
     """
     rows: list[tuple[tuple[str, str], dict[str, str]]] = []
     if "masked" in scores:

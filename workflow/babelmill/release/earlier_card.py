@@ -1,7 +1,8 @@
-"""What stays of a repository's card when its model is made anew: what it declares, and what its authors wrote.
+"""Keep what a repository's card declares, and what its authors wrote, when its model is converted again.
 
-Licence, languages and every other field stay as they were. How to use the files is said anew, and the rest of the text
-follows under its own headings.
+Licence, languages and the other declared fields stay as they were, except for the library and, if it no longer fits,
+the task. The new card replaces the sections on how to use the files; the other sections follow under their own
+headings.
 """
 
 import re
@@ -14,28 +15,28 @@ import yaml
 from babelmill.core.files import UserError, read_text
 
 FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-# Headings of what the new card says itself, rightly of the new files.
+# Headings of sections that the new card writes itself, since they must fit the new files.
 SAID_ANEW = re.compile(
     r"\b(usage|use|using|quick|start|variants?|files?|config\w*|load\w*|example|inference|shape)\b", re.I
 )
 
-OF_A_SCRIPT = "Weights are the exact trained parameters"  # a section of notes that BabyBabelLM's script wrote
+OF_A_SCRIPT = "Weights are the exact trained parameters"  # is in the section of notes by BabyBabelLM's script
 
 
 @dataclass(frozen=True)
 class EarlierCard:
-    """A card that was there before.
+    """The card that a repository had before.
 
     Attributes:
         data: its front matter.
-        sections: those of its sections that the new card does not replace, as Markdown.
+        sections: the sections that the new card does not replace, as Markdown.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
     sections: str = ""
 
     def joined(self, ours: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
-        """Return the new front matter: `ours`, and over it what was declared; `tasks` are what the model can do."""
+        """Return the new front matter: `ours`, overridden by what was declared. `tasks`: the tasks of the model."""
         joined = ours | {key: value for key, value in self.data.items() if value is not None}
         joined["library_name"] = ours["library_name"]
         tags = self.data.get("tags") or []
@@ -46,7 +47,11 @@ class EarlierCard:
 
 
 def read_card(path: Path | None, where: str) -> EarlierCard:
-    """Read a README.md, if there is one; a UserError, which begins with `where`, if what it declares is not YAML."""
+    """Read a README.md; without one (`path` is None), return an empty card.
+
+    Raises:
+        UserError: the front matter is not YAML; the message begins with `where`.
+    """
     if path is None:
         return EarlierCard()
     text = read_text(path)
@@ -62,7 +67,7 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
 
 
 def _kept(text: str) -> str:
-    """The sections of the second level, without those that are said anew; headings in blocks of code are none."""
+    """Return the second-level sections that the new card does not replace; headings in code blocks do not count."""
     sections: list[list[str]] = []
     fenced = False
     for line in text.splitlines():

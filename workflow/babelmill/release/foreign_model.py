@@ -1,7 +1,7 @@
-"""A model from elsewhere, as files: what its configuration says that it is, and its tensors, one at a time.
+"""Read the files of a model from elsewhere: its kind, from its configuration, and its tensors, one at a time.
 
-Nothing in its files is run. Tensors are read from .safetensors, or from .bin as tensors and plain values alone; names
-become ours (GPT-BERT), or those of the class of transformers that computes the same (`llada.py`).
+No code in its files is run. Tensors are read from .safetensors, or from .bin files that hold only tensors and plain
+values. Their names become ours (GPT-BERT), or those of the transformers class that computes the same (`llada.py`).
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from babelmill.runtime.checkpoint import DTYPES, TYPES
 
 Kind = Literal["ours", "published", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
-LAST = "last.bin"  # of OccCANINE, beside those of earlier steps
+LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are beside it
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
@@ -32,7 +32,13 @@ NAMED_BY = "model.safetensors or pytorch_model.bin"
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Tensors in files. `shapes`: {name: tensor on the meta device}; `load` reads one; `key`: OccCANINE's."""
+    """Tensors in files.
+
+    Attributes:
+        shapes: {name: tensor on the meta device}.
+        load: reads the tensor of a name.
+        key: OccCANINE's {code: class}; None in other models.
+    """
 
     shapes: dict[str, Tensor]
     load: Callable[[str], Tensor]
@@ -41,12 +47,12 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model under neutral names.
+    """The configuration of a model, and the names of its tensors.
 
     Attributes:
-        architecture: ours, or a class of transformers.
-        config: its config.json: of GPT-BERT, the shape as training writes it.
-        names: {name: that in the files} of its tensors.
+        architecture: "gpt_bert" for ours, "transformers" for a class of transformers.
+        config: its config.json; for a GPT-BERT, the shape as training writes it.
+        names: {our name, or that of the class: name in the files} of its tensors.
     """
 
     architecture: Literal["gpt_bert", "transformers"]
@@ -54,14 +60,14 @@ class Model:
     names: dict[str, str]
 
 
-# What it is.
+# The kind of the model.
 
 
 def kind_of(config: Any, where: str) -> Kind:
-    """Return what a config.json is of; `where` begins an error.
+    """Return the kind of model that a config.json describes; `where` begins the message of an error.
 
     Raises:
-        UserError: its model is code of its author's, or no language model that can be trained.
+        UserError: the model needs code by its author, or is not a language model that can be trained.
     """
     if not isinstance(config, dict):
         raise UserError(f"{where}: config.json is not that of a model")
@@ -77,7 +83,7 @@ def kind_of(config: Any, where: str) -> Kind:
             f"{where}: is code of its author's (auto_map in config.json), which is never run; what works: GPT-BERT"
             " models, LLaDA, and masked and causal models of transformers itself, such as BERT, GPT-2, Llama, EuroBERT"
         )
-    from transformers.models.auto.modeling_auto import (  # seconds
+    from transformers.models.auto.modeling_auto import (  # takes seconds
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -97,7 +103,11 @@ def kind_of(config: Any, where: str) -> Kind:
 
 
 def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> Model:
-    """Return a model's configuration and names; a UserError, which begins with `where`, if they do not go together."""
+    """Return a model's configuration and names.
+
+    Raises:
+        UserError: configuration and weights do not fit together; the message begins with `where`.
+    """
     config = read_json(config_path)
     if kind == "transformers":
         return Model("transformers", config, {name: name for name in weights.shapes})
@@ -122,22 +132,22 @@ def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> M
 
 
 def _our_name(name: str) -> str:
-    """The training model's name of a weight, without what parallel training and transformers put before it."""
+    """Return our name of a weight, without the prefixes that parallel training and transformers add."""
     return name.removeprefix("module.").removeprefix("model.")
 
 
-# Its files.
+# The files of the model.
 
 
 def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> list[str]:
-    """Return which of the files of a model hold the weights that it is shipped with; `where` begins an error.
+    """Return which files of a model hold its weights; `where` begins the message of an error.
 
     Args:
-        names: of all files.
+        names: the names of all files.
         read: returns the content of a JSON file by its name.
 
     Raises:
-        UserError: there are none, or not all of them.
+        UserError: there are no weights, some parts are missing, or several files could be the weights.
     """
     for name in ONE_FILE:
         if name in names:
@@ -159,7 +169,7 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
 
 
 def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
-    """The files that an index names."""
+    """Return the files that an index names; raise a UserError if one is missing."""
     table = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()) or not table:
         raise UserError(f"{where}: {index} does not say which file holds which weight")
@@ -173,7 +183,11 @@ def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
 
 
 def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
-    """Open files of weights, by name; a UserError, which begins with `where`, for one that is damaged."""
+    """Open files of weights; `paths`: {file name: path}.
+
+    Raises:
+        UserError: a file is damaged, or two files hold the same weight; the message begins with `where`.
+    """
     shapes: dict[str, Tensor] = {}
     loads: dict[str, Callable[[str], Tensor]] = {}
     key = None

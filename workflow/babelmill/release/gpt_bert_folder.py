@@ -1,4 +1,4 @@
-"""GPT-BERT's Hugging Face folder: code, weights, configuration, and what proves it equal to the trained network."""
+"""GPT-BERT's Hugging Face folder: code, weights and configuration, and the cases that prove it equal."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,10 @@ CLASSES = {
 
 
 def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
-    """Ship code as flat files, in which imports from the package become imports from beside; their names."""
+    """Copy code into the folder; return the names of the files.
+
+    The files stand side by side, so imports from the parent package become imports from the same folder.
+    """
     for path in code:
         with atomic_write(folder / path.name, "w") as file:
             file.write(path.read_text(encoding="utf-8").replace("from ..", "from ."))
@@ -37,7 +40,7 @@ def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
 
 
 def write_weights(source: Path, target: Path) -> None:
-    """Weights under the names that the transformers classes give them: `model.` before all but the head."""
+    """Write weights under the names that the transformers classes use: `model.` goes before all but the head's."""
     weights = load_file(source)
     named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
     with atomic_write(target) as file:
@@ -45,7 +48,7 @@ def write_weights(source: Path, target: Path) -> None:
 
 
 def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]:
-    """Make config.json from the training model's."""
+    """Return config.json, made from that of the trained model."""
     return shape | {
         "architectures": ["GPTBertForMaskedLM"],
         "model_type": "babelmill_gpt_bert",

@@ -1,8 +1,8 @@
 """Build the Hugging Face folder of a trained model, and prove it equal to the training model.
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
-`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture brings any;
-that of masked diffusion has its sampler, too. An index lets the default variant load under its name.
+`model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture has any. A
+model trained by masked diffusion also gets its sampler. An index lets `variant=` name the default variant, too.
 """
 
 import logging
@@ -34,12 +34,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_of(model: Path) -> Architecture:
-    """Return the architecture of what the stage `train` left."""
+    """Return the architecture of a model that the stage `train` left."""
     return ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
 
 
 def write_index(weights: Path, variant: str) -> str:
-    """Let `variant=` load a file without a variant in its name, by an index of its weights; return the index's name."""
+    """Write an index of a weights file without a variant in its name, so that `variant=` loads it; return its name."""
     saved = SavedTensors(weights)
     size = sum(saved[name].nbytes for name in saved)
     index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(sorted(saved), weights.name)}
@@ -49,7 +49,10 @@ def write_index(weights: Path, variant: str) -> str:
 
 
 def special_tokens(tokenizer: Path) -> dict[str, str]:
-    """The special tokens that a tokenizer has: transformers would add the others, beyond the embedding."""
+    """Return the special tokens that a tokenizer has.
+
+    Others must not be named: transformers would add them, with ids beyond the embedding.
+    """
     vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
     tokens = {
         "bos_token": BOS,
@@ -57,13 +60,13 @@ def special_tokens(tokenizer: Path) -> dict[str, str]:
         "unk_token": UNK,
         "pad_token": PAD,
         "mask_token": MASK,
-        "cls_token": BOS,  # what scorers of masked models ask for
+        "cls_token": BOS,  # scorers of masked models use it
     }
     return {name: token for name, token in tokens.items() if token in vocabulary}
 
 
 def tokenizer_config(tokens: dict[str, str], positions: int) -> dict[str, Any]:
-    """Make tokenizer_config.json. `PreTrainedTokenizerFast` is the one class name that transformers 4 and 5 share."""
+    """Return tokenizer_config.json. transformers 4 and 5 share one class name, `PreTrainedTokenizerFast`."""
     return tokens | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -77,7 +80,7 @@ def copy_published(tokenizer: Path, folder: Path) -> list[str]:
     """Copy the tokenizer of a published model as it is, and return the names of its files."""
     files = list(manifest.read(tokenizer)["files"])
     if characters.is_file(tokenizer / "tokenizer.json"):
-        files.remove("tokenizer.json")  # which no other reads
+        files.remove("tokenizer.json")  # only this project can read this one
     for name in files:
         copy_file(tokenizer / name, folder / name)
     return files
@@ -87,7 +90,7 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
     """Write all files but the manifest, and return their names."""
     shape = read_json(inputs.model / "config.json")
     files = architecture_of(inputs.model).write(folder, inputs, export)
-    if "objective" in shape:  # one that generates with code of its own
+    if "objective" in shape:  # the model generates with code of its own
         copy_file(Path(diffusion_generation.__file__), folder / "diffusion_generation.py")
         files.append("diffusion_generation.py")
     files.append(write_index(folder / "model.safetensors", export.default_variant))
@@ -106,9 +109,12 @@ def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
 
 
 def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None:
-    """Let a fresh process load the folder and compare it with the training model; a UserError has its last line.
+    """Let a new process load the folder and compare it with the training model.
 
-    `out` is where the folder is meant to go, for the message.
+    `out` is the folder's final place, for the message.
+
+    Raises:
+        UserError: they differ; the message ends with the last line of the process.
     """
     command = [sys.executable, "-m", "babelmill.release.prove", "--folder", folder, "--model", inputs.model]
     command += [

@@ -1,4 +1,4 @@
-"""What a model card says of a model of labels: how it is used, what was measured, and which codes it knows."""
+"""What the card of a model of labels says: how to use it, what was measured, and which codes it knows."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from babelmill.release.card_table import table
 from babelmill.release.label_picture import PICTURE
 
 TASK = "text-classification"
-CODES = 50  # that the card lists
+CODES = 50  # codes that the card lists at most
 MISTAKES = 10
-NO_CODE = "?"  # as `tokens/codes.py` has it
-# By metric, as the Hub calls it, and what it is.
+NO_CODE = "?"  # as in `tokens/codes.py`
+# By metric: the Hub's name of it, and a description.
 HUB_METRICS = {"exact": ("accuracy", "exact set of codes"), "f1": ("f1", "micro F1")}
 SYSTEMS = {
     "classes": "classes",
@@ -51,7 +51,7 @@ NOTES = """\
 
 
 def introduction(kind: str, languages: str, parameters: str, about: dict[str, Any]) -> str:
-    """Return what the model is; `about`: `labels` of config.json."""
+    """Return the sentences that say what the model is; `about`: `labels` in config.json."""
     most = about["blocks"]
     several = "exactly one" if most == 1 else f"1 to {most}"
     spelt = " and a decoder that spells them" if about["decoder_layers"] else ""
@@ -65,14 +65,14 @@ def introduction(kind: str, languages: str, parameters: str, about: dict[str, An
 def use(
     path: str, about: dict[str, Any], example: dict[str, Any] | None, model_type: str | None, weights: str
 ) -> list[str]:
-    """Return how the model is used, as code that works as it stands, and for what.
+    """Return code that works as it stands, notes on it, and what the model is meant for.
 
     Args:
-        path: of the folder.
-        about: `labels` of config.json.
-        example: a text that the evaluation predicted rightly, with what it printed; None if there is none.
-        model_type: what transformers calls its encoder; None of a class of ours.
-        weights: which weights there are.
+        path: the path of the folder.
+        about: `labels` in config.json.
+        example: a text that was predicted correctly in the evaluation, with its prediction; None if there is none.
+        model_type: the encoder's model type in transformers; None for a GPT-BERT.
+        weights: a sentence that says which weights there are.
     """
     text, context = (example["text"], example.get("context", "")) if example else ("A text", "")
     trust = "" if model_type else ", trust_remote_code=True"
@@ -108,7 +108,7 @@ def use(
 
 
 def notes(about: dict[str, Any]) -> list[str]:
-    """Return how texts have to be, and what codes are called."""
+    """Return notes on how to clean texts, on the names of codes, and on the code for "no code"."""
     cleaning = about.get("cleaning", {})
     done = {"normalization": 'composed (`unicodedata.normalize("NFC", text)`)'}
     done |= {"control_characters": "freed of control characters"}
@@ -120,7 +120,7 @@ def notes(about: dict[str, Any]) -> list[str]:
 
 
 def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any]) -> list[str]:
-    """Return what was measured of the default weights; `languages`: {code: {"name"}}."""
+    """Return the sections with what was measured of the default weights; `languages`: {code: {"name"}}."""
     found, scores = evaluation["labels"], evaluation["variants"][variant]
     every = found["figures"][variant]
     own = every[found["method"]]
@@ -163,7 +163,7 @@ HEADER = ("texts", "exact", "precision", "recall", "F1", "macro F1", "top 1", "t
 
 
 def cells(entry: dict[str, Any]) -> list[Any]:
-    """Return a row of figures."""
+    """Return the cells of one row of figures, in the order of HEADER."""
     micro = entry["micro"]
     tops = [entry[f"top_{k}"] for k in (1, 3, 5)]
     rates = [entry["exact"], micro["precision"], micro["recall"], micro["f1"], entry["macro"]["f1"], *tops]
@@ -171,7 +171,7 @@ def cells(entry: dict[str, Any]) -> list[Any]:
 
 
 def by_method(every: dict[str, Any], baseline: dict[str, Any]) -> str:
-    """Return the figures of all texts by method."""
+    """Return the table of the figures over all texts, by method."""
     rows = [[f"`{name}`: {METHODS[name]}", *cells(entry)] for name, entry in every.items()]
     made = table(["method", *HEADER], [*rows, ["the most frequent codes", *cells(baseline)]])
     return (
@@ -181,16 +181,20 @@ def by_method(every: dict[str, Any], baseline: dict[str, Any]) -> str:
 
 
 def context_name(entry: dict[str, Any]) -> str:
-    """Return what a context is called in a table."""
+    """Return the name of a context in a table."""
     if entry["context"] is None:
         return f"{entry['contexts']:,} others"
     return f"`{in_cell(entry['context'])}`" if entry["context"] else "none"
 
 
 def trusted(own: dict[str, Any], every: dict[str, Any], method: str, most: int) -> list[str]:
-    """Return how far probabilities are true, how many symbols are right, and the best threshold.
+    """Return the section on calibration, on how many symbols are right, and on the best threshold.
 
-    `most`: how many codes a text has at most.
+    Args:
+        own: the figures of the method that stands for the model.
+        every: the figures of each method.
+        method: the name of that method.
+        most: how many codes a text has at most.
     """
     error = own["calibration"]["expected_error"]
     sentences = [
@@ -223,7 +227,7 @@ def trusted(own: dict[str, Any], every: dict[str, Any], method: str, most: int) 
 
 
 def mistaken(mistakes: list[dict[str, Any]]) -> list[str]:
-    """Return the most frequent mistakes."""
+    """Return the section with the most frequent mistakes."""
     if not mistakes:
         return []
     rows = [
@@ -243,13 +247,13 @@ def called(code: dict[str, Any]) -> str:
 
 
 def in_cell(text: str) -> str:
-    """Return text as it may stand in a table of Markdown: on one line, not long."""
+    """Return text in a form that fits into a Markdown table: one short line."""
     line = " ".join(text.split()).replace("|", "\\|")
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 def label_list(evaluation: dict[str, Any]) -> list[str]:
-    """Return the codes that the model knows, or the most frequent ones."""
+    """Return the section with the codes that the model knows, or the most frequent ones if there are many."""
     codes = evaluation["labels"]["codes"]
     named = any("name" in entry for entry in codes)
     rows = [

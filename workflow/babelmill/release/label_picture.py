@@ -1,4 +1,4 @@
-"""A picture of how far the probabilities of a model of labels are true, and how much of its codes is right."""
+"""Draw how well the probabilities of a model of labels are calibrated, and what share of its codes is right."""
 
 from pathlib import Path
 from typing import IO, Any
@@ -13,14 +13,14 @@ BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "
 def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -> None:
     """Draw a PNG of two panels.
 
-    Left, the share of texts whose likeliest code is right over the probability that it is said to have, and how many
-    texts each bin has; right, shares of texts.
+    The left panel shows, over the predicted probability of the likeliest code, the share of texts where this code is
+    right, and how many texts each bin holds. The right panel shows shares of texts that are right.
 
     Args:
         evaluation: evaluation.json.
-        variant: of the weights.
-        name: of the model, for the title.
-        file: to write to.
+        variant: the variant of the weights.
+        name: the model's name, for the title.
+        file: the file to write to.
     """
     from matplotlib.figure import Figure
 
@@ -47,7 +47,7 @@ def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -
 
 
 def _bars(axes: Any, found: dict[str, Any]) -> None:
-    """Draw the shares of texts that are right: the set, the likeliest codes, and the first symbols."""
+    """Draw the shares of texts that are right: all codes, one of the likeliest codes, the first symbols."""
     names: list[str] = []
     width = 0.8 / len(found)
     for place, ((method, figures), colour) in enumerate(zip(found.items(), COLOURS, strict=False)):

@@ -1,4 +1,4 @@
-"""What config.json of a model of labels says beyond that of its exported folder, once it was measured."""
+"""What the evaluation adds to the config.json of a model of labels."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from babelmill.tokens.clean_text import Cleaning
 def completed(
     config: dict[str, Any], evaluation: dict[str, Any], variant: str, corpora: list[schema.Corpus]
 ) -> dict[str, Any]:
-    """Return config.json of an exported folder with what is known once it was measured, as far as there is any.
+    """Return config.json of an exported folder with what is known after the evaluation.
 
-    `labels` says then what codes are called (`names`), from which probability on the classifier gives a further code
-    (`threshold`), and what was changed in all training text, so that others can be read alike (`cleaning`), and
-    whether it had contexts (`contexts`).
+    Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which the
+    classifier gives a further code; `cleaning`, what was changed in all training text, so that other texts can be
+    cleaned alike; and whether the training text had `contexts`.
 
     Args:
-        config: of the exported folder.
+        config: config.json of the exported folder.
         evaluation: evaluation.json.
-        variant: the default one.
-        corpora: that it was trained on.
+        variant: the default variant.
+        corpora: the settings of the corpora that the model was trained on.
     """
     found = evaluation["labels"]
     names = {entry["code"]: entry["name"] for entry in found["codes"] if "name" in entry}

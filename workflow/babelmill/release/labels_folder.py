@@ -1,7 +1,8 @@
-"""The Hugging Face folder of a model of labels, and what proves it the trained one.
+"""The Hugging Face folder of a model of labels, and the cases that prove it equal to the trained model.
 
-`model.safetensors` is the encoder with its classifier under the names of its class, which loads without our code (a
-GPT-BERT brings its own); `decoder.safetensors` spells the codes, with `modeling_codes.py`.
+`model.safetensors` holds the encoder with its classifier, under the names of their transformers class, which loads
+without our code (a GPT-BERT brings its own). `decoder.safetensors` holds the decoder that spells the codes; it needs
+`modeling_codes.py`.
 """
 
 from pathlib import Path
@@ -23,14 +24,14 @@ from babelmill.release.loading import WEIGHTS, weights_name
 from babelmill.tokens.codes import BEGIN, END, FIRST
 
 ENCODER, DECODER = "encoder.", "decoder."
-SYMBOLS = [FIRST, END, FIRST]  # that the proof shows to the decoder
+SYMBOLS = [FIRST, END, FIRST]  # the symbols that the proof gives to the decoder
 CLASSIFIER = "AutoModelForSequenceClassification"
 CODE = [Path(model_package).parent / "code_decoder.py", Path(transformers_package).parent / "modeling_codes.py"]
 OF_GPT_BERT = Path(transformers_package).parent / "modeling_gpt_bert_codes.py"
 
 
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
-    """Make config.json from the training model's."""
+    """Return config.json, made from that of the trained model."""
     labels = trained["labels"]
     codes = labels["codes"]
     config = trained["config"] | {
@@ -85,7 +86,7 @@ class LabelsFolder(Architecture):
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """See `Architecture.logits`: the scores of the classes as [1, 1, K], or of symbols after some, [1, 3, V]."""
+        """See `Architecture.logits`: the scores of the classes, [1, 1, K], or those for each of SYMBOLS, [1, 3, V]."""
         scores, symbols = trained(row, torch.ones_like(row, dtype=torch.bool), torch.tensor([SYMBOLS])[:, None])
         return scores[:, None] if mode == "classes" else symbols
 
@@ -105,12 +106,12 @@ class LabelsFolder(Architecture):
 
 
 def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> dict[str, torch.Tensor]:
-    """Return the weights of a model, also those that were not trained.
+    """Return all weights of a model, including those that were not trained.
 
     Args:
-        path: what was trained.
+        path: the file of the trained weights.
         trained: config.json beside it.
-        frozen: the weights that the encoder has from its source, if it was frozen.
+        frozen: the weights that the encoder took from its source, if it was frozen.
     """
     weights = load_file(path)
     if frozen is None:
@@ -127,7 +128,7 @@ def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> d
 
 
 def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str) -> list[str]:
-    """Write the weights whose names begin with a prefix, without it; return the file's name."""
+    """Write the weights whose names begin with a prefix, and drop the prefix; return the file's name in a list."""
     part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
     with atomic_write(path) as file:
         file.write(save(part, metadata={"format": "pt"}))

@@ -1,7 +1,7 @@
-"""LLaDA (Nie et al. 2025, arXiv:2502.09992) is EuroBERT under other names: its weights and configuration, renamed.
+"""Rename the weights and configuration of LLaDA (Nie et al. 2025, arXiv:2502.09992) to those of EuroBERT.
 
-transformers' own `EuroBertForMaskedLM` computes what the code in LLaDA's repositories computes, and needs none of it.
-The renaming is strict, for transformers' own (`key_mapping`) fills in a weight that it misses with random numbers.
+`EuroBertForMaskedLM` of transformers computes the same as the code in LLaDA's repositories, so that code is not needed.
+The renaming here is strict, whereas that of transformers (`key_mapping`) fills a missing weight with random numbers.
 """
 
 import re
@@ -24,7 +24,7 @@ IN_A_BLOCK = {
 }
 NAME = re.compile(r"model\.transformer\.(?:blocks\.(\d+)\.)?(\w+)\.weight")
 
-# What EuroBERT has no words for: a configuration that says something else is of another architecture.
+# EuroBERT's configuration cannot express these. Other values mean another architecture, and are refused.
 FIXED = {
     "block_type": ("llama",),
     "activation_type": ("silu",),
@@ -53,10 +53,10 @@ TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
 
 
 def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return EuroBERT's config.json for LLaDA's; `where` begins an error.
+    """Return the config.json of EuroBERT that means the same as LLaDA's; `where` begins the message of an error.
 
     Raises:
-        UserError: a key is missing, or says what EuroBERT cannot be.
+        UserError: a key is missing, or EuroBERT cannot do what it says.
     """
     for key, allowed in FIXED.items():
         if config.get(key, allowed[0]) not in allowed:
@@ -75,12 +75,17 @@ def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
         "attention_dropout": config.get("attention_dropout", 0.0),
         "rope_parameters": {"rope_type": "default", "rope_theta": config.get("rope_theta", 500000.0)},
         "tie_word_embeddings": False,
-        **{key: config.get(key) for key in TOKENS},  # EuroBERT's own defaults are of another vocabulary
+        **{key: config.get(key) for key in TOKENS},  # EuroBERT's own defaults belong to another vocabulary
     }
 
 
 def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
-    """Return {EuroBERT's name: LLaDA's} of all weights of a model of so many layers; `where` begins an error.
+    """Return {EuroBERT's name: LLaDA's name} of all weights; `where` begins the message of an error.
+
+    Args:
+        names: LLaDA's names of the weights.
+        layers: the number of the model's layers.
+        where: the model, for errors.
 
     Raises:
         UserError: a weight is missing, or there is one that LLaDA does not have.
@@ -99,7 +104,7 @@ def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
 
 
 def _renamed(name: str) -> str | None:
-    """EuroBERT's name of a weight; None if LLaDA has no such weight."""
+    """Return EuroBERT's name of a weight; None if LLaDA has no such weight."""
     match = NAME.fullmatch(name)
     if not match:
         return None

@@ -1,4 +1,4 @@
-"""Loading an exported folder as its users do, but with nothing left to chance."""
+"""Load an exported folder as its users do, and check that every weight was found."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,22 +19,26 @@ def weights_name(variant: str, default: str) -> str:
 
 
 def runs_code(folder: Path) -> bool:
-    """Return whether a folder brings code of ours, which its users have to trust."""
+    """Return whether a folder holds code, which its users have to trust."""
     return "auto_map" in read_json(folder / "config.json")
 
 
 def load(
     cls: "type[_BaseAutoModelClass]", folder: Path, variant: str | None, extra: bool = False, **settings: Any
 ) -> torch.nn.Module:
-    """Load a model in evaluation mode, fp32; a UserError unless every weight was found and no other.
+    """Load a model in evaluation mode and fp32.
 
-    transformers fills in a weight that is missing with random numbers, and says so in a report that few read.
+    transformers fills a missing weight with random numbers, and says so only in a report that few read.
 
     Args:
         cls: one of the `AutoModelFor...` classes.
-        variant: "main" or "ema", None for the default one.
-        extra: the folder may hold other weights, too: a model from elsewhere may have other heads.
-        settings: what `from_pretrained` lays over config.json.
+        folder: the exported folder.
+        variant: "main" or "ema"; None for the default one.
+        extra: allow more weights than the class has: a model from elsewhere may have other heads.
+        settings: arguments by which `from_pretrained` overrides config.json.
+
+    Raises:
+        UserError: a weight is missing, does not fit, or (without `extra`) does not belong to the class.
     """
     given = {"variant": variant, "trust_remote_code": runs_code(folder), "dtype": torch.float32, **settings}
     model, report = cls.from_pretrained(folder, output_loading_info=True, **given)
@@ -47,5 +51,5 @@ def load(
 
 
 def aligned(folder: Path) -> dict[str, Any]:
-    """Return what `load` lays over config.json so that the scores of a masked model stand where their tokens do."""
+    """Return settings for `load` with which a masked model's scores at a position are for the token at it."""
     return {"logits_alignment": "mlm"} if "logits_alignment" in read_json(folder / "config.json") else {}

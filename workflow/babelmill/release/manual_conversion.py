@@ -1,9 +1,9 @@
-"""Conversion by hand: the Hugging Face folder of a model that was trained elsewhere, or by an earlier run.
+"""Convert a model that was trained elsewhere, or by an earlier run, to a Hugging Face folder by hand.
 
 `babelmill convert-training` takes what the stage `train` wrote, or a checkpoint of a run, wherever it was copied to;
-`babelmill convert-gpt-bert` takes a checkpoint of the published implementation. The folder is built and proven by the
-same code as in the workflow (the proof is on random tokens), and its card says what these files say: nothing is known
-of the text, and nothing was measured.
+`babelmill convert-gpt-bert` takes a checkpoint of the published implementation. The same code as in the workflow builds
+and proves the folder (the proof uses random tokens). The card says only what these files say: the training text is not
+known, and nothing was measured.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
@@ -33,7 +34,6 @@ from babelmill.release.hub_folder import build, prove
 from babelmill.release.loading import WEIGHTS
 from babelmill.runtime.identity import SOURCE
 from babelmill.settings import recorded
-from babelmill.stages import TrainSettings
 from babelmill.tokens.tokenizer_file import load_tokenizer, vocab_size
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD
 
@@ -44,18 +44,18 @@ SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 @dataclass
 class Found:
-    """A trained model, as it was found.
+    """A trained model as it was found.
 
     Attributes:
-        weights: of `main` and perhaps `ema`, each {name: tensor}.
-        shape: as in the training configuration.
-        tokenizer: its tokenizer.json.
-        origin: a sentence for the card.
-        known: what else the card can say, as arguments of `card.Facts`.
-        metrics: metrics.jsonl, if it is there.
-        name: of the model; that of the folder to make where it is None.
-        default: the variant that loads by default; the last one where it is None.
-        asked, record: what the manifest says under `settings` and `figures` beyond.
+        weights: {variant: {name: tensor}}; the variants are `main` and perhaps `ema`.
+        shape: the model's shape, as in the training configuration.
+        tokenizer: the path of its tokenizer.json.
+        origin: a sentence for the card that says where the model comes from.
+        known: more facts for the card, as arguments of `card.Facts`.
+        metrics: the path of metrics.jsonl; None if there is none.
+        name: the model's name; None: the name of the new folder.
+        default: the variant that loads by default; None: the last one of `weights`.
+        asked, record: more entries for `settings` and `figures` of the manifest.
     """
 
     weights: dict[str, dict[str, Tensor]]
@@ -71,7 +71,7 @@ class Found:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file; a UserError if it is damaged."""
+    """Return the tensors of a file; raise a UserError if it is missing or damaged."""
     try:
         with safe_open(path, "pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}
@@ -87,12 +87,12 @@ def from_gpt_bert(
     """Read a checkpoint of the published implementation.
 
     Args:
-        weights: model.bin, or model_state_dict.bin.
-        average: model_ema.bin, if there is one.
+        weights: the path of model.bin or model_state_dict.bin.
+        average: the path of model_ema.bin, if there is one.
         config: the JSON file with the model's shape.
-        tokenizer: its tokenizer.json.
+        tokenizer: the path of its tokenizer.json.
         same: whether masked positions predicted the token at the mask itself, not the next one.
-        scratch: folder for the adapted tokenizer.
+        scratch: a folder for the adapted tokenizer.
     """
     log.info("reading %s", weights)
     found = published_checkpoint.read_weights(weights)
@@ -106,13 +106,13 @@ def from_gpt_bert(
 
 
 def from_training(source: Path, tokenizer: Path) -> Found:
-    """Read the folder of a trained model, or a checkpoint of a run with the `identity.json` of its folder beside it."""
+    """Read the folder of a trained model, or a checkpoint of a run that has its run's `identity.json` beside it."""
     log.info("reading %s", source)
     return from_model_folder(source, tokenizer) if source.is_dir() else from_run(source, tokenizer)
 
 
 def from_model_folder(folder: Path, tokenizer: Path) -> Found:
-    """results/models/{model}, or a copy of it: weights and config.json; with its manifest, the card says more."""
+    """Read results/models/{model} or a copy of it: weights and config.json. With the manifest, the card says more."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
     known = {}
@@ -138,7 +138,7 @@ def from_model_folder(folder: Path, tokenizer: Path) -> Found:
 
 
 def from_run(path: Path, tokenizer: Path) -> Found:
-    """results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
+    """Read results/checkpoints/{model}/{run}/step-00000100.safetensors, or a copy of it."""
     tensors = read_safetensors(path)
     seal, identity = path.with_suffix(".json"), path.parent / "identity.json"
     if seal.is_file() and read_json(seal)["sha256"] != sha256(path):
@@ -165,7 +165,7 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     model, objective = asked.model, asked.train.objective
     require_gpt_bert(model.architecture, path)
     shape = model.shape() | {"vocab_size": rows}
-    theirs = run["data"].get(SOURCE, {}).get("shape", {})  # of a model that went on from another
+    theirs = run["data"].get(SOURCE, {}).get("shape", {})  # the shape of the model that training went on from
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     if OBJECTIVES[objective].unmasks:
         shape["objective"] = objective
@@ -173,13 +173,13 @@ def from_run(path: Path, tokenizer: Path) -> Found:
 
 
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
-    """UserError for any other architecture."""
+    """Raise a UserError for any other architecture."""
     if architecture != "gpt_bert":
         raise UserError(f"{source}: is no GPT-BERT; run the workflow, which converts a model of transformers by itself")
 
 
 def check(found: Found, source: Path | str) -> None:
-    """UserError unless the weights are those of a model of this shape, and the tokenizer one for them."""
+    """Raise a UserError unless the weights fit the shape, and the tokenizer fits the weights."""
     fields = GPTBertShape.__dataclass_fields__
     require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
     if absent := [name for name in fields if name not in found.shape]:
@@ -198,7 +198,7 @@ def check(found: Found, source: Path | str) -> None:
 
 
 def known_from(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return what the card can say about a model that was trained with these settings."""
+    """Return the facts for the card of a model that was trained with these settings."""
     table = read_table(ROOT / "config/languages.tsv")
     return {
         "languages": {
@@ -211,7 +211,11 @@ def known_from(settings: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def scratch_beside(out: Path) -> Iterator[Path]:
-    """Make a temporary folder beside `out`, which must not exist. Folders made for them are not left behind empty."""
+    """Make a temporary folder beside `out`; remove it, and empty parent folders that were made for it, at the end.
+
+    Raises:
+        UserError: `out` exists.
+    """
     if out.exists():
         raise UserError(f"--out {out}: exists; remove it or name another folder")
     made = [folder for folder in out.parents if not folder.exists()]
@@ -221,12 +225,12 @@ def scratch_beside(out: Path) -> Iterator[Path]:
             yield Path(name)
     finally:
         for folder in made:
-            with contextlib.suppress(OSError):  # something is in it
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 
 def tokenizer_path(given: Path) -> Path:
-    """The tokenizer.json that the user named, as itself or by its folder."""
+    """Return the path of tokenizer.json, given that path or its folder; raise a UserError if there is none."""
     path = given / "tokenizer.json" if given.is_dir() else given
     if not path.is_file():
         raise UserError(f"--tokenizer {given}: no such file")
@@ -234,7 +238,7 @@ def tokenizer_path(given: Path) -> Path:
 
 
 def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
-    """Write what was found as the stages `train` and `tokenizer` leave it."""
+    """Write the model and its tokenizer to folders like those that the stages `train` and `tokenizer` leave."""
     vocabulary = load_tokenizer(found.tokenizer).get_vocab(with_added_tokens=True)
     ids = {f"{name}_token_id": vocabulary[token] for name, token in SPECIAL.items()}
     for folder in ("model", "tokenizer"):
@@ -248,7 +252,10 @@ def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
 
 
 def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
-    """Check, build, prove, describe, and put the folder into its place. `source` is what the user named."""
+    """Check what was found, build and prove the folder, write its card, and move it to `out`.
+
+    `source` is what the user named, for errors.
+    """
     check(found, source)
     inputs = write_stage_folders(found, scratch)
     variants = list(found.weights)

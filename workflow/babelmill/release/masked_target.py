@@ -1,8 +1,9 @@
-"""Which token a GPT-BERT learnt to predict at a masked position: asked of the model itself, by a text of its own.
+"""Find out which token a GPT-BERT learnt to predict at a masked position, by a test of the model itself.
 
-Files do not say it. The published code predicts the next token everywhere; BabyBabelLM's code does so in causal rows,
-and in masked rows it predicts the hidden token itself. So the model writes texts, causally, and pairs of tokens are
-hidden. The scores at the first of a pair are for the first token or for the second: the far better ones were learnt.
+Its files do not say it. The published code predicts the next token everywhere. BabyBabelLM's code predicts the next
+token in causal rows, but the hidden token itself in masked rows. For the test, the model generates texts causally, and
+pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair should fit either
+the first token or the second one. The model learnt the one that they fit far better.
 """
 
 import logging
@@ -20,8 +21,8 @@ from babelmill.tokens.vocabulary import BOS, MASK
 
 log = logging.getLogger(__name__)
 
-ROWS, LENGTH, APART = 32, 16, 5  # texts, their tokens, and how far apart the hidden pairs are
-SURE = 1.0  # nats per token by which one of the two has to be better
+ROWS, LENGTH, APART = 32, 16, 5  # number of texts, tokens of each, distance of the hidden pairs
+SURE = 1.0  # nats per token by which one of the two tokens must be better
 
 
 @torch.no_grad()
@@ -29,8 +30,8 @@ def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], token
     """Return "next" or "same"; None if the model has learnt too little to tell.
 
     Args:
-        shape, weights: of the model.
-        tokenizer: its own, with `<s>`, `<mask>` and other special tokens.
+        shape, weights: the model's shape and weights.
+        tokenizer: the model's tokenizer, with `<s>`, `<mask>` and other special tokens.
     """
     model = GPTBert(GPTBertShape(**{name: shape[name] for name in GPTBertShape.__dataclass_fields__})).eval()
     model.load_state_dict(dict(weights))

@@ -1,6 +1,7 @@
-"""The weights of a model that was trained by adapters: those of its source, with the adapters merged into them.
+"""Merge trained adapters into the weights of the model that they were trained on.
 
-They are written a tensor at a time, in fp32. The proof of the export has peft merge the same adapters in its own way.
+The merged weights are written one tensor at a time, in fp32. The proof of the export compares them with what peft
+makes of the same adapters.
 """
 
 from pathlib import Path
@@ -16,11 +17,14 @@ from babelmill.training.adapters import FACTORS, add_adapters
 
 
 def frozen_file(model: Path, source: Path) -> Path:
-    """Return the file of weights that a model was trained on; a UserError if it is not there any more.
+    """Return the file with the frozen weights that a model's adapters were trained on.
 
     Args:
-        model: as the stage `train` left it; its manifest says which weights these were.
-        source: the folder of the model that it went on from.
+        model: the model's folder, as the stage `train` left it; its manifest says which weights these were.
+        source: the folder of the model that training went on from.
+
+    Raises:
+        UserError: the file is not there any more.
     """
     wanted = manifest.read(model)["figures"]["source"]["sha256"]
     found = [name for name, entry in manifest.read(source)["files"].items() if entry["sha256"] == wanted]
@@ -34,10 +38,10 @@ def write_merged(path: Path, frozen: Path, adapters: Path, trained: dict[str, An
     """Write the weights of a model with its adapters merged.
 
     Args:
-        path: to write to.
-        frozen: the weights of the source.
-        adapters: as the stage `train` left them.
-        trained: config.json beside them.
+        path: the file to write.
+        frozen: the file with the weights of the source.
+        adapters: the file with the adapters, as the stage `train` left it.
+        trained: config.json beside the adapters.
     """
     base, factors = SavedTensors(frozen), SavedTensors(adapters)
     scale = trained["adapter"]["alpha"] / trained["adapter"]["rank"]
@@ -62,7 +66,7 @@ def _dtype(base: SavedTensors, name: str) -> torch.dtype:
 
 
 def _transposed(trained: dict[str, Any]) -> set[str]:
-    """The layers whose matrix is the transpose of that of a linear layer, as in GPT-2."""
+    """Return the names of layers whose matrix is the transpose of a linear layer's, as in GPT-2."""
     from transformers import AutoConfig
     from transformers.pytorch_utils import Conv1D
 
@@ -74,10 +78,10 @@ def _transposed(trained: dict[str, Any]) -> set[str]:
 
 
 def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
-    """Put adapters into a model and merge them, as peft does it; `adapter`: their rank and alpha.
+    """Put adapters into a model and let peft merge them; `adapter`: their rank and alpha.
 
     Raises:
-        UserError: they are not the adapters of this model.
+        UserError: the adapters do not belong to this model.
     """
     from peft.tuners.lora import LoraLayer
 

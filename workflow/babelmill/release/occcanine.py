@@ -1,7 +1,8 @@
-"""OccCANINE's models (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604), as its training saves them: `last.bin`.
+"""Read OccCANINE's models (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604) as its training saves them: `last.bin`.
 
-`model` of it holds a CANINE (`encoder.`), the decoder that spells codes (`decoder.`, with our names) and the linear
-head (`linear_decoder.`); `key` says which code is which class of that head. There is an entry more than symbols.
+The entry `model` of this file holds a CANINE (`encoder.`), the decoder that spells codes (`decoder.`, with our names)
+and the linear head (`linear_decoder.`). The entry `key` says which code is which class of that head. The decoder has
+one entry more than there are symbols.
 """
 
 from typing import Any
@@ -12,28 +13,29 @@ from babelmill.core.files import UserError
 from babelmill.release.foreign_model import Weights
 
 ENCODER, DECODER, LINEAR = "encoder.", "decoder.", "linear_decoder."
-SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # a row for each
+SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # one row per symbol
 CODES = "codes.json"  # beside the weights
 
 
 def is_of(weights: Weights) -> bool:
-    """Whether weights are of such a model."""
+    """Return whether these are the weights of an OccCANINE model."""
     return SYMBOLS[0] in weights.shapes and any(name.startswith(LINEAR) for name in weights.shapes)
 
 
 def encoder_of(weights: Weights) -> Weights:
-    """Return the weights of the encoder, under the names of transformers' class."""
+    """Return the weights of the encoder, under the names of the transformers class."""
     theirs = {name.removeprefix(ENCODER): name for name in weights.shapes if name.startswith(ENCODER)}
     shapes = {ours: weights.shapes[name] for ours, name in theirs.items()}
     return Weights(shapes, lambda name: weights.load(theirs[name]))
 
 
 def heads_of(weights: Weights, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the heads under our names, and what `codes.json` says of them.
+    """Return the weights of the heads under our names, and what `codes.json` says about them.
 
     Returns:
-        the classifier, a row for each code, and the decoder.
-        `codes` in the order of the classifier; `entries`, `layers`, `inner` and `width` are of the decoder.
+        The weights of the classifier, with one row per code, and those of the decoder.
+        The content of `codes.json`: `codes` in the order of the classifier, and the decoder's sizes `entries`,
+        `layers`, `inner` and `width`.
 
     Raises:
         UserError: no key says which code is which class.
@@ -49,7 +51,16 @@ def heads_of(weights: Weights, where: str) -> tuple[dict[str, torch.Tensor], dic
 
 
 def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
-    """Return (class, code) of all codes, in order; `key`: {code: class}."""
+    """Return the pairs (class, code) in the order of the classes.
+
+    Args:
+        key: {code: class}, or a list of the codes in the order of the classes.
+        count: the number of classes of the linear head.
+        where: begins the message of an error.
+
+    Raises:
+        UserError: there is no key, or it does not fit the head.
+    """
     if isinstance(key, list):
         key = {code: i for i, code in enumerate(key)}
     if not isinstance(key, dict) or not all(isinstance(number, int) for number in key.values()):

@@ -1,8 +1,8 @@
-"""What a repository full of files of the published GPT-BERT code holds, and the folder that is made of it.
+"""Read a repository with files of the published GPT-BERT code, so that it can be converted.
 
-Scripts that published such models left `model.safetensors` and `model_main.safetensors` or `model_ema.safetensors`, or
-`pytorch_model.bin`, or the checkpoints of training under their own names, which a glob and a pattern find. Nothing is
-run: weights are read as tensors alone, and the folder is built and proven as in the workflow.
+Scripts that published such models left `model.safetensors` and `model_main.safetensors` or `model_ema.safetensors`; or
+`pytorch_model.bin`; or the checkpoints of training under their own names, which a glob and a pattern find. No code of
+the repository is run: only tensors are read, and the new folder is built and proven as in the workflow.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ class Weights:
     """Which files hold the weights of a model.
 
     Attributes:
-        default: those that load by default; none where no file says which these are.
-        variants: files of `main` and `ema`, as far as they have names.
+        default: the files that load by default; empty if no file is the default.
+        variants: {variant: files} for `main` and `ema`, where file names tell the variant.
     """
 
     default: list[str]
@@ -45,12 +45,12 @@ class Weights:
 
     @property
     def names(self) -> list[str]:
-        """The names of all of them."""
+        """The names of all files, sorted."""
         return sorted({name for names in [self.default, *self.variants.values()] for name in names})
 
 
 def model_type_of(config: Any) -> str | None:
-    """Return what a config.json is of, if it is no GPT-BERT of the published code; None of one."""
+    """Return the model type that a config.json names; None if it belongs to a GPT-BERT of the published code."""
     if not isinstance(config, dict):
         return "none in config.json"
     model_type = str(config.get("model_type", "none in config.json"))
@@ -60,9 +60,13 @@ def model_type_of(config: Any) -> str | None:
 
 
 def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict[str | None, Weights]:
-    """Return the checkpoints that a glob and a pattern find among files, by language (None: the pattern has no `lang`).
+    """Return the checkpoints that a glob and a pattern find among files: {language: weights}.
 
-    Averaged weights are those whose group `ema` is there, or, without such a group, whose names end in `_ema`.
+    The language is the pattern's group `lang`; None if the pattern has no such group. A file holds averaged weights if
+    the pattern's group `ema` matches. If the pattern has no such group, averaged weights have names that end in `_ema`.
+
+    Raises:
+        UserError: two files are the same variant of one language.
     """
     found: dict[str | None, dict[str, list[str]]] = {}
     wanted = re.compile(pattern or ".*")
@@ -102,7 +106,7 @@ def shipped(files: Files) -> Weights:
 
 
 def alone(files: Files) -> str:
-    """Return which variant the only weights of a repository are: the scripts' card or its name says if the average."""
+    """Return which variant the only weights of a repository are, from the scripts' card or the repository's name."""
     card = files.some("README.md").get("README.md")
     said = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
     named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
@@ -114,7 +118,8 @@ def read_weights(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
     """Return the shape, the tensors of each variant under our names in float32, and the default variant.
 
-    The size of the vocabulary is that of the embedding: the scripts wrote that of any configuration into config.json.
+    The size of the vocabulary is taken from the embedding: config.json may state a wrong one, since the scripts wrote
+    that of any configuration into it.
     """
     shapes: list[dict[str, Any]] = []
     corrected = scratch / "config.json"
@@ -144,22 +149,25 @@ def read_weights(
 
 
 def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two models have the same weights."""
+    """Return whether two models have the same weights."""
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 def read_repository(
     files: Files, weights: Weights, config: Path, tokenizer: Path, masked_target: str | None, scratch: Path
 ) -> Found:
-    """Read the model and the card of a repository, or of a folder.
+    """Read the model and the card of a repository or a folder.
 
     Args:
-        files: of the repository.
+        files: the files of the repository.
         weights: which of them are the weights.
         config: the JSON file with the model's shape.
-        tokenizer: its tokenizer.json.
-        masked_target: what masked positions predicted, the "next" token or the "same" one; None: ask the model.
-        scratch: folder for the adapted tokenizer and configuration.
+        tokenizer: the path of its tokenizer.json.
+        masked_target: the token that masked positions predicted, "next" or "same"; None: test the model.
+        scratch: a folder for the adapted tokenizer and configuration.
+
+    Raises:
+        UserError: the files do not fit together, or the model has learnt too little to tell the masked target.
     """
     earlier = read_card(files.some("README.md").get("README.md"), files.where)
     shape, tensors, default = read_weights(files, weights, config, scratch)
@@ -180,7 +188,10 @@ def read_repository(
 
 
 def language_of(name: str, table: Mapping[str, Language]) -> str | None:
-    """Return the language whose code is a part of a repository's name, such as my-model-eng; None if not one is."""
+    """Return the language whose code is part of a repository's name, such as my-model-eng; None unless exactly one is.
+
+    `table`: {code: language}.
+    """
     parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
     found = [code for code in table if code in parts]
     return found[0] if len(found) == 1 else None

@@ -1,15 +1,17 @@
-"""Is an exported folder the model that was trained? It is loaded as its users load it and must compute the same.
+"""Prove that an exported folder is the model that was trained: loaded as its users load it, it must compute the same.
 
     python -m babelmill.release.prove --folder results/exports/eng --model results/models/eng \\
         --shards results/shards/eng/eng --variants main ema --default-variant ema
 
-For every variant, and in every case that the architecture names (`architecture.py`), transformers must find every
-weight and no other, and the logits of real validation documents (of random tokens where `--shards` names none) must be
-the training model's: in float64 within 1e-9, which no wrong weight, mask or alignment meets; in float32 within a few
-times the training model's own rounding error. (Equal bits would be too much: the two take different code paths, and the
-last bit of a sum depends on the processor.) One model at a time is in memory, in float32 but for what computes in
-float64 at the moment. This runs in a process of its own, since a process that has loaded one
-folder's code may be given it again for another one.
+This is checked for every variant, and for every case that the architecture names (`architecture.py`). transformers
+must find every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no
+folder) must agree with those of the training model: in float64 within 1e-9, which no wrong weight, mask or alignment
+meets; in float32 within a few times the training model's own rounding error. Equal bits would be too strict: the two
+models take different code paths, and the last bit of a sum depends on the processor.
+
+Only one model at a time is in memory, in float32, except for the parts that compute in float64 at the moment. The
+proof runs in a process of its own: a process that has loaded one folder's code might get the same code for the next
+folder.
 """
 
 import argparse
@@ -22,8 +24,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":  # before transformers is imported, which reads these
-    # Nothing is fetched, and the copy that transformers makes of the folder's code goes with this process.
+if __name__ == "__main__":  # transformers reads these variables when it is imported
+    # Nothing is downloaded, and the copy that transformers makes of the folder's code is deleted with this process.
     os.environ["HF_HUB_OFFLINE"] = "1"
     _MODULES = tempfile.TemporaryDirectory(prefix="babelmill-modules-")
     os.environ["HF_MODULES_CACHE"] = _MODULES.name
@@ -41,9 +43,9 @@ from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary, published_roles
 from babelmill.training.transformers_models import blocks_of
 
-DOCUMENTS = 8  # of each language
-LONGEST = 1024  # tokens of a document
-KEPT = 2**27  # logits of one model, in each precision, until the other one is loaded
+DOCUMENTS = 8  # documents per language
+LONGEST = 1024  # tokens per document
+KEPT = 2**27  # logits that are kept per precision while the other model is loaded
 EXACT = 1e-9  # largest difference of two logits in float64
 ROUNDING = 8  # largest difference of two logits in float32, as a multiple of the training model's own rounding error
 
@@ -56,7 +58,7 @@ class Logits(NamedTuple):
 
 
 def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
-    """The first validation documents of each language, `<s>` included, at most `length` tokens each: [1, T] int64."""
+    """Return the first validation documents of each language, `<s>` included, at most `length` tokens: [1, T] int64."""
     rows = []
     for folder in shards:
         shard = ShardFile.open(folder / "validation.safetensors")
@@ -67,16 +69,26 @@ def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[t
 
 
 def random_rows(vocab_size: int, length: int) -> list[torch.Tensor]:
-    """Rows of random tokens, of lengths from 1 to `length`: [1, T] int64, the same on every call."""
+    """Return rows of random tokens, of lengths from 1 to `length`: [1, T] int64, the same on every call."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.linspace(1, length, DOCUMENTS).int().tolist()
     return [torch.randint(vocab_size, (1, size), generator=generator) for size in lengths]
 
 
 def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_size: int, published: bool) -> None:
-    """The tokenizer as users load it has no entry beyond the embedding, and does what `own`, the training one, does.
+    """Check the tokenizer as users load it: it has no entry beyond the embedding and encodes texts as in training.
 
-    It puts one `<s>` in front, but for that of a published model, which does as it was published.
+    It must put one `<s>` in front of a text, unless it is the unchanged tokenizer of a published model.
+
+    Args:
+        folder: the exported folder.
+        own: the tokenizer.json that the model was trained with.
+        texts: documents, token ids, each [1, T] int64.
+        vocab_size: the number of entries of the embedding.
+        published: whether the tokenizer is that of a published model.
+
+    Raises:
+        UserError: one of these does not hold.
     """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     if len(tokenizer) > vocab_size:
@@ -91,7 +103,7 @@ def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_si
 
 
 def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
-    """Yield the rows again, as many at once as have no more than `KEPT` scores, or one."""
+    """Yield the rows in portions of at most `KEPT` logits each; a longer row is a portion of its own."""
     portion: list[torch.Tensor] = []
     for row in rows:
         if portion and (sum(map(torch.numel, portion)) + row.numel()) * vocab_size > KEPT:
@@ -103,9 +115,11 @@ def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.T
 
 @contextlib.contextmanager
 def in_float64(model: nn.Module) -> Iterator[None]:
-    """Let a model compute in float64: a layer has its weights so while it computes, and the rest keeps them so.
+    """Let a model compute in float64.
 
-    So this takes little more memory than the weights in float32, from which float64 differs by nothing.
+    The weights of a layer are widened while the layer computes and narrowed afterwards; all other weights stay in
+    float64. This takes little more memory than the weights in float32. It is exact, since widening a float32 changes
+    no value.
     """
     layers = blocks_of(model)
     inside = {id(tensor) for layer in layers for tensor in _numbers(layer)}
@@ -135,7 +149,10 @@ def in_float64(model: nn.Module) -> Iterator[None]:
 
 
 def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Mask CANINE's local attention in float64, which its own class does in float32, where the number is infinite."""
+    """Mask CANINE's local attention in float64.
+
+    Its own class makes the mask in float32, in which the smallest number of float64 is infinite.
+    """
     rows, columns, mask, *more = given
     if mask is not None and mask.ndim == 3:
         mask = ((1.0 - mask.double()) * torch.finfo(torch.float64).min)[:, None]
@@ -153,9 +170,9 @@ def logits_of(
     score: Callable[[nn.Module, torch.Tensor, str], torch.Tensor],
     *modes: str,
 ) -> dict[str, Logits]:
-    """Return the logits of rows, each [1, T] int64, in float32 and in float64, by mode. The model is of no use then.
+    """Return the logits of rows, each [1, T] int64, in float32 and in float64, by mode. Do not use the model again.
 
-    `score` takes the model, a row and a mode, and returns its logits [1, T, V].
+    `score` takes the model, a row and a mode, and returns logits [1, T, V].
     """
     single = {mode: [score(model, row, mode) for row in rows] for mode in modes}
     with in_float64(model):
@@ -164,7 +181,7 @@ def logits_of(
 
 
 def differences(wanted: Logits, found: Logits, case: Case) -> dict[str, float]:
-    """Compare the logits of the training model and of what was exported from it.
+    """Compare the logits of the training model with those of the exported model.
 
     Returns:
         the largest difference in `float64` and in `float32`, and the training model's own `rounding` error.
@@ -190,13 +207,13 @@ def compare_variant(
     variant: str,
     rows: list[torch.Tensor],
 ) -> Iterator[tuple[Case, dict[str, float]]]:
-    """Yield each case with the differences of the logits of rows. One model at a time is in memory.
+    """Yield each case with the differences between the logits. Only one model at a time is in memory.
 
     Args:
-        architecture: of the model.
-        inputs: what the folder was made from.
+        architecture: the model's architecture.
+        inputs: the folders that the export was made from.
         exported: the folder, and the variant as `from_pretrained` takes it.
-        variant: of the training model.
+        variant: the variant of the training model.
         rows: documents, token ids, each [1, T] int64.
     """
     cases = architecture.cases(inputs.model)
@@ -211,7 +228,7 @@ def compare_variant(
 
 
 def check_differences(what: str, differences: dict[str, float]) -> None:
-    """Raise a UserError where the differences are more than rounding explains; `what` names the comparison."""
+    """Raise a UserError if the differences are larger than rounding explains; `what` names the comparison."""
     if differences["float64"] > EXACT:
         raise UserError(f"{what}: logits differ by up to {differences['float64']:g} in float64")
     if differences["float32"] > ROUNDING * differences["rounding"]:
@@ -222,7 +239,7 @@ def check_differences(what: str, differences: dict[str, float]) -> None:
 
 
 def compare(args: argparse.Namespace) -> str:
-    """Compare every variant in every mode; return what was found in a line. A UserError names the first difference."""
+    """Compare every variant in every case; return the result in one line. A UserError names the first difference."""
     shape = read_json(args.model / "config.json")
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
     path = args.tokenizer / "tokenizer.json"
@@ -250,7 +267,7 @@ def compare(args: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """The command; its last line says what was compared, or what differs."""
+    """Run the command; its last line says what was compared, or what differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
     parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")

@@ -1,10 +1,11 @@
-"""Reading checkpoints of the published GPT-BERT implementation (ltgoslo/gpt-bert, and BabyBabelLM's copy of it).
+"""Read checkpoints of the published GPT-BERT implementation (ltgoslo/gpt-bert, and BabyBabelLM's copy of it).
 
-They are pickles: `{name}.bin` and `{name}_ema.bin` hold one model's weights, `{name}_state_dict.bin` both and the
-optimizer. Only tensors and plain values are read from them; a file that asks for anything else, which loading it would
-run, is refused. The names are ours but for `module.` before them, a buffer of position indices in each layer, and a
-second copy of the embedding in the head. The shape is in the implementation's configuration file, which has to be the
-one that was trained with: the number of heads leaves no trace in the weights.
+The checkpoints are pickles: `{name}.bin` and `{name}_ema.bin` hold one model's weights; `{name}_state_dict.bin` holds
+both models' weights and the optimizer. Only tensors and plain values are read. A file that holds anything else is
+refused, since loading it would run code. The names of weights are like ours, with three differences: `module.` stands
+before them, each layer has a buffer of position indices, and the head has a second copy of the embedding. The shape is
+in the implementation's configuration file. It must be the file that the model was trained with: the number of heads
+cannot be told from the weights.
 """
 
 import json
@@ -24,7 +25,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
 
-# The keys of the published configuration files. Each counts: a value that is assumed would be a wrong model in silence.
+# The keys of the published configuration files. All are required: a wrong default would give a wrong model silently.
 KEYS = {
     "vocab_size": int,
     "hidden_size": int,
@@ -41,21 +42,21 @@ EMBEDDING, HEAD = "embedding.word_embedding.weight", "classifier.nonlinearity.5.
 
 
 def read_weights(path: Path) -> dict[str, dict[str, Tensor]]:
-    """The models in a checkpoint under our names, fp32: `main`, and `ema` where the file has both."""
+    """Return the models in a checkpoint under our names, in fp32: `main`, and `ema` if the file has both."""
     content = read_pickle(path)
     both = {"main": content["model"], "ema": content.get("ema_model")} if is_whole_state(content) else {"main": content}
     return {variant: _renamed(weights, path) for variant, weights in both.items() if weights is not None}
 
 
 def read_pickle(path: Path) -> Any:
-    """What PyTorch saved in a file: tensors, which stay in the file until they are used, and plain values.
+    """Return what PyTorch saved in a file: plain values, and tensors, which stay in the file until they are used.
 
     Raises:
-        UserError: there is anything else in it, which would have to be run, or it is damaged.
+        UserError: the file holds anything else, for which code would have to be run, or it is damaged.
     """
     try:
         with open(path, "rb") as file:
-            archive = file.read(4) == b"PK\3\4"  # a bare pickle, as older versions wrote, is read as a whole
+            archive = file.read(4) == b"PK\3\4"  # older versions wrote a bare pickle, which is read as a whole
         return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -67,17 +68,17 @@ def read_pickle(path: Path) -> Any:
             f"{path}: holds more than tensors and plain values ({wanted[1]}), and loading that would run code from the"
             " file: not loaded; ask its author for a file with the state_dict alone"
         ) from None
-    except Exception:  # a damaged archive raises whatever it meets
+    except Exception:  # a damaged archive can raise any exception
         raise UserError(f"{path}: not a checkpoint of PyTorch, or a damaged one") from None
 
 
 def is_whole_state(content: Any) -> bool:
-    """Whether this is a `_state_dict.bin`, in which the weights are one of several things."""
+    """Return whether this is the content of a `_state_dict.bin`, which holds more than weights."""
     return isinstance(content, dict) and isinstance(content.get("model"), dict)
 
 
 def check_state_dict(weights: Any, path: Path) -> dict[str, Tensor]:
-    """Return the weights; a UserError if they are no names and tensors."""
+    """Return the weights; raise a UserError if they are not names and tensors."""
     pairs = weights.items() if isinstance(weights, dict) else [(None, None)]
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
         raise UserError(f"{path}: no state_dict of a model (names and tensors) is in it")
@@ -85,7 +86,7 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
-    """Return weights under our names; a UserError if this is no state_dict, or the head has a matrix of its own."""
+    """Return weights under our names; raise a UserError if this is no state_dict, or the head has its own matrix."""
     names = {name: name.removeprefix("module.") for name in check_state_dict(weights, path)}
     kept = {ours: weights[name].float() for name, ours in names.items() if not ours.endswith(".position_indices")}
     head = kept.pop(HEAD, None)
@@ -95,9 +96,12 @@ def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
 
 
 def read_shape(path: Path, weights: Iterable[str]) -> dict[str, Any]:
-    """Return the shape: the keys of a published configuration file, and what the names of weights tell.
+    """Return the shape: the keys of a published configuration file, and `gate` and `layer_mixing`.
 
-    These are gate and layer mixing.
+    The names of the weights tell whether the model has gates and layer mixing.
+
+    Raises:
+        UserError: a key is missing or has an impossible value.
     """
     config, names = read_json(path), list(weights)
     for key, kind in KEYS.items():
@@ -114,7 +118,7 @@ def read_shape(path: Path, weights: Iterable[str]) -> dict[str, Any]:
 
 
 def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
-    """Say which weight, under our name, is not that of a GPT-BERT model of a shape; None if all are."""
+    """Say which weight, under our name, does not fit a GPT-BERT model of a shape; return None if all fit."""
     with torch.device("meta"):
         model = GPTBert(GPTBertShape(**{field.name: shape[field.name] for field in fields(GPTBertShape)}))
     expected = {name: list(value.shape) for name, value in model.state_dict().items()}
@@ -126,11 +130,12 @@ def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
 
 
 def adapted_tokenizer(path: Path) -> Tokenizer:
-    """The checkpoint's tokenizer, with what a user's text needs and training did elsewhere.
+    """Return the checkpoint's tokenizer, adapted so that it prepares a user's text as training did by other code.
 
-    Texts begin with `<s>`. The special tokens are declared as such, for the published script drops them from the list:
-    `<mask>` in a text is then the mask. It takes the space before it, which is part of the hidden word, and, where the
-    tokenizer itself puts a space before a text, the one after it, which would be there twice.
+    It puts `<s>` before a text. It declares the special tokens as such, so that `<mask>` in a text is the mask; the
+    published script leaves them out of the list. `<mask>` absorbs the space before it, which is part of the hidden
+    word. If the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, which would
+    otherwise be there twice.
     """
     tokenizer = load_tokenizer(path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)

@@ -1,9 +1,10 @@
-"""What a model card says of the suites of minimal pairs that a model was scored on."""
+"""What a model card says about the suites of minimal pairs that a model was scored on."""
 
 from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult
 
+from babelmill.core.words import sample_of
 from babelmill.release.card_table import table
 
 MEANINGS = {
@@ -18,9 +19,9 @@ class Scored(NamedTuple):
     """A suite that a model was scored on.
 
     Attributes:
-        title: what the suite is called.
+        title: the name of the suite in the card.
         found: scores.json.
-        baselines: `suite_section.Baseline` of the suite, as mappings.
+        baselines: the suite's baselines (`suite_section.Baseline`), as mappings.
     """
 
     title: str
@@ -29,7 +30,7 @@ class Scored(NamedTuple):
 
     @property
     def methods(self) -> list[str]:
-        """Return how sentences were scored; the last is the headline."""
+        """The methods by which sentences were scored; the last one is the headline."""
         first = next(iter(self.found["languages"].values()))
         return list(first["methods"])
 
@@ -47,7 +48,7 @@ def percent(share: dict[str, Any] | None) -> str:
 
 
 def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
-    """Return the scores on all suites, what they mean, and published ones beside them."""
+    """Return the sections with the scores on all suites, what they mean, and published scores beside them."""
     if not suites:
         return []
     methods = [name for name in MEANINGS if any(name in suite.methods for suite in suites)]
@@ -80,7 +81,7 @@ def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
 
 
 def _notes(suites: list[Scored]) -> str:
-    """Return what else holds of the scores: means of paradigms, samples, the version of the pairs."""
+    """Return notes on the scores: means over paradigms, samples, and where the pairs come from."""
     notes = []
     if means := [suite.title for suite in suites if suite.found["headline"]["of"] == "paradigms"]:
         notes.append(f"Of {', '.join(means)} it is the unweighted mean over paradigms.")
@@ -107,6 +108,7 @@ def results(suites: list[Scored], languages: dict[str, Any]) -> list[EvalResult]
                 if share := suite.score(code, name):
                     hub = entry["pairs"]["hub"] or {}
                     low, high = share["interval"]
+                    some = f", {of}" if (of := sample_of(suite.found["masked_pairs"], name)) else ""
                     found.append(
                         EvalResult(
                             task_type="text-generation" if name == "causal" else "fill-mask",
@@ -115,7 +117,7 @@ def results(suites: list[Scored], languages: dict[str, Any]) -> list[EvalResult]
                             dataset_config=code,
                             dataset_revision=hub.get("commit"),
                             metric_type="accuracy",
-                            metric_name=f"accuracy, {name} (95 % interval {low:.3f} to {high:.3f})",
+                            metric_name=f"accuracy, {name} (95 % interval {low:.3f} to {high:.3f}{some})",
                             metric_value=round(share["score"], 4),
                         )
                     )

@@ -1,22 +1,22 @@
-"""The history of a training run, made from its record `metrics.jsonl` alone: lists of losses, and a picture of them.
+"""Make the history of a training run from its record `metrics.jsonl` alone: lists of losses, and a picture of them.
 
     python -m babelmill.release.training_history results/checkpoints/eng/2f61c0de8a91b7d3 eng --draw
 
-`convert` puts both files into the folder of the model. A run that goes on starts this command at each validation
-(`runtime/history.py`), in a process of its own: what is drawn neither delays nor stops the training.
+`convert` puts both files into the folder of the model. A running training starts this command at each validation
+(`runtime/history.py`), in a process of its own, so that drawing neither delays nor stops the training.
 
-`training_history.json`; losses are cross-entropies in nats per target, null where there is none:
-    unit, kinds         of the losses; the kinds of rows, such as `masked` and `causal`
-    step, epoch         how far the record is: steps done, passes over the text
+The keys of `training_history.json` (losses are cross-entropies in nats per target, null where there is none):
+    unit, kinds         the unit of the losses; the kinds of rows, such as `masked` and `causal`
+    step, epoch         how far the record goes: steps done, passes over the text
     epochs              the number of each pass, from 1; the last may be unfinished. A line of the record belongs to the
-                        pass that it began in. For each pass, in the same order:
-    train_losses        mean over the pass, of the rows as they are trained (with dropout)
+                        pass that it began in. The lists below have one entry per pass, in the same order:
+    train_losses        the mean over the pass, for the rows as they are trained (with dropout)
     val_losses          the last validation of the pass
-    ema_val_losses      the same with the averaged weights, where the run keeps them
+    ema_val_losses      the same with the averaged weights, if the run keeps them
     gaps                |train_losses - val_losses|
-    masked, causal      each with these four lists, for the one kind of rows
-    validations         the same for each validation in place of each pass: `steps`, `epochs`, and the lists above, in
-                        which `train_losses` are means since the validation before
+    masked, causal      these four lists for one kind of rows
+    validations         the same with one entry per validation: `steps`, `epochs`, and the lists above, in which
+                        `train_losses` are means since the previous validation
 """
 
 import argparse
@@ -31,21 +31,21 @@ from typing import IO, Any, NamedTuple
 from babelmill.core.files import atomic_write, write_json
 
 JSON, PICTURE = "training_history.json", "training_history.png"
-# Of Okabe and Ito: they are told apart without red and green, and on grey paper.
+# Colours of Okabe and Ito. Readers who confuse red and green can tell them apart, and so can readers of a grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 Line = dict[str, Any]
 
 
 class Part(NamedTuple):
-    """A part of a run: which of its training lines, and its validations."""
+    """A part of a run: the indices of its training lines, and its validation lines."""
 
     train: range
     validations: list[Line]
 
 
 def read_record(path: Path) -> list[Line]:
-    """Return the lines of a metrics.jsonl; a last one that is not whole, of a run that goes on, is left out."""
+    """Return the lines of a metrics.jsonl, without an incomplete last line, which a running training may leave."""
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -56,7 +56,7 @@ def read_record(path: Path) -> list[Line]:
 
 
 def training_hours(record: list[Line]) -> float:
-    """Return the hours of training steps, over all attempts: tokens of each logged window over its speed."""
+    """Return the hours that the training steps took, over all attempts: for each logged window, tokens / speed."""
     seconds, before = 0.0, 0
     for line in _of_kind(record, "train"):
         seconds += (line["tokens"] - before) / line["tokens_per_second"]
@@ -65,15 +65,15 @@ def training_hours(record: list[Line]) -> float:
 
 
 def history(record: list[Line]) -> dict[str, Any]:
-    """Return what training_history.json holds, see above."""
+    """Return the content of training_history.json; the module's docstring describes it."""
     train, validations = _of_kind(record, "train"), _of_kind(record, "validation")
     names = dict.fromkeys(name for line in record for name in line if name.startswith("loss_"))
     kinds = [name.removeprefix("loss_") for name in names if any(line.get(name) is not None for line in record)]
-    averaged = any(line.get("ema_loss") != line["loss"] for line in validations)  # the same without an average
+    averaged = any(line.get("ema_loss") != line["loss"] for line in validations)  # equal if there is no average
     steps = [line["step"] for line in train]
     done = [bisect.bisect_right(steps, line["step"]) for line in validations]  # training lines before each
     began = [0.0, *(line["epoch"] for line in train)]
-    passes = [math.floor(epoch + 1e-9) + 1 for epoch in began[:-1]]  # of each training line, the pass it began in
+    passes = [math.floor(epoch + 1e-9) + 1 for epoch in began[:-1]]  # the pass in which each training line began
     epochs = list(dict.fromkeys(passes))
     of_epochs = [Part(range(bisect.bisect_left(passes, n), bisect.bisect_right(passes, n)), []) for n in epochs]
     for line, count in zip(validations, done, strict=True):
@@ -102,12 +102,12 @@ def _of_kind(record: list[Line], kind: str) -> list[Line]:
 
 
 def _lists(parts: list[Part], train: list[Line], kinds: list[str], averaged: bool) -> dict[str, Any]:
-    """Return the lists of losses, of all rows and of each kind.
+    """Return the lists of losses, over all rows and for each kind of rows.
 
     Args:
-        parts: of the run, one for each entry of the lists.
+        parts: the parts of the run, one per entry of the lists.
         train: all training lines.
-        kinds: of rows.
+        kinds: the kinds of rows.
         averaged: whether there are losses of averaged weights.
     """
     tokens = [after["tokens"] - before["tokens"] for before, after in zip([{"tokens": 0}, *train], train, strict=False)]
@@ -140,9 +140,10 @@ def training_curves(record: list[Line]) -> dict[str, Any]:
     """Return the curves of a run over its tokens.
 
     Returns:
-        {"steps", "tokens"} of the run, the curves "learning_rate" and "sequence_length", and "kinds": for each kind of
-        rows the losses "training" (with dropout, where it is used) and, on the validation text, "raw" and "averaged"
-        (weights). Each curve is a list of (tokens, value) without what is not known.
+        "steps" and "tokens" of the run; the curves "learning_rate" and "sequence_length"; and "kinds", with three
+        curves of losses for each kind of rows: "training" (with dropout, if it is used), and, on the validation text,
+        "raw" (last weights) and "averaged" (averaged weights). Each curve is a list of (tokens, value); unknown values
+        are left out.
     """
     found, train, validations = history(record), _of_kind(record, "train"), _of_kind(record, "validation")
     steps = [0, *(line["step"] for line in train)]
@@ -186,12 +187,12 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
-    """Draw a PNG: a panel of losses for each kind of rows, over tokens and steps, and what the schedule did below.
+    """Draw a PNG: for each kind of rows, a panel of losses over tokens and steps, with the schedules below.
 
     Args:
         record: the lines of the run so far.
-        name: of the model, for the title.
-        file: to write to.
+        name: the model's name, for the title.
+        file: the file to write to.
     """
     from matplotlib.figure import Figure
 
@@ -211,7 +212,7 @@ def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
 
 
 def _draw_losses(axes: Any, kind: str, curves: dict[str, list[tuple[float, float]]]) -> None:
-    """Draw the losses of one kind of rows, and leave out what the first steps have more than the others."""
+    """Draw the losses of one kind of rows; the scale ignores the high losses of the first steps."""
     known = {name: points for name, points in curves.items() if points}
     for name, points in known.items():
         axes.plot(*zip(*points, strict=True), **STYLES[name])
@@ -228,7 +229,7 @@ def _draw_losses(axes: Any, kind: str, curves: dict[str, list[tuple[float, float
 
 
 def _draw_schedule(axes: Any, points: list[tuple[float, float]], label: str, **style: Any) -> None:
-    """Draw what the schedule did to one thing."""
+    """Draw the curve of one scheduled value, such as the learning rate."""
     if points:
         axes.plot(*zip(*points, strict=True), color=COLOURS[2], lw=1.4, **style)
     axes.set_ylabel(label, fontsize="small", rotation=0, ha="right", va="center")
@@ -236,7 +237,7 @@ def _draw_schedule(axes: Any, points: list[tuple[float, float]], label: str, **s
 
 
 def _name_axes(column: Any, curves: dict[str, Any]) -> None:
-    """Count tokens below the column, and steps above it."""
+    """Label the axes of a column: tokens below it, steps above it."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     tokens, steps = curves["tokens"] or 1, curves["steps"] or 1
@@ -251,7 +252,7 @@ def _name_axes(column: Any, curves: dict[str, Any]) -> None:
 
 
 def write(folder: Path, record: list[Line], name: str, drawn: bool = True) -> list[str]:
-    """Write training_history.json and, if it is to be `drawn`, the picture. Returns their names."""
+    """Write training_history.json and, if `drawn`, the picture; return their names."""
     write_json(folder / JSON, history(record))
     if not drawn:
         return [JSON]

@@ -1,4 +1,4 @@
-"""The Hugging Face folder of a model of transformers, which needs no code, and what proves it the trained one."""
+"""The Hugging Face folder of a model of transformers, which needs no code, and the case that proves it equal."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from babelmill.release.merged_adapters import merge_by_peft, write_merged
 
 
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
-    """Make config.json from the training model's. transformers 4 has another name for the base of RoPE: give both."""
+    """Return config.json, made from that of the trained model.
+
+    transformers 4 has another name for the base of RoPE than transformers 5; both are given.
+    """
     config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
     rope = config.get("rope_parameters") or {}
     if "rope_theta" in rope:
@@ -49,7 +52,7 @@ class TransformersFolder(Architecture):
         return [*files, "config.json"]
 
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
-        """See `Architecture.trained`: the class as it was in training, which keeps documents apart."""
+        """See `Architecture.trained`: the model is of the class used in training, which keeps documents apart."""
         from transformers import AutoConfig  # takes seconds
 
         from babelmill.training.transformers_models import make_model, without_values
@@ -58,7 +61,7 @@ class TransformersFolder(Architecture):
         config = AutoConfig.for_model(**values["config"])
         with without_values():
             trained = make_model(config, values["auto_class"]).eval()
-        # Tensors of a file are read where they are used; those in bf16 are made fp32, as in training.
+        # Tensors are read from the file when they are used; those in bf16 become fp32, as in training.
         weights = {n: t.float() if t.is_floating_point() else t for n, t in load_file(frozen or trained_file).items()}
         found = trained.load_state_dict(weights, strict=False, assign=True)
         trained.tie_weights()
@@ -76,6 +79,6 @@ class TransformersFolder(Architecture):
             return trained(input_ids=row).logits
 
     def cases(self, model: Path) -> list[Case]:
-        """Return the one class that the model is of."""
+        """Return the one case: the class of the model, in its own mode."""
         auto_class = read_json(model / "config.json")["auto_class"]
         return [Case(auto_class, "bidirectional" if auto_class == "AutoModelForMaskedLM" else "causal")]

@@ -1,7 +1,7 @@
-"""Which tensor of a published model is which weight of a class of transformers: strictly, each one and no other.
+"""Match the tensors of a published model with the weights of a transformers class: each weight exactly once.
 
-transformers itself fills in what it misses with random numbers. Its rules for names (prefixes, older names) are used
-here, but no rule that makes one tensor out of several.
+transformers itself fills missing weights with random numbers. Its rules for names (prefixes, older names) are used
+here, but not its rules that make one tensor out of several.
 """
 
 import re
@@ -15,7 +15,7 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, ren
 from babelmill.core.files import UserError
 from babelmill.release.foreign_model import Weights
 
-# What is no weight of a language model's class: heads and poolers that a checkpoint has besides, and constants.
+# Tensors that may be there and are not needed: heads and poolers that a language model's class lacks, and constants.
 BESIDES = re.compile(
     r"pooler\.|seq_relationship\.|discriminator_predictions\.|(^|\.)position_ids$|rotary_emb\.inv_freq$"
     r"|attn\.(masked_)?bias$|attention\.(masked_)?bias$"
@@ -23,15 +23,15 @@ BESIDES = re.compile(
 
 
 def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
-    """Return {name in the class: name in the files} of all weights; a tied one is there once, under its first name.
+    """Return {name in the class: name in the files} of all weights; a tied weight is listed once, by its first name.
 
     Args:
-        model: of the class, on the device `meta`.
-        weights: of the published model.
-        where: begins an error.
+        model: a model of the class, on the device `meta`.
+        weights: the weights of the published model.
+        where: begins the message of an error.
 
     Raises:
-        UserError: a weight is missing, has another shape, or there is one that the class does not have.
+        UserError: a weight is missing, has another shape or is unknown to the class, or tied weights differ.
     """
     renamed, strange = _renamed(model, weights.shapes)
     groups, cls = _groups(model), type(model).__name__
@@ -59,9 +59,9 @@ def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> di
     """Return {name in the class: name in the files} of an encoder's weights; heads are left out on both sides.
 
     Args:
-        model: with a classifier, on the device `meta`.
-        weights: of a published model of any task.
-        where: begins an error.
+        model: a model with a classifier, on the device `meta`.
+        weights: the weights of a published model for any task.
+        where: begins the message of an error.
 
     Raises:
         UserError: a weight of the encoder is missing, or has another shape.
@@ -79,7 +79,7 @@ def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> di
 
 
 def _groups(model: PreTrainedModel) -> dict[str, list[str]]:
-    """The names of each parameter, by the first: a tied one has several."""
+    """Return {first name: all names} of each parameter; a tied parameter has several names."""
     groups: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
@@ -87,7 +87,7 @@ def _groups(model: PreTrainedModel) -> dict[str, list[str]]:
 
 
 def _renamed(model: PreTrainedModel, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """{name in the class: name in the files}, and names that the class does not have, by transformers' own rules."""
+    """Return {name in the class: name in the files}, by transformers' own rules, and the names that do not fit."""
     rules = get_model_conversion_mapping(model)
     renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]

@@ -1,8 +1,8 @@
-"""What a report is about: models, their languages and suites. It stands in the report's own settings file.
+"""Write the settings file of a report: its models, their languages and suites.
 
-A batch is no model, so this file is not one of `results/settings`: it is `results/reports/{name}/settings.json`. It
-changes with the models of the batch, with baselines and with the code of reports, and then Snakemake writes the report
-again. The folder is of this file alone: Snakemake takes one inventory of a folder, and does not see what appears later.
+A batch is not a model, so this file is not in `results/settings` but in `results/reports/{name}/settings.json`. If the
+models of the batch, the baselines or the code of reports change, this file changes, and Snakemake writes the report
+again. The folder holds this file alone: Snakemake lists a folder once, and does not see files that appear later.
 """
 
 from pathlib import Path
@@ -20,8 +20,8 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return what a report is about.
 
     Args:
-        configuration: of the models.
-        name: of the report: a batch, a model, `all`, or several of them with `+` between.
+        configuration: the configuration of the models.
+        name: the name of the report: a batch, a model, `all`, or several of them joined by `+`.
 
     Raises:
         UserError: there is no such batch or model.
@@ -55,12 +55,12 @@ def asked_of(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def settings_path(name: str) -> Path:
-    """Return where the settings of a report stand."""
+    """Return the path of a report's settings file."""
     return Path("results/reports", name, "settings.json")
 
 
 def write_settings(configuration: Configuration, name: str) -> Path:
-    """Write the settings of a report, if they differ from what is there. Returns their path."""
+    """Write the settings of a report if they have changed; return the path of the file."""
     path, text = settings_path(name), canonical_json(asked_of(configuration, name))
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         with atomic_write(path, "w") as file:

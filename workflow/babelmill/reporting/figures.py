@@ -1,7 +1,8 @@
-"""Figures of a report as inline SVG: strips of intervals, and the curves of a training run.
+"""Draw the figures of a report as inline SVG: strips of intervals, and the curves of a training run.
 
-Colours are classes of the page's style sheet (Okabe and Ito's, told apart without red and green), so that one figure
-suits light and dark. Kinds of lines differ in dash and marker, too, for grey paper.
+Colours are classes of the page's style sheet, so that one figure suits light and dark pages. They are those of Okabe
+and Ito: readers who confuse red and green can tell them apart. Kinds of lines also differ in dash and marker, for grey
+prints.
 """
 
 import math
@@ -13,11 +14,11 @@ from markupsafe import Markup, escape
 from babelmill.release.training_history import Line, training_curves
 
 WIDTH, HEIGHT, STRIP, LEFT, RIGHT, TOP, GAP = 360, 150, 44, 40, 8, 26, 18
-POINTS = 120  # of a curve: more are not seen
+POINTS = 120  # points per curve at most; more could not be seen
 
 
 class Scale(NamedTuple):
-    """From values `low` to `high` to places `start` to `end`."""
+    """A linear map from the values `low` to `high` to the places `start` to `end`."""
 
     low: float
     high: float
@@ -25,13 +26,13 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return the place of a value; what is outside lies at the edge."""
+        """Return the place of a value; values outside the range lie at its edge."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 1)
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers between two values, `most` of them at most."""
+    """Return round numbers between two values, with at most `most` intervals between them."""
     if not high > low:
         return [low]
     step = 10 ** math.floor(math.log10((high - low) / most))
@@ -56,9 +57,14 @@ def strip(
     baseline: bool = False,
     beside: float | None = None,
 ) -> Markup:
-    """Draw a score and its interval on a strip whose places are percent of its width; the text beside it says them.
+    """Draw a score and its interval on a strip. The text beside the strip says them, too.
 
-    `baseline`: the score is a published one; `beside`: what a much simpler model has.
+    Args:
+        scale: maps a score to percent of the strip's width.
+        value: the score.
+        low, high: its interval; None if it is not known.
+        baseline: whether the score is a published one.
+        beside: the score of a much simpler model, if there is one.
     """
     parts = []
     if beside is not None:
@@ -74,7 +80,7 @@ def strip(
 
 
 def axis(scale: Scale, percent: bool) -> Markup:
-    """Write the numbers above strips."""
+    """Draw the numbers above strips."""
     texts = []
     for at in ticks(scale.low, scale.high, 5):
         place = scale(at)
@@ -85,14 +91,14 @@ def axis(scale: Scale, percent: bool) -> Markup:
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most POINTS points, each the mean of neighbours."""
+    """Return at most POINTS points; each is the mean of neighbouring points."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
 
 
 def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, steps: bool = False) -> str:
-    """Draw a line; `steps`: it keeps its height up to the next point."""
+    """Draw a line in the style `look`; with `steps`, as a staircase."""
     places = [(x(a), y(b)) for a, b in points]
     if not places:
         return ""
@@ -118,12 +124,12 @@ class Canvas:
         self.x = Scale(0, curves["tokens"] or 1, LEFT, WIDTH - RIGHT)
 
     def text(self, x: float, y: float, words: str, anchor: str = "middle", look: str = "") -> None:
-        """Write words."""
+        """Draw a text."""
         of_class = f' class="{look}"' if look else ""
         self.parts.append(f'<text{of_class} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>')
 
     def panel(self, title: str, scale: Scale, marks: list[float], lines: list[str]) -> None:
-        """Draw a panel: its title, its grid with numbers, and lines that are places already."""
+        """Draw a panel: its title, its grid with numbers at `marks`, and `lines`, which are SVG already."""
         for at in marks:
             y = scale(at)
             self.parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
@@ -136,11 +142,11 @@ class Canvas:
         self.text(LEFT, min(scale.start, scale.end) - 5, title, "start", "title")
 
     def losses(self, kind: str) -> None:
-        """Draw the losses of one kind of rows: while training, and of both weights on the validation text."""
+        """Draw the losses of one kind of rows: of training, and of last and averaged weights on the validation text."""
         found = self.curves["kinds"][kind]
         shown = [loss for name in ("raw", "averaged") for _, loss in found[name]]
         train = thinned(found["training"])
-        # The first steps of a run would hide the others.
+        # The high losses of the first steps would squeeze all others, so the scale ignores them.
         shown += [loss for _, loss in train[len(train) // 10 :]]
         if not shown:
             return
@@ -152,7 +158,7 @@ class Canvas:
         self.y += HEIGHT + GAP
 
     def strips(self) -> None:
-        """Draw learning rate and sequence length below, and the axes of tokens and steps."""
+        """Draw learning rate and sequence length below the losses, and the axes of tokens and steps."""
         for name, title in (("learning_rate", "learning rate"), ("sequence_length", "sequence length")):
             points = thinned(self.curves[name]) if name == "learning_rate" else self.curves[name]
             if not points:
@@ -177,7 +183,7 @@ class Canvas:
 
 
 def run_curves(record: list[Line], name: str) -> Markup:
-    """Draw the curves of a training run, by tokens and by step."""
+    """Draw the curves of a training run over tokens and steps."""
     curves = training_curves(record)
     canvas = Canvas(curves)
     for kind in curves["kinds"]:
@@ -185,7 +191,7 @@ def run_curves(record: list[Line], name: str) -> Markup:
     canvas.strips()
     ends = [
         f"{kind} {found['raw'][-1][1]:.3f}" for kind, found in curves["kinds"].items() if found["raw"]
-    ]  # what the picture says to who does not see it
+    ]  # for readers who cannot see the picture
     label = f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
     return Markup(
         f'<svg class="curves" viewBox="0 0 {WIDTH} {canvas.y:g}" role="img" aria-label="{escape(label)}">'

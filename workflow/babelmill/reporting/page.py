@@ -1,26 +1,26 @@
-"""The page of a report: what its template shows, as plain lists."""
+"""Make the page of a report: prepare what its template shows as plain lists, and render it."""
 
 import statistics
 from collections import Counter
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from babelmill import __version__
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import SHARE, value_of
+from babelmill.evaluation.metrics import SHARE, metrics_of, value_of
 from babelmill.release.training_history import training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
+from babelmill.reporting.learning import CHANCE, learning_curve, moments, span
 from babelmill.reporting.results import Model
 from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of
-
-CHANCE = 0.5  # of pairs, by a coin
 
 
 def page(asked: dict[str, Any], models: list[Model]) -> str:
     """Return the report as one HTML file."""
-    # Autoescape: names, notes and messages of errors may hold HTML.
+    # Autoescape, since names, notes and error messages may hold HTML.
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template.filters |= {"amount": figures.number, "percent": percent, "part": part, "shade": shade}
     rows = [row for model in models for row in rows_of(model)]
@@ -36,6 +36,7 @@ def page(asked: dict[str, Any], models: list[Model]) -> str:
         overview=overview(asked, models, rows),
         texts=[of_metric(name, unit, models, rows) for name, unit in metrics_of_all(models).items()],
         suites=[of_suite(name, asked, models, rows) for name in asked["suites"]],
+        learning=[curve for suite, about in asked["suites"].items() for curve in learning(suite, about, models)],
         trained=[(model, figures.run_curves(model.record, model.name)) for model in models if model.record],
         tokenizers=tokenizers(models),
         costs=[cost(model) for model in models if "train" in model.manifests],
@@ -45,23 +46,33 @@ def page(asked: dict[str, Any], models: list[Model]) -> str:
     )
 
 
+def learning(suite: str, about: dict[str, Any], models: list[Model]) -> list[tuple[Model, str, Markup]]:
+    """Return the curves of a suite on one scale, for the models and languages whose snapshots were scored on it."""
+    found = [(model, code, moments(model, code, suite)) for model in models for code in model.languages]
+    found = [each for each in found if each[2]]
+    if not found:
+        return []
+    low, high = span(curve for _, _, curve in found)
+    return [(model, code, learning_curve(curve, about["title"], low, high)) for model, code, curve in found]
+
+
 def percent(share: float | None) -> str:
-    """Write a share in percent; a dash where it is not known."""
+    """Return a share in percent as text; a dash if it is not known."""
     return "–" if share is None else f"{100 * share:.1f}"
 
 
 def part(value: float | None, digits: int = 2) -> str:
-    """Write a number; a dash where it is not known."""
+    """Return a number as text; a dash if it is not known."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def headline(model: Model, suite: str) -> str | None:
-    """Return the method that a model's score on a suite is of."""
+    """Return the method of a model's headline score on a suite; None if there is no score."""
     return model.scores[suite]["headline"]["method"] if suite in model.scores else None
 
 
 def overview(asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
-    """Return the table of models and languages: its columns, and a line for each model and language."""
+    """Return the overview table: its columns, and one line per model and language."""
     found = {(row.model, row.language, row.suite, row.method): row for row in rows if row.phenomenon == ALL}
     metrics = metrics_of_all(models)
     lines = []
@@ -76,14 +87,14 @@ def overview(asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dic
 
 
 def lack(code: str, suite: str, about: dict[str, Any], model: Model) -> str:
-    """Say why there is no score of a model and language on a suite."""
+    """Return why a model has no score for a language on a suite."""
     if code not in about["covers"]:
         return "not covered"
     return "not there yet" if suite in model.asked else "not asked"
 
 
 def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dict[str, Any]:
-    """Return the strips of a metric on the validation text, the best first."""
+    """Return the strips of a metric on the validation text, the best model first."""
     mine = [row for row in rows if row.suite == "" and row.method == name]
     mine.sort(key=lambda row: (row.score if unit != SHARE else -row.score, row.model, row.language))
     simple = {(model.name, code): simple_score(model, code, name) for model in models for code in model.languages}
@@ -91,13 +102,13 @@ def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dic
     ends += [beside for row in mine if (beside := simple[row.model, row.language]) is not None]
     room = 0.04 * (max(ends) - min(ends)) or 0.1
     scale = figures.Scale(min(ends) - room, max(ends) + room, 0, 100)
-    about = next(each for model in models if (each := (model.evaluation or {}).get("metrics", {}).get(name, {})))
+    about = next(metrics_of(each)[name] for model in models if (each := model.evaluation) and name in metrics_of(each))
     return {
         "name": name,
         "unit": unit,
         "simple": "most frequent code" if unit == SHARE else "unigram",
-        "meaning": about["meaning"],
-        "bound": about["bound"],
+        "meaning": about.meaning,
+        "bound": about.bound,
         "axis": figures.axis(scale, False),
         "lines": [
             {
@@ -111,14 +122,14 @@ def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dic
 
 
 def simple_score(model: Model, code: str, metric: str) -> float | None:
-    """Return what a much simpler model has: a unigram model, or one that always says the most frequent code."""
+    """Return the score of a much simpler model: a unigram model, or one that always gives the most frequent code."""
     found = model.variants_of(code)
     score = found.get("unigram") or found.get("most_frequent", {}).get(metric)
     return value_of(score) if score else None
 
 
 def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
-    """Return the strips of a suite and published baselines, language by language, the best first, and its phenomena."""
+    """Return the strips of a suite and its published baselines, by language, and the table of its phenomena."""
     about, by_name = asked["suites"][name], {model.name: model for model in models}
     mine = [row for row in rows if row.suite == name and row.method == headline(by_name[row.model], name)]
     heads = [row for row in mine if row.phenomenon == ALL]
@@ -135,8 +146,8 @@ def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[R
     ]
     for line in lines:
         ends = (line["row"].low, line["row"].high) if line["row"] else (None, None)
-        line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None)
-    # The best model's language first, its baselines beside it.
+        line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None, beside=CHANCE)
+    # The language with the best model comes first. Baselines stand among the models of their language.
     best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
     lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
     given = [model.scores[name] for model in models if name in model.scores]
@@ -154,7 +165,7 @@ def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[R
 
 
 def phenomena(rows: list[Row]) -> dict[str, Any]:
-    """Return the table of phenomena: those with the best mean first."""
+    """Return the table of phenomena, the one with the best mean first."""
     parts = [row for row in rows if row.phenomenon != ALL]
     scores: dict[str, list[float]] = {}
     for row in parts:
@@ -166,12 +177,12 @@ def phenomena(rows: list[Row]) -> dict[str, Any]:
 
 
 def shade(score: float) -> int:
-    """Return the shade of a cell, 0 (chance or below) to 5 (all right)."""
+    """Return the shade of a cell, from 0 (chance or below) to 5 (all pairs right)."""
     return max(0, min(5, int((score - CHANCE) / (1 - CHANCE) * 5 + 0.5)))
 
 
 def tokenizers(models: list[Model]) -> list[dict[str, Any]]:
-    """Return what is known of each model's tokenizer, by language, the fewest tokens per word first."""
+    """Return what is known about each model's tokenizer, by language, the fewest tokens per word first."""
     found = []
     for model in models:
         figures_of = model.manifests.get("tokenizer", {}).get("figures", {})
@@ -184,7 +195,7 @@ def tokenizers(models: list[Model]) -> list[dict[str, Any]]:
 
 
 def cost(model: Model) -> dict[str, Any]:
-    """Return what the training of a model took. Energy: None where it was not measured all along."""
+    """Return the cost of training a model. Its `energy` is None unless all of the training was measured."""
     figures_of = model.manifests["train"]["figures"]
     joules = [line.get("energy") for line in model.record if line["kind"] == "train"]
     measured = [each for each in joules if each is not None]
@@ -199,7 +210,7 @@ def cost(model: Model) -> dict[str, Any]:
 
 
 def coverage(asked: dict[str, Any], models: list[Model]) -> list[tuple[str, list[str]]]:
-    """Return for each language and suite how many pairs there are, or that it is not covered."""
+    """Return, for each language and suite, how many pairs there are, or that the suite does not cover the language."""
     lines = []
     for code in asked["languages"]:
         cells = []
@@ -214,7 +225,7 @@ def coverage(asked: dict[str, Any], models: list[Model]) -> list[tuple[str, list
 
 
 def versions(models: list[Model]) -> list[tuple[str, str, list[str]]]:
-    """Return the code that made the results: (stage, version, models that have it)."""
+    """Return the versions of the code that made the results: (stage, version, models made by it)."""
     found: dict[tuple[str, str], list[str]] = {}
     for model in models:
         for key, about in model.manifests.items():
@@ -225,7 +236,7 @@ def versions(models: list[Model]) -> list[tuple[str, str, list[str]]]:
 
 
 def sources(models: list[Model]) -> list[tuple[str, str, str]]:
-    """Return where texts and suites are from: (what, language, origin)."""
+    """Return where texts and suites come from: (what, language, origin)."""
     found: dict[tuple[str, str], str] = {}
     for model in models:
         for key, about in model.manifests.items():
@@ -238,7 +249,7 @@ def sources(models: list[Model]) -> list[tuple[str, str, str]]:
 
 
 def origin(about: dict[str, Any]) -> str:
-    """Return where the data of a manifest is from."""
+    """Return where the data of a manifest comes from."""
     figures_of, settings = about["figures"], about["settings"]
     hub = figures_of.get("hub")
     if isinstance(hub, dict):

@@ -1,6 +1,7 @@
-"""What the results of a batch's models say: read from manifests and the small files beside them, never from weights."""
+"""Read the results of a batch's models from manifests and the small files beside them, never from weights."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,19 @@ UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # damaged
 
 @dataclasses.dataclass
 class Model:
-    """What there is of a model.
+    """A model and the results that exist for it.
 
     Attributes:
-        name: of the model.
-        languages: its codes.
-        asked: the suites that it is scored on.
-        state: "converted", or how far it is.
-        note: why it is no further.
-        problems: what could not be read.
-        manifests: by stage; of stages with several folders, by (stage, part).
+        name: the model's name.
+        languages: the codes of its languages.
+        asked: the suites that it is to be scored on.
+        state: "converted", or how far the model has got.
+        note: why it has got no further.
+        problems: messages about results that could not be read.
+        manifests: {stage: manifest}; for stages with several folders, {(stage, part): manifest}.
         evaluation: evaluation.json.
-        scores: scores.json of each suite.
-        record: lines of metrics.jsonl.
+        scores: {suite: scores.json}.
+        record: the lines of metrics.jsonl.
     """
 
     name: str
@@ -50,18 +51,18 @@ class Model:
         return exported.get("default_variant", next(iter(variants), "main"))
 
     def variants_of(self, code: str) -> dict[str, Any]:
-        """Return what evaluation.json says of a language: all of it, where it is the only one."""
+        """Return the entry of a language in evaluation.json; the whole file if the only language has no entry."""
         found = (self.evaluation or {}).get("languages", {}).get(code)
         return found or (self.evaluation or {} if len(self.languages) == 1 else {})
 
 
 def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = None) -> list[Model]:
-    """Return what there is of each model of a report.
+    """Return the models of a report with their results.
 
     Args:
         asked: what the report is about, see `asked.asked_of`.
-        states: (state, note) of each model. None: all of them are complete, and a result that is not there, or not
-            what its manifest says, is an error.
+        states: {model: (state, note)}; results may then be missing. None: all models are complete, and a result that is
+            missing or differs from its manifest is an error.
     """
     models = []
     for name, about in asked["models"].items():
@@ -73,8 +74,17 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
     return models
 
 
+def of_present_model(stage: str, folder: Path, model: str) -> None:
+    """Raise a UserError if results were made from an earlier model than the one whose weights are there now."""
+    if stage in ("export", "evaluate", "score"):
+        before = [STAGES[name].path(model, "") for name in ("train", "export") if name != stage]
+        for earlier, later in itertools.pairwise([*before, folder]):
+            if all((path / manifest.NAME).is_file() for path in (earlier, later)):
+                manifest.verify_upstream(later, earlier)
+
+
 def read_into(model: Model, strict: bool) -> None:
-    """Fill in what there is of a model; `strict`: a UserError for what is not there or damaged."""
+    """Fill in the results of a model; with `strict`, raise an error if one is missing or damaged."""
 
     def look(key: Any, folder: Path, take: Callable[[Path], None] | None = None) -> None:
         stage = key if isinstance(key, str) else key[0]
@@ -82,13 +92,15 @@ def read_into(model: Model, strict: bool) -> None:
             if strict or (folder / manifest.NAME).is_file():
                 read = (READ[stage],) if stage in READ else ()
                 model.manifests[key] = manifest.verify(folder, *read) if read else manifest.read(folder)
+                of_present_model(stage, folder, model.name)
                 if take:
                     take(folder)
         except UNREADABLE as error:
             if strict:
                 raise
             model.manifests.pop(key, None)
-            model.problems.append(str(error) or f"{folder}: cannot be read")
+            said = str(error) or f"{folder}: cannot be read"
+            model.problems += [said] if said not in model.problems else []
 
     def evaluation(folder: Path) -> None:
         model.evaluation = read_json(folder / "evaluation.json")

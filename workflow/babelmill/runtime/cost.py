@@ -7,26 +7,42 @@ import numpy as np
 
 from babelmill.config.model_size import Counted, Shape
 
-# Dense bf16 FLOP/s by a word of the device's name (vendors' data sheets).
+# Dense bf16 FLOP/s by words of the device's name (vendors' data sheets); the first whose words are all in it counts.
+# PyTorch sees each half of an MI250 or MI250X as a GPU.
 PEAK = {
     "B200": 2250e12,
     "GB200": 2250e12,
     "H200": 989e12,
     "GH200": 989e12,
+    "H100 PCIE": 756e12,
+    "H100 NVL": 835e12,
     "H100": 989e12,
+    "H800": 989e12,
+    "H20": 148e12,
     "A100": 312e12,
+    "A800": 312e12,
     "A30": 165e12,
     "A40": 150e12,
     "L40S": 362e12,
     "L40": 181e12,
     "L4": 121e12,
+    "MI325X": 1307e12,
+    "MI300X": 1307e12,
+    "MI300A": 981e12,
+    "MI250X": 383e12 / 2,
+    "MI250": 362e12 / 2,
+    "MI210": 181e12,
 }
 
 
 def peak_of(device: str) -> float | None:
-    """Return the peak of a GPU in FLOP/s, by its name (`NVIDIA A100-SXM4-80GB`, `a100_80gb`); None if unknown."""
-    words = re.split(r"[^A-Z0-9]+", device.upper())
-    return next((PEAK[word] for word in words if word in PEAK), None)
+    """Return the peak of a GPU in FLOP/s; None if it is unknown.
+
+    Args:
+        device: its name: `NVIDIA A100-SXM4-80GB`, `a100_80gb`, `AMD Instinct MI250X`.
+    """
+    words = set(re.split(r"[^A-Z0-9]+", device.upper()))
+    return next((peak for names, peak in PEAK.items() if words.issuperset(names.split())), None)
 
 
 Amount = TypeVar("Amount", float, np.ndarray)

@@ -5,8 +5,10 @@ ones by lock files that last as long as it does, and sees no others. No GPU aske
 demo is the same on every machine. In a SLURM job, SLURM has chosen already.
 """
 
+import contextlib
 import fcntl
 import os
+import re
 import tempfile
 
 import torch
@@ -14,13 +16,15 @@ import torch
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 
-DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
+DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist where a driver is loaded
+VERSION = "/proc/driver/nvidia/version"
+CHOICE = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"  # names the GPUs that PyTorch sees
 _claims = []  # open lock files: a lock ends with its file, that is with this process
 
 
 def visible() -> list[str]:
-    """The GPUs that this process may choose from, as CUDA_VISIBLE_DEVICES names them."""
-    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
+    """The GPUs that this process may choose from, as the environment names them."""
+    if named := os.environ.get(CHOICE):
         return named.split(",")
     return [str(index) for index in range(torch.cuda.device_count())]
 
@@ -35,12 +39,24 @@ def claim(count: int) -> None:
     """
     if "SLURM_JOB_ID" not in os.environ or not count:
         _choose(count)
-    # Only now: PyTorch looks at CUDA_VISIBLE_DEVICES once.
-    if count and os.path.exists(DRIVER) and not torch.cuda.is_available():
+    # Only now: PyTorch looks at the environment once.
+    makers = [maker for maker, path in DRIVERS.items() if os.path.exists(path)]
+    if count and makers and not torch.cuda.is_available():
         raise UserError(
-            f"{asked_for(count)}, and this machine has NVIDIA's driver, but PyTorch {torch.__version__} sees no"
-            " GPU: it may be a CPU build, the driver too old for it, or CUDA_VISIBLE_DEVICES empty"
+            f"{asked_for(count)}, and this machine has {makers[0]}'s driver, but PyTorch {torch.__version__} sees no"
+            f" GPU: {why_none_is_seen(makers[0])}"
         )
+
+
+def why_none_is_seen(maker: str) -> str:
+    """Return why PyTorch may see no GPU on a machine that has this maker's driver."""
+    name, built_for = ("ROCm", torch.version.hip) if maker == "AMD" else ("CUDA", torch.version.cuda)
+    if built_for is None:
+        return f"it is a build without {name}, install one with it"
+    version = ""
+    with contextlib.suppress(OSError, AttributeError), open(VERSION, encoding="utf-8") as file:
+        version = f" {re.search(r'[0-9]+[.][0-9.]+', file.readline())[0]}"  # pyright: ignore[reportOptionalSubscript]
+    return f"its driver{version} may be too old for {name} {built_for}, or {CHOICE} is empty"
 
 
 def asked_for(count: int) -> str:
@@ -71,4 +87,4 @@ def _choose(count: int) -> None:
             " resources.gpus, or cap what Snakemake gives with --resources gpu=N"
         )
     if taken or not count:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+        os.environ[CHOICE] = ",".join(taken)

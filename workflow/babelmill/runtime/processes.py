@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -70,14 +70,14 @@ class Processes:
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
         if size > 1:
-            dist.init_process_group(_backend(device), timeout=TIMEOUT)
+            dist.init_process_group(**group_of(device), timeout=TIMEOUT)
         return cls(rank, size, local_size, device)
 
     def mesh(self) -> DeviceMesh:
         """Return all processes as FSDP2 wants them; a process alone becomes a group of one."""
         if not dist.is_initialized():
             store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]
-            dist.init_process_group(_backend(self.device), store=store, rank=0, world_size=1)
+            dist.init_process_group(**group_of(self.device), store=store, rank=0, world_size=1)
         return init_device_mesh(self.device.type, (self.size,))
 
     def stop(self) -> None:
@@ -115,6 +115,10 @@ class Processes:
         """Take the elementwise maximum of a tensor over all processes, in place."""
         return self._reduce(tensor, dist.ReduceOp.MAX)
 
+    def any(self, condition: bool) -> bool:
+        """Return whether a condition is true on any process; all call this together."""
+        return bool(self.max_(torch.tensor([int(condition)], device=self.device)))
+
     def from_main_(self, tensor: torch.Tensor) -> torch.Tensor:
         """Give a tensor of all processes the values that it has on the main one, in place."""
         if self.size > 1:
@@ -133,8 +137,11 @@ class Processes:
         return tensor
 
 
-def _backend(device: torch.device) -> str:
-    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+def group_of(device: torch.device) -> dict[str, Any]:
+    """Return by what the processes talk. On GPUs they connect at once: a bad network shows before anything else."""
+    if device.type == "cpu":
+        return {"backend": "gloo"}
+    return {"backend": "cpu:gloo,cuda:nccl", "device_id": device}
 
 
 @contextlib.contextmanager

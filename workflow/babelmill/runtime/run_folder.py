@@ -6,10 +6,12 @@ attempt.json            how often it was tried (attempts.py)
 logs/                   what each attempt logged (attempt_log.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
+snapshots/              weights after so many words (snapshots.py)
 training_history.*      lists and a picture of its losses (history.py)
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +28,10 @@ from babelmill.runtime.history import History
 from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_lock import Lock
-from babelmill.runtime.wandb_mirror import Mirror
+from babelmill.runtime.snapshots import Snapshots
+from babelmill.runtime.wandb_mirror import Mirror, turned_off
+
+log = logging.getLogger(__name__)
 
 
 class Done(NamedTuple):
@@ -52,6 +57,7 @@ class RunFolder:
         self.name = fingerprint(identity)
         self.path = parent / self.name
         self.checkpoints = Checkpoints(self.path, run.keep)
+        self.snapshots = Snapshots(self.path)
         self._identity, self._tracking, self._preset = identity, run.tracking, preset
         self._opened = contextlib.ExitStack()
 
@@ -82,7 +88,9 @@ class RunFolder:
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(self.path, model)
         self._opened.callback(self.history.close)
-        if self._tracking == "wandb":
+        if self._tracking == "wandb" and (variable := turned_off()):
+            log.info("%s is set: run.tracking = wandb has no effect", variable)
+        elif self._tracking == "wandb":
             self._opened.callback(Mirror(model, self.path).close)
         return Done(done, self.record.validated)
 
@@ -97,3 +105,14 @@ class RunFolder:
         self._lock.check()
         self.record.sync()
         self.checkpoints.save(step, tensors, state, load)
+
+    def keep_snapshot(
+        self,
+        point: float,
+        tensors: Mapping[str, torch.Tensor],
+        about: dict[str, Any],
+        load: Callable[[str], torch.Tensor],
+    ) -> None:
+        """Keep the weights after `point` million words, unless another process has taken the folder over."""
+        self._lock.check()
+        self.snapshots.save(point, tensors, about, load)

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 from babelmill.core.files import UserError, write_json
 from babelmill.runtime import slurm
 
@@ -30,21 +32,15 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process of this machine was started (a number may be used again); None if it is not there."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else fields[19]  # state, start time
-    except OSError:
-        if os.path.exists("/proc/self/stat"):
-            return None
-    try:  # no /proc: macOS
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return ""
+    """Return when a process of this machine was started (a number may be used again); None if it is not there.
+
+    The unit is 1/100 s since the machine's start, which setting its clock does not change.
+    """
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return str(round(100 * (process.create_time() - psutil.boot_time())))
+    return None
 
 
 def died_here(owner: dict[str, Any]) -> bool:

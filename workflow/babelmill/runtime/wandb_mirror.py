@@ -1,14 +1,13 @@
 """Weights & Biases as a mirror of a run's record, in a process of its own that can neither stop nor delay the run.
 
-It reads `metrics.jsonl` as it grows and sends what is new: online with a key, offline without one or when the server
-does not answer. The run's id is made of the model's name and the fingerprint, so that it is the same after a resume.
-Keys come from the environment alone. It ends when its standard input does: with the training, however that ends.
+It sends what is added to `metrics.jsonl`: online with a key, offline without one or when the server does not answer.
+The run's id is the model's name and the fingerprint, the same after a resume. Keys come from the environment alone, and
+`WANDB_NAME`, `WANDB_PROJECT`, `WANDB_MODE` and `WANDB_DISABLED` mean what they mean to W&B and to transformers. The
+process ends when its standard input does: with the training, however that ends.
 """
 
-import argparse
 import json
 import logging
-import netrc
 import os
 import re
 import select
@@ -18,12 +17,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import wandb
+from babelmill.config.layers import flatten
 
 log = logging.getLogger(__name__)
+
+
+def turned_off() -> str | None:
+    """Return the variable of the environment that turns W&B off; None if none does."""
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
+        return "WANDB_DISABLED"
+    return "WANDB_MODE" if os.environ.get("WANDB_MODE") == "disabled" else None
 
 
 class Mirror:
@@ -35,14 +40,9 @@ class Mirror:
         """Send what will be added to the record of the run in `folder`, a run of model `name`."""
         sent = (folder / "metrics.jsonl").stat().st_size
         command = [sys.executable, "-m", "babelmill.runtime.wandb_mirror", name, str(folder), str(sent)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        quiet = os.environ | {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, text=True, start_new_session=True, env=quiet, **pipes)
         threading.Thread(target=self._pass_on, daemon=True).start()
 
     def _pass_on(self) -> None:
@@ -61,46 +61,33 @@ class Mirror:
             self._process.wait()
 
 
-def begin(name: str, folder: Path) -> "wandb.Run":
+def begin(name: str, folder: Path) -> Any:
     """Begin the W&B run; offline if it has to be."""
     import wandb
 
-    arguments: dict[str, Any] = {
-        "id": f"{re.sub(r'[^A-Za-z0-9_-]', '-', name)}-{folder.name}",
-        "name": name,
+    run: dict[str, Any] = {
+        "id": f"{name}-{folder.name}",
+        "name": os.environ.get("WANDB_NAME", name),
         "project": os.environ.get("WANDB_PROJECT", "babelmill"),
         "dir": str(folder),
         "config": json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"],
         "resume": "allow",
-        "settings": wandb.Settings(
-            init_timeout=8.0, finish_timeout=6.0, console="off", silent=True, x_disable_stats=True
-        ),
+        "settings": wandb.Settings(init_timeout=8.0, finish_timeout=6.0, x_disable_stats=True),
     }
-    offline = "WANDB_MODE" not in os.environ and not (os.environ.get("WANDB_API_KEY") or has_netrc_key())
     try:
-        return wandb.init(mode="offline" if offline else None, **arguments)  # None: W&B reads WANDB_MODE
+        online = "WANDB_MODE" in os.environ or wandb.login(prompt=False, verify=False)
+        return wandb.init(mode=None if online else "offline", **run)  # None: W&B reads WANDB_MODE
     except Exception as error:
         print(f"{problem(error)}; recording offline in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
-        return wandb.init(mode="offline", **arguments)
+        return wandb.init(mode="offline", **run)
 
 
 def problem(error: Exception) -> str:
     """Return what keeps W&B from being used online, in a line."""
-    from wandb.errors import AuthenticationError
-
-    text = (str(error).splitlines() or [type(error).__name__])[0]
-    if isinstance(error, AuthenticationError) or re.search(r"permission denied|unauthori[sz]ed|\b40[13]\b", text, re.I):
-        return f"the key was refused ({text}): correct WANDB_API_KEY"
-    return f"not reachable ({text})"
-
-
-def has_netrc_key() -> bool:
-    """Whether `wandb login` was done on this machine."""
-    try:
-        return netrc.netrc().authenticators("api.wandb.ai") is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
+    text = str(error).partition("\n")[0]
+    refused = re.search(r"permission denied|unauthori[sz]ed|api.key|\b40[13]\b", text, re.IGNORECASE)
+    return f"the key was refused ({text}): correct WANDB_API_KEY" if refused else f"not reachable ({text})"
 
 
 def new_lines(path: Path, start: int) -> Iterator[str]:
@@ -114,35 +101,18 @@ def new_lines(path: Path, start: int) -> Iterator[str]:
             yield from lines
 
 
-def flat(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested entries as (`languages/deu/loss`, value)."""
-    for key, value in line.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def main() -> int:
-    """Mirror until standard input ends."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="of the model")
-    parser.add_argument("folder", type=Path, help="of the run")
-    parser.add_argument("sent", type=int, help="bytes of the record that were there before")
-    args = parser.parse_args()
+def main(name: str, folder: Path, sent: int) -> None:
+    """Mirror the record of a run from byte `sent` on, until standard input ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is for the training, which may have more to say
     try:
-        run = begin(args.name, args.folder)
-        for text in new_lines(args.folder / "metrics.jsonl", args.sent):
-            line = json.loads(text)
-            values = {f"{line['kind']}/{key}": value for key, value in flat(line) if isinstance(value, int | float)}
-            run.log(values, step=line["step"])
+        run = begin(name, folder)
+        for line in map(json.loads, new_lines(folder / "metrics.jsonl", sent)):
+            values = {key.replace(".", "/"): value for key, value in flatten(line, f"{line['kind']}.").items()}
+            run.log({key: value for key, value in values.items() if isinstance(value, int | float)}, step=line["step"])
         run.finish()
     except Exception as error:
         print(f"off for the rest of this run: {error}", flush=True)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

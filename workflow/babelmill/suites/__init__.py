@@ -1,1 +1,1 @@
-"""Evaluation suites: reading pairs of sentences, scoring them with a model, and what the scores mean."""
+"""Evaluation suites: read pairs of sentences, score them with a model, and summarise and compare the scores."""

@@ -1,4 +1,4 @@
-"""Two sides, each of one or more models that were scored on the same suite: which is better, where, and by how much."""
+"""Compare two sides, each of one or more models, on the same suite: which is better, where, and by how much."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from babelmill.suites.statistics import McNemar, bootstrap, holm, mcnemar
 
 
 class Scored(NamedTuple):
-    """What a model's folder of a suite holds: its name, `scores.json`, and the rows of `pairs.parquet`."""
+    """The scores of a model on a suite: the model's name, `scores.json`, and the rows of `pairs.parquet`."""
 
     name: str
     about: dict[str, Any]
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
 
 class Phenomenon(NamedTuple):
-    """A group of pairs: its name, its size, the share that each side has right, and p after Holm's correction."""
+    """A group of pairs: its name, its size, the share that each side gets right, and p after Holm's correction."""
 
     name: str
     pairs: int
@@ -34,7 +34,7 @@ class Phenomenon(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A pair, and by how much (ln p) each side finds the good sentence likelier."""
+    """A pair, and for each side ln p of the good sentence minus ln p of the bad one."""
 
     good: str
     bad: str
@@ -43,17 +43,17 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides on the pairs of a language that both have scores of.
+    """The comparison of two sides on those pairs of a language for which both have scores.
 
     Attributes:
-        methods: of each side.
-        of: "pairs" or "paradigms": what the shares are of.
-        pairs, compared: how many there are, and on how many both have scores.
-        headlines: of each side, {"score", "interval"}, its interval over models, too, where there are several.
-        seeds: the scores of each side's models.
-        interval: of the difference of the headlines, first minus second.
-        test: over all pairs.
-        phenomena: those that differ most surely first.
+        methods: the method of each side.
+        of: "pairs" if the headline is the share of right pairs, "paradigms" if it is the mean over paradigms.
+        pairs, compared: the number of pairs in all, and of those for which both sides have scores.
+        headlines: for each side {"score", "interval"}; if a side has several models, its interval is also over models.
+        seeds: for each side, the scores of its models.
+        interval: the 95 % interval of the difference of the headlines, first minus second.
+        test: the test over all pairs.
+        phenomena: the phenomena, the smallest p first.
         most: the pairs on which the sides differ most.
     """
 
@@ -70,7 +70,7 @@ class Comparison:
 
 
 def read(folder: Path, name: str) -> Scored:
-    """Read what the stage `score`, or the command, left in a folder."""
+    """Read the folder of scores that the stage `score`, or the command, wrote."""
     manifest.verify(folder)
     return Scored(name, read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet"))
 
@@ -81,7 +81,11 @@ def languages_of(models: Sequence[Scored]) -> list[str]:
 
 
 def method_of(side: Sequence[Scored], asked: str | None) -> str:
-    """Return how the sentences of a side are scored: as asked, or its models' headline. A UserError: they differ."""
+    """Return the method of a side: the one asked for, or that of its models' headlines.
+
+    Raises:
+        UserError: the methods of the headlines differ, or a model has no scores of the method.
+    """
     methods = {asked or each.about["headline"]["method"] for each in side}
     if len(methods) > 1:
         raise UserError(
@@ -113,7 +117,7 @@ def check_same(models: Sequence[Scored], suite: str, code: str) -> None:
 
 
 def _origin(figures: dict[str, Any]) -> str:
-    """Say where the pairs of a suite are from: a commit, or files by their content."""
+    """Return where the pairs of a suite come from: a commit, or files with their sha256."""
     if hub := figures["hub"]:
         return f"{hub['repository']} at {hub['commit'][:12]}"
     return ", ".join(f"{Path(source['path']).name} ({source['sha256'][:12]})" for source in figures["sources"])
@@ -130,11 +134,14 @@ def compare(
     """Compare two sides in a language.
 
     Args:
-        sides: models of each.
-        suite: its name, for errors.
-        code: of the language.
-        asked: the method; None: each side's own headline.
-        count: how many pairs to name on which they differ most.
+        sides: the models of each side.
+        suite: the name of the suite, for errors.
+        code: the code of the language.
+        asked: the method; None for that of each side's headline.
+        count: how many of the pairs on which the sides differ most to return.
+
+    Raises:
+        UserError: the sides cannot be compared, or there is no pair for which both have scores.
     """
     everyone = [*sides[0], *sides[1]]
     check_same(everyone, suite, code)
@@ -149,7 +156,7 @@ def compare(
     table = rows.filter(pa.array(common))
     of = everyone[0].about["headline"]["of"]
     strata = np.unique(table["paradigm"].to_pylist(), return_inverse=True)[1] if of == "paradigms" else None
-    means = [each.mean(0) for each in points]
+    means, several = [each.mean(0) for each in points], max(map(len, points)) > 1
     margins = [(each[:, 0] - each[:, 1]).mean(0) for each in scores]
     return Comparison(
         methods=methods,
@@ -159,39 +166,45 @@ def compare(
         headlines=[_headline(each, strata) for each in points],
         seeds=[[_score(one, strata)["score"] for one in each] for each in points],
         interval=bootstrap(points[0], points[1], strata),
-        test=mcnemar(*means),
-        phenomena=_phenomena(table["phenomenon"].to_pylist(), means),
+        test=mcnemar(means[0], means[1], several),
+        phenomena=_phenomena(table["phenomenon"].to_pylist(), means, several),
         most=_most(table, margins, count),
     )
 
 
 def _scores(model: Scored, code: str, method: str) -> np.ndarray:
-    """Return the scores of a model's good and bad sentences: [2, pairs], nan where there is none."""
+    """Return the scores of the good and the bad sentences: [2, pairs]; nan if a pair has none."""
     rows = _of(model, code)
     return np.array([rows[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad")])
 
 
 def _score(points: np.ndarray, strata: np.ndarray | None) -> dict[str, Any]:
-    """Return the headline of one model's points [pairs]."""
+    """Return the headline score from the points of one model, [pairs]."""
     if strata is None:
         return share(points)
     return mean_of_groups(points[strata == number] for number in np.unique(strata))
 
 
 def _headline(points: np.ndarray, strata: np.ndarray | None) -> dict[str, Any]:
-    """Return the headline of a side from its points [models, pairs]."""
+    """Return the headline score of a side from the points of its models, [models, pairs]."""
     found = _score(points.mean(0), strata)
     if len(points) == 1:
         return found
     return found | {"interval": bootstrap(points, np.zeros((1, points.shape[1])), strata)}
 
 
-def _phenomena(names: list[str], means: list[np.ndarray]) -> list[Phenomenon]:
-    """Return the phenomena, those that differ most surely first; of one alone nothing is said."""
+def _phenomena(names: list[str], means: list[np.ndarray], several: bool) -> list[Phenomenon]:
+    """Return the phenomena, the smallest p first; an empty list if there is only one phenomenon.
+
+    Args:
+        names: the phenomenon of each pair.
+        means: for each side, the mean points of its models, [pairs].
+        several: see `means` of `mcnemar`.
+    """
     groups = [by(names, each) for each in means]
     if len(groups[0]) == 1:
         return []
-    tests = {name: mcnemar(groups[0][name], groups[1][name]) for name in groups[0]}
+    tests = {name: mcnemar(groups[0][name], groups[1][name], several) for name in groups[0]}
     corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     found = [
         Phenomenon(name, len(points), (float(points.mean()), float(groups[1][name].mean())), corrected[name])
@@ -201,7 +214,7 @@ def _phenomena(names: list[str], means: list[np.ndarray]) -> list[Phenomenon]:
 
 
 def _most(table: pa.Table, margins: list[np.ndarray], count: int) -> list[Pair]:
-    """Return the pairs whose margins differ most, and no pair whose margins are the same."""
+    """Return at most `count` pairs whose margins differ most; pairs with equal margins are left out."""
     differences = np.abs(margins[0] - margins[1])
     order = [i for i in np.argsort(-differences, kind="stable")[:count] if differences[i]]
     sentences = [table[key].to_pylist() for key in ("good", "bad")]

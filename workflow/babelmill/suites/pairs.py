@@ -1,4 +1,4 @@
-"""Minimal pairs as files hold them: read, checked, and written as one table."""
+"""Read minimal pairs from files, check them, and return them as one table."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from babelmill.core.formats import split_name
 from babelmill.prediction.tables import Table
 
 SCHEMA = pa.schema([(name, pa.string()) for name in ("good", "bad", "phenomenon", "paradigm")])
-OF_FILE = "{file}"  # in place of a column: the name of the file
+OF_FILE = "{file}"  # in place of a column's name: take the name of the file
 
 
 def read(paths: Iterable[Path], columns: dict[str, str]) -> pa.Table:
@@ -19,14 +19,14 @@ def read(paths: Iterable[Path], columns: dict[str, str]) -> pa.Table:
 
     Args:
         paths: .csv, .tsv, .jsonl or .parquet files, plain or compressed.
-        columns: keys of `suite_section.Suite` that say how they are read.
+        columns: the keys of `suite_section.Suite` that say how to read the files.
 
     Returns:
-        A table with the columns of SCHEMA. Without a column for them, the phenomenon is "all", and the paradigm the
-        phenomenon.
+        A table with the columns of SCHEMA. If the files have no phenomenon, it is "all"; if they have no paradigm, it
+        is the phenomenon.
 
     Raises:
-        UserError: a column is not there, a sentence is empty, or there is no pair.
+        UserError: a column is missing, a sentence is empty, or there is no pair.
     """
     rows: list[tuple[str, ...]] = []
     paths = list(paths)
@@ -46,7 +46,7 @@ def _of_file(path: Path, columns: dict[str, str]) -> list[tuple[str, ...]]:
         for key in ("phenomenon", "paradigm")
         if key in columns
     }
-    stem = path.name.removesuffix("".join(split_name(path)[:1])).partition(".")[0]
+    stem = Path(path.stem).stem if split_name(path)[1] else path.stem
     found = []
     for number, row in enumerate(table, 1):
         for key, place in sentences.items():
@@ -59,7 +59,7 @@ def _of_file(path: Path, columns: dict[str, str]) -> list[tuple[str, ...]]:
 
 
 def figures(pairs: pa.Table) -> dict[str, Any]:
-    """Return what is counted of pairs: how many, in how many groups, and what may be wrong with them."""
+    """Return counts: of pairs, of phenomena and paradigms, and of pairs that may be wrong."""
     rows = pairs.to_pylist()
     sentences = [(row["good"], row["bad"]) for row in rows]
     words = [len(good.split()) != len(bad.split()) for good, bad in sentences]

@@ -1,5 +1,6 @@
-"""Scores that are kept as they come, so that a job that was killed goes on where it was."""
+"""Keep scores on disk as they are computed, so that a job that was killed continues where it stopped."""
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -8,27 +9,29 @@ import numpy as np
 
 from babelmill.core.files import canonical_json, read_json, write_json
 
-ROW = 3  # numbers of a pair: see `sentences.scores`
+MADE_OF = "made_of.json"
+ROW = 3  # numbers per pair, see `sentences.scores`
+ORDER = 2  # version of the order of pairs (`sentences.in_order`); scores in another order cannot be used
 
 
 class Partial:
-    """The scores of a method in a file: rows of three float64, in the order in which the pairs are scored.
+    """Files of scores, one per method: rows of three float64, in the order in which the pairs are scored.
 
     Args:
-        folder: of the files.
-        made_of: all that the scores depend on; what stands in the folder for anything else is deleted.
+        folder: the folder of the files.
+        made_of: everything that the scores depend on; files in the folder that were made of something else are deleted.
     """
 
     def __init__(self, folder: Path, made_of: dict[str, Any]):
         self._folder = folder
-        key = hashlib.sha256(canonical_json(made_of).encode()).hexdigest()
-        path = folder / "made_of.json"
+        key = hashlib.sha256(canonical_json(made_of | {"order": ORDER}).encode()).hexdigest()
+        path = folder / MADE_OF
         if not path.is_file() or read_json(path) != {"sha256": key}:
             self.delete()
             write_json(path, {"sha256": key})
 
     def read(self, method: str) -> np.ndarray:
-        """Return what is there of a method: [pairs, 3]. Half a row at the end, which a kill left, is cut off."""
+        """Return the scores that are kept for a method: [pairs, 3]. An incomplete last row is cut off the file."""
         path = self._folder / f"{method}.f64"
         if not path.is_file():
             return np.zeros((0, ROW))
@@ -38,11 +41,15 @@ class Partial:
             return np.frombuffer(file.read(), "<f8").reshape(-1, ROW)
 
     def add(self, method: str, rows: np.ndarray) -> None:
-        """Add rows."""
+        """Append rows of scores, [pairs, 3], to the file of a method."""
         with open(self._folder / f"{method}.f64", "ab") as file:
             file.write(rows.astype("<f8").tobytes())
 
     def delete(self) -> None:
-        """Remove the files."""
-        for path in [*self._folder.glob("*.f64"), self._folder / "made_of.json"]:
-            path.unlink(missing_ok=True)
+        """Remove the files of this folder and of the snapshots' folders in it."""
+        for seal in [self._folder / MADE_OF, *self._folder.glob(f"*/{MADE_OF}")]:
+            for path in [*seal.parent.glob("*.f64"), seal]:
+                path.unlink(missing_ok=True)
+            if seal.parent != self._folder:
+                with contextlib.suppress(OSError):  # not empty, or not there
+                    seal.parent.rmdir()

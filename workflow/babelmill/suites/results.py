@@ -1,18 +1,19 @@
-"""What the scores of pairs mean: the shares that a model gets right, with intervals, by phenomenon and paradigm."""
+"""Summarise the scores of pairs: the shares that a model gets right, with intervals, by phenomenon and paradigm."""
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-Z = 1.959963984540054  # of the normal distribution, for 95 %
+Z = 1.959963984540054  # the normal distribution's quantile for 95 % intervals
 
 
 def right(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    """Return whether the good sentence of each pair has the higher score: 1, 0, or 1/2 where both have the same."""
+    """Return the points of each pair: 1 if the good sentence scores higher, 1/2 if the scores are equal, else 0."""
     return np.where(good == bad, 0.5, (good > bad).astype(float))
 
 
@@ -29,49 +30,75 @@ def share(points: np.ndarray) -> dict[str, Any]:
     return {"score": score, "n": len(points), "interval": wilson(score, len(points))}
 
 
-def mean_of_groups(groups: Iterable[np.ndarray]) -> dict[str, Any]:
-    """Return the unweighted mean of the shares of groups, its interval from the standard error over strata."""
+def mean_of_groups(groups: Iterable[np.ndarray], sizes: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the mean of the groups' shares, with an interval from the standard error over strata.
+
+    Args:
+        groups: the points of each group.
+        sizes: the weight of each group in the mean; without them, all groups count alike.
+    """
     groups = list(groups)
-    score = float(np.mean([group.mean() for group in groups]))
-    # A group that is all right or all wrong is not free of error: Agresti and Coull's share, with two more of each.
+    weights = np.array(sizes or [1] * len(groups)) / (sum(sizes) or len(groups))
+    score = float(weights @ [group.mean() for group in groups])
+    # A group that is all right or all wrong still has an error. So its share counts two more right and two more wrong
+    # pairs (Agresti and Coull).
     guarded = [((group.sum() + 2) / (len(group) + 4), len(group) + 4) for group in groups]
-    half = Z * math.sqrt(sum(p * (1 - p) / n for p, n in guarded)) / len(groups)
+    half = Z * math.sqrt(sum(w * w * p * (1 - p) / n for w, (p, n) in zip(weights, guarded, strict=True)))
     interval = [max(0.0, score - half), min(1.0, score + half)]
     return {"score": score, "n": sum(map(len, groups)), "groups": len(groups), "interval": interval}
 
 
 def by(names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the points of each group, by its name, in the order of the names."""
+    """Return {group: its points}, sorted by name; `names`: the group of each point."""
     kinds, numbers = np.unique(np.array(names, dtype=object), return_inverse=True)
     return {str(kind): points[numbers == i] for i, kind in enumerate(kinds)}
 
 
-def summary(pairs: pa.Table, good: np.ndarray, bad: np.ndarray) -> dict[str, Any]:
-    """Return what scores.json says of a method: over all pairs, the mean of paradigms, by phenomenon and by paradigm.
+def share_of(points: np.ndarray, paradigms: Sequence[str], sizes: dict[str, int] | None) -> dict[str, Any]:
+    """Return the share of pairs that are right.
 
     Args:
-        pairs: with the columns `phenomenon` and `paradigm`.
-        good, bad: the scores of the sentences; pairs without one (nan) are left out.
+        points: the points of the pairs that were scored.
+        paradigms: the paradigm of each of these pairs.
+        sizes: {paradigm: its pairs in the suite} if the scored pairs are a sample of each paradigm: each paradigm is
+            then weighted by its share of all pairs. None if all pairs were scored.
+    """
+    groups = by(paradigms, points)
+    if sizes is None or len(groups) == 1:
+        return share(points)
+    return mean_of_groups(groups.values(), [sizes[name] for name in groups])
+
+
+def summary(pairs: pa.Table, good: np.ndarray, bad: np.ndarray, sampled: bool = False) -> dict[str, Any]:
+    """Return the entry of a method in scores.json: over all pairs, the mean of paradigms, by phenomenon, by paradigm.
+
+    Args:
+        pairs: a table with the columns `phenomenon` and `paradigm`.
+        good, bad: the scores of the sentences, [pairs]; pairs without a score (nan) are left out.
+        sampled: whether only a sample of each paradigm was scored.
     """
     scored = ~np.isnan(good)
     points = right(good[scored], bad[scored])
     if not len(points):
         return {"pairs": None, "paradigms": None, "by_phenomenon": {}, "by_paradigm": {}}
-    groups = {}
-    for name in ("phenomenon", "paradigm"):
-        names = [value for value, there in zip(pairs[name].to_pylist(), scored, strict=True) if there]
-        groups[name] = by(names, points)
+    sizes = dict(Counter(pairs["paradigm"].to_pylist())) if sampled else None
+    paradigms, phenomena = (np.array(pairs[name].to_pylist(), object)[scored] for name in ("paradigm", "phenomenon"))
+    of_phenomena = {kind: phenomena == kind for kind in dict.fromkeys(sorted(phenomena))}
+    of_paradigms = by(paradigms.tolist(), points)
     return {
-        "pairs": share(points),
-        "paradigms": mean_of_groups(groups["paradigm"].values()),
-        **{f"by_{name}": {kind: share(found) for kind, found in groups[name].items()} for name in groups},
+        "pairs": share_of(points, paradigms.tolist(), sizes),
+        "paradigms": mean_of_groups(of_paradigms.values()),
+        "by_phenomenon": {
+            kind: share_of(points[mine], paradigms[mine].tolist(), sizes) for kind, mine in of_phenomena.items()
+        },
+        "by_paradigm": {kind: share(found) for kind, found in of_paradigms.items()},
     }
 
 
 def sample(pairs: pa.Table, most: int) -> np.ndarray:
-    """Return which pairs are in a sample of `most` of each paradigm: bool [pairs].
+    """Return which pairs are in a sample of at most `most` pairs per paradigm: bool [pairs].
 
-    A hash of the sentences chooses, so that all models are scored on the same ones.
+    A hash of the sentences chooses the pairs, so that all models are scored on the same ones.
     """
     rows = pairs.to_pylist()
     keys = [hashlib.blake2b(f"{row['good']}\n{row['bad']}".encode(), digest_size=8).digest() for row in rows]

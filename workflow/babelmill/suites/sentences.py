@@ -1,34 +1,40 @@
-"""Scoring sentences with an exported model, as its users load it: sums of ln p at temperature 1, in fp32.
+"""Score sentences with an exported model, as its users load it: sums of ln p at temperature 1, in fp32.
 
-* `causal`: each token given those before it, from `<s>` on (a model without one: what it has in its place).
-* `masked`: the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token hidden alone, given all
-  others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its word are hidden,
-  too, so that a word of several tokens does not give itself away.
-* `bound`: of a masked diffusion model, an estimate of the evidence lower bound (LLaDA, arXiv:2502.09992): samples hide
-  1 to all tokens, and both sentences of a pair have the same positions hidden.
+* `causal`: each token given those before it, beginning with `<s>` (or with the token that the model has in its place).
+  A GPT-BERT reads the common beginning of a pair once, see `attention.py`.
+* `masked`: the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and predicted
+  from all others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its word are
+  hidden, too, since they would give the word away.
+* `bound`: for a masked diffusion model, an estimate of the evidence lower bound (LLaDA, arXiv:2502.09992): samples hide
+  from one token to all tokens. If both sentences of a pair have equally many tokens, the same ones are hidden in both.
 
-Special tokens are context and never scored. Nothing is divided by a length.
+Special tokens are context and are never scored. Scores are not divided by a length.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
-GROUP = 4  # batches of pairs that are scored before the next are looked at
-SAMPLES = 128  # hidden shares of a sentence, for `bound`
-POSITIONS = {"cpu": 1024, "cuda": 65536}  # of a batch; a CPU's caches hold no more
-LOGITS = 1 << 31  # bytes of the scores of a batch's tokens at most
+from babelmill.core.files import UserError
+from babelmill.suites import packed_linear
+from babelmill.suites.attention import FreePositions
+
+GROUP = 4  # batches per group; the rows of a group are sorted by length and scored together
+SAMPLES = 128  # samples per sentence for `bound`
+POSITIONS = {"cpu": 1024, "cuda": 65536}  # positions per batch; more would not fit into a CPU's caches
+LOGITS = 1 << 31  # bytes that the logits of a batch take at most
 
 
 class Sentence(NamedTuple):
     """A sentence as a model reads it.
 
     Attributes:
-        ids: tokens, special ones included.
-        scored: the positions of those that are text.
-        words: the word that each of `scored` is of, by number.
+        ids: the token ids, with special tokens.
+        scored: the positions of the tokens to score, which are text.
+        words: for each of `scored`, the number of the word that the token belongs to.
     """
 
     ids: list[int]
@@ -37,13 +43,13 @@ class Sentence(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a model is given once.
+    """A row of tokens that the model reads once.
 
     Attributes:
         sentence: the number of the sentence.
-        ids: tokens, some of them hidden.
-        scored: positions whose true token is scored.
-        weight: of each of these.
+        ids: the token ids, some of them replaced by the mask.
+        scored: the positions whose true token is scored.
+        weight: the weight of each of these scores.
     """
 
     sentence: int
@@ -53,16 +59,35 @@ class Row(NamedTuple):
 
 
 Pair = tuple[Sentence, Sentence]
-RowsOf = Callable[[int, int, Sentence], Iterator[Row]]  # of a sentence, by the numbers of its pair and of itself
+
+
+class Both(NamedTuple):
+    """Both sentences of a pair in one row, without the last token of each, since nothing is predicted from it.
+
+    Attributes:
+        pair: the sentences.
+        ids: the token ids: the common beginning, the rest of the good sentence, the rest of the bad one.
+        beginning: where the rest of the good sentence starts.
+        end: where the rest of the bad sentence starts.
+    """
+
+    pair: Pair
+    ids: list[int]
+    beginning: int
+    end: int
+
+
+AnyRow = TypeVar("AnyRow", Row, Both)
+RowsOf = Callable[[int, int, Sentence], Iterator[Row]]  # takes pair number, sentence number and sentence
 
 
 class Method(NamedTuple):
     """A way to score sentences.
 
     Attributes:
-        rows_of: gives the rows of a sentence.
-        causal: the model's scores of a token stand at the position before it.
-        samples: rows of each sentence, whose mean is the score; 0: their sum is.
+        rows_of: yields the rows of a sentence.
+        causal: whether the model's scores for a token stand at the position before it.
+        samples: the number of rows per sentence, if the score is their mean; 0 if the score is their sum.
     """
 
     rows_of: RowsOf
@@ -71,9 +96,13 @@ class Method(NamedTuple):
 
 
 def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
-    """Return sentences as a tokenizer has them, with the special tokens that it adds.
+    """Return sentences as token ids, with the special tokens that the tokenizer adds.
 
-    `causal`: there is a token before the first, and no special one after the last, which would be scored for nothing.
+    With `causal`, a token is put before the first one if the tokenizer puts none, and special tokens at the end are
+    dropped, since no score needs them.
+
+    Raises:
+        UserError: the tokenizer has no token that could stand before the first one.
     """
     found = tokenizer(texts, return_special_tokens_mask=True, add_special_tokens=True)
     sentences = []
@@ -84,13 +113,18 @@ def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
             ids = ids[: scored[-1] + 1] if scored else ids
             if scored and scored[0] == 0:
                 first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+                if first is None:
+                    raise UserError(
+                        f"{tokenizer.name_or_path}: its tokenizer has no token that a sentence can begin with"
+                        " (bos_token or eos_token), so the first token of a sentence has no score"
+                    )
                 ids, scored, words = [first, *ids], [place + 1 for place in scored], [None, *words]
         sentences.append(Sentence(ids, scored, [words[place] for place in scored]))
     return sentences
 
 
 def method(name: str, mask: int | None, within_word_l2r: bool) -> Method:
-    """Return the method of a name; `mask`: the id of the token that hides others."""
+    """Return the method of a name; `mask`: the id of the mask token."""
     if name == "causal":
         return Method(causal_rows, causal=True)
     assert mask is not None
@@ -98,12 +132,12 @@ def method(name: str, mask: int | None, within_word_l2r: bool) -> Method:
 
 
 def causal_rows(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
-    """Yield the sentence as it is."""
-    yield Row(number, sentence.ids, sentence.scored, 1.0)
+    """Yield the sentence without its last token, from which nothing is predicted."""
+    yield Row(number, sentence.ids[: sentence.scored[-1]], sentence.scored, 1.0)
 
 
 def masked_rows(mask: int, within_word_l2r: bool) -> RowsOf:
-    """Return a function that yields a row for each token of a sentence, in which it is hidden by the token `mask`."""
+    """Return a function that yields one row per token of a sentence, in which the id `mask` replaces this token."""
 
     def of(_pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
         for i, place in enumerate(sentence.scored):
@@ -121,8 +155,8 @@ def masked_rows(mask: int, within_word_l2r: bool) -> RowsOf:
 def bound_rows(mask: int) -> RowsOf:
     """Return a function that yields SAMPLES rows of a sentence.
 
-    Of e tokens, sample j of n hides k = 1 + floor(t e), t = (j + u) / n with one u for all, and each of these counts
-    e / (k n) times. The sentences of a pair that have as many tokens have the same ones hidden.
+    Sample j of n hides k = 1 + floor(t e) of e tokens, where t = (j + u) / n, with one random u for all samples. Each
+    hidden token counts e / (k n) times. If both sentences of a pair have equally many tokens, the same ones are hidden.
     """
 
     def of(pair: int, number: int, sentence: Sentence) -> Iterator[Row]:
@@ -144,54 +178,99 @@ class Scorer:
     """Scores rows with a model.
 
     Args:
-        model: that takes `input_ids` and `attention_mask`, and gives `logits` [rows, length, vocabulary].
+        model: takes `input_ids` and `attention_mask`, and returns `logits` [rows, length, vocabulary].
         pad: the id of the padding token.
-        causal: the scores of a token stand at the position before it.
+        causal: whether the model's scores for a token stand at the position before it.
+
+    Attributes:
+        positions: how many positions a batch has at most.
+        shares: whether the model reads both sentences of a pair in one row.
     """
 
     def __init__(self, model: Any, pad: int, causal: bool):
-        self._model, self._pad, self._causal = model, pad, causal
+        self._model, self._pad = model, pad
+        target = getattr(model.config, "masked_target", None)  # a GPT-BERT has one
+        self._attention = None if target is None else FreePositions(model)
+        self._before = int(causal or target == "next")
+        self.shares = causal and target is not None
         self._device = next(model.parameters()).device
+        if target is not None and self._device.type == "cpu":
+            packed_linear.install(model)
         entries = model.get_output_embeddings().weight.shape[0] if model.get_output_embeddings() else 1 << 15
         self.positions = min(POSITIONS[self._device.type], LOGITS // (4 * entries))
 
     def __call__(self, rows: list[Row], truths: list[Sentence]) -> np.ndarray:
-        """Return the weighted sum of ln p of each row's scored tokens: [rows] float64. They fit into one batch."""
+        """Return the weighted sum of ln p of each row's scored tokens: [rows] float64. The rows are one batch."""
         lines, found = self.tokens(rows, truths)
         weights = np.array([row.weight for row in rows])
         return np.bincount(lines, found * weights[lines], len(rows))
 
     @torch.inference_mode()
     def tokens(self, rows: list[Row], truths: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of the row of each scored token, and its ln p: [tokens] int64 and float64."""
-        longest = max(len(row.ids) for row in rows)
-        ids = torch.full((len(rows), longest), self._pad)
-        there = torch.zeros(len(rows), longest, dtype=torch.bool)
+        """Return the row number and ln p of each scored token: [tokens] int64 and [tokens] float64."""
+        scored = [(i, place, truths[row.sentence].ids[place]) for i, row in enumerate(rows) for place in row.scored]
+        lines, places, targets = torch.tensor(scored).T
+        ids, there = self._padded([row.ids for row in rows])
+        return lines.numpy(), self._ln_p(ids, there, lines, places - self._before, targets)
+
+    @torch.inference_mode()
+    def pairs(self, rows: list[Both]) -> np.ndarray:
+        """Return ln p of both sentences of each pair: [pairs, 2] float64. The rows are one batch."""
+        assert self._attention is not None
+        ids, there = self._padded([row.ids for row in rows])
+        beginning, end = torch.tensor([(row.beginning, row.end) for row in rows]).T[..., None]
+        column = torch.arange(ids.size(1))
+        bad = column >= end
+        hidden = bad[:, :, None] & ((column >= beginning) & ~bad)[:, None]  # the bad rest does not see the good rest
+        scored = []
         for i, row in enumerate(rows):
-            ids[i, : len(row.ids)] = torch.tensor(row.ids)
-            there[i, : len(row.ids)] = True
-        lines = torch.tensor([i for i, row in enumerate(rows) for _ in row.scored])
-        places = torch.tensor([place for row in rows for place in row.scored])
-        targets = torch.tensor([truths[row.sentence].ids[place] for row in rows for place in row.scored])
-        given = ids.to(self._device), there.to(self._device)
-        chosen = self._logits(*given, lines.to(self._device), places.to(self._device)).float()
-        found = chosen.gather(1, targets.to(self._device)[:, None])[:, 0] - chosen.logsumexp(-1)
-        return lines.numpy(), found.double().cpu().numpy()
+            for j, each in enumerate(row.pair):
+                later = j * (row.end - row.beginning)
+                scored += [(i, 2 * i + j, p - 1 + later * (p > row.beginning), each.ids[p]) for p in each.scored]
+        lines, owners, places, targets = torch.tensor(scored).T
+        self._attention.positions = (column - bad * (end - beginning)).to(self._device)
+        found = self._ln_p(ids, there[:, :, None] & there[:, None] & ~hidden, lines, places, targets)
+        self._attention.positions = None
+        return np.bincount(owners.numpy(), found, 2 * len(rows)).reshape(-1, 2)
 
-    def _logits(
-        self, ids: torch.Tensor, there: torch.Tensor, lines: torch.Tensor, places: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the logits at some places, [places, vocabulary]; the head of a GPT-BERT is asked there alone."""
-        target = getattr(self._model.config, "masked_target", None)
-        if target is None:
-            return self._model(input_ids=ids, attention_mask=there).logits[lines, places - int(self._causal)]
-        hidden = self._model.model(ids, there, return_dict=True).last_hidden_state
-        return self._model._logits(hidden[lines, places - int(self._causal or target == "next")])
+    def _padded(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the padded rows, and which positions are tokens and not padding, both [rows, longest]."""
+        lengths = torch.tensor([len(row) for row in rows])
+        there = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = torch.full(there.shape, self._pad)
+        ids[there] = torch.tensor([token for row in rows for token in row])
+        return ids, there
+
+    def _ln_p(
+        self, ids: torch.Tensor, seen: torch.Tensor, lines: torch.Tensor, places: torch.Tensor, targets: torch.Tensor
+    ) -> np.ndarray:
+        """Return ln p of targets, from the model's logits at the given places: [targets] float64.
+
+        The head of a GPT-BERT is computed only at these places, and only once at a place that scores several targets.
+
+        Args:
+            ids: [rows, length] int64.
+            seen: the attention mask.
+            lines, places: [targets] the row and the position of the logits of each target.
+            targets: [targets] token ids.
+        """
+        where, which = torch.stack([lines, places]).unique(dim=1, return_inverse=True)
+        where, which, targets = (each.to(self._device) for each in (where, which, targets))
+        given = ids.to(self._device), seen.to(self._device)
+        if self._attention is None:
+            logits = self._model(input_ids=given[0], attention_mask=given[1]).logits[*where].float()
+        else:
+            hidden = self._model.model(*given, return_dict=True).last_hidden_state
+            logits = self._model._logits(hidden[*where]).float()
+        return (logits[which, targets] - logits.logsumexp(-1)[which]).double().cpu().numpy()
 
 
-def batches(rows: list[Row], positions: int) -> Iterator[list[Row]]:
-    """Yield rows, which are sorted by length, in batches of at most `positions`, padding included, or of one row."""
-    batch: list[Row] = []
+def batches(rows: list[AnyRow], positions: int) -> Iterator[list[AnyRow]]:
+    """Yield batches of rows, which must be sorted by length.
+
+    A batch has at most `positions` positions, padding included; a longer row is a batch of its own.
+    """
+    batch: list[AnyRow] = []
     longest = 0
     for row in rows:
         if batch and (len(batch) + 1) * max(longest, len(row.ids)) > positions:
@@ -203,25 +282,43 @@ def batches(rows: list[Row], positions: int) -> Iterator[list[Row]]:
         yield batch
 
 
-def in_order(pairs: list[Pair], longest: int | None) -> list[int]:
-    """Return the numbers of the pairs that can be scored, by length: both have tokens, and fit into `longest` ones."""
+def in_order(pairs: list[Pair], longest: int | None, shares: bool) -> list[int]:
+    """Return the numbers of the pairs that can be scored, sorted by length.
+
+    Both sentences of such a pair have tokens to score, and at most `longest` tokens each (None: any number).
+
+    `shares`: whether both sentences are read in one row.
+    """
     sizes = [max(len(each.ids) for each in pair) for pair in pairs]
     able = [all(each.scored for each in pair) and (not longest or sizes[i] <= longest) for i, pair in enumerate(pairs)]
-    return sorted((i for i in range(len(pairs)) if able[i]), key=lambda i: sizes[i])
+    found = [i for i in range(len(pairs)) if able[i]]
+    return sorted(found, key=lambda i: len(both(pairs[i]).ids) if shares else sizes[i])
+
+
+def both(pair: Pair) -> Both:
+    """Return both sentences of a pair in one row."""
+    good, bad = (each.ids[: each.scored[-1]] for each in pair)
+    same = itertools.takewhile(lambda tokens: tokens[0] == tokens[1], zip(good, bad, strict=False))
+    beginning = sum(1 for _ in same)
+    return Both(pair, good + bad[beginning:], beginning, len(good))
 
 
 def scores(scorer: Scorer, pairs: list[Pair], order: list[int], method: Method) -> Iterator[np.ndarray]:
-    """Yield the scores of pairs, in their `order`, as they are done: [pairs, 3] float64.
+    """Yield the scores of pairs, in the order `order`, as they are computed: [pairs, 3] float64.
 
-    They are those of the good and of the bad sentence, and the standard error of their difference over samples: 0, but
-    for `bound`.
+    The three numbers are the score of the good sentence, the score of the bad one, and the standard error of their
+    difference over samples, which is 0 except for `bound`.
 
     Args:
-        scorer: of rows.
-        pairs: of sentences.
-        order: numbers of those to score, by length.
-        method: how.
+        scorer: scores rows.
+        pairs: the pairs of sentences.
+        order: the numbers of the pairs to score, sorted by length.
+        method: how to score them.
     """
+    if scorer.shares:
+        for batch in batches([both(pairs[i]) for i in order], scorer.positions):
+            yield np.pad(scorer.pairs(batch), ((0, 0), (0, 1)))
+        return
     group: list[int] = []
     size = 0
     for number in order:
@@ -251,7 +348,7 @@ def _of_group(scorer: Scorer, pairs: list[Pair], numbers: list[int], method: Met
 
 
 def token_scores(scorer: Scorer, sentences: list[Sentence], method: Method) -> list[np.ndarray]:
-    """Return ln p of each scored token of sentences, by a method without samples: [tokens] float64 of each sentence."""
+    """Return ln p of the scored tokens of each sentence, by a method without samples: arrays [tokens] float64."""
     rows = [row for i, each in enumerate(sentences) if each.scored for row in method.rows_of(0, i, each)]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
     found: dict[int, np.ndarray] = {}
@@ -262,6 +359,6 @@ def token_scores(scorer: Scorer, sentences: list[Sentence], method: Method) -> l
             found[order[done + i]] = values[lines == i]
         done += len(batch)
     each: list[list[np.ndarray]] = [[] for _ in sentences]
-    for i, row in enumerate(rows):  # of a sentence, in the order of its tokens
+    for i, row in enumerate(rows):  # the rows of a sentence are in the order of its tokens
         each[row.sentence].append(found[i])
     return [np.concatenate(parts) if parts else np.zeros(0) for parts in each]

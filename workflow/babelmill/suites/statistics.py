@@ -1,7 +1,7 @@
-"""Is the difference of two models real? Tests and intervals for models that were scored on the same pairs.
+"""Test whether the difference of two models is real, and compute its interval. Both were scored on the same pairs.
 
-Points are as `results.right` gives them, 1, 0 or 1/2 for a pair: [models, pairs]. The pairs are what an interval draws
-again; where a side has several models (seeds of a recipe), the models, too.
+Points are 1, 0 or 1/2 per pair, as `results.right` returns them: [models, pairs]. The bootstrap resamples the pairs;
+if a side has several models (seeds of a recipe), it resamples the models, too.
 """
 
 from collections.abc import Sequence
@@ -10,17 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import binomtest
 
-DRAWS = 10_000  # of a bootstrap
-AT_ONCE = 1 << 22  # numbers that are drawn at once
+DRAWS = 10_000  # resamples of a bootstrap
+AT_ONCE = 1 << 22  # random numbers that are drawn at once, at most
 
 
 class McNemar(NamedTuple):
-    """The exact test of McNemar (1947): of the pairs on which two models differ, how many has each right?
+    """The exact test of McNemar (1947) on the pairs that one of two models gets right and the other wrong.
 
     Attributes:
-        first, second: pairs that the first, or the second, has right and the other wrong.
-        half: pairs on which they differ by a tie of one (1/2 a point), which count for neither.
-        p: the chance of such a difference, or a larger one, if both were as good.
+        first: the number of pairs that only the first model gets right.
+        second: the number of pairs that only the second model gets right.
+        half: the number of pairs on which they differ because one of them has a tie (1/2), which count for neither.
+        p: the probability of such a difference, or a larger one, if both were equally good.
     """
 
     first: int
@@ -29,22 +30,21 @@ class McNemar(NamedTuple):
     p: float
 
 
-def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
-    """Test whether two models are as good on the same pairs.
+def mcnemar(first: np.ndarray, second: np.ndarray, means: bool = False) -> McNemar:
+    """Test whether two models are equally good on the same pairs.
 
     Args:
-        first, second: their points [pairs]. Means over several models are points, too: the test is then a sign test.
+        first, second: the points of each, [pairs].
+        means: whether the points are means over several models, where 1/2 is no tie: the test is then a sign test.
     """
-    whole = np.ones(len(first), bool)
-    if set(np.unique(np.concatenate((first, second)))) <= {0.0, 0.5, 1.0}:
-        whole = (first != 0.5) & (second != 0.5)
+    whole = np.ones(len(first), bool) if means else (first != 0.5) & (second != 0.5)
     better, worse = int((whole & (first > second)).sum()), int((whole & (first < second)).sum())
     p = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
     return McNemar(better, worse, int((~whole & (first != second)).sum()), p)
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return p values corrected for their number (Holm, 1979), in their order."""
+    """Return p values corrected for multiple tests (Holm, 1979), in the order given."""
     order = np.argsort(values, kind="stable")
     steps = np.array(values, float)[order] * np.arange(len(values), 0, -1)
     corrected = np.empty(len(values))
@@ -55,14 +55,14 @@ def holm(values: Sequence[float]) -> list[float]:
 def bootstrap(
     first: np.ndarray, second: np.ndarray, strata: np.ndarray | None = None, seed: int = 0, draws: int = DRAWS
 ) -> list[float]:
-    """Return the 95 % interval of the difference of two sides' scores, first minus second (percentiles).
+    """Return the 95 % interval (percentiles) of the difference of two sides' scores, first minus second.
 
     Args:
-        first, second: points of each side's models on the same pairs, [models, pairs].
-        strata: the number of each pair's group, where the score is the unweighted mean of groups; pairs are drawn
-            within their group.
-        seed: of the draws.
-        draws: how many.
+        first, second: the points of each side's models on the same pairs, [models, pairs].
+        strata: the number of each pair's group, if the score is the unweighted mean of groups; pairs are then
+            resampled within their group.
+        seed: the seed of the random numbers.
+        draws: the number of resamples.
     """
     random = np.random.default_rng(seed)
     points = np.concatenate((first, second))
@@ -77,9 +77,10 @@ def bootstrap(
 
 
 def _means(points: np.ndarray, random: np.random.Generator, draws: int) -> np.ndarray:
-    """Return the means of each model's points over pairs that are drawn again: [draws, models].
+    """Return the mean points of each model over resampled pairs: [draws, models].
 
-    Few kinds of pairs differ: how often each is drawn is multinomial, so that no pair is drawn by itself.
+    Pairs with equal points are one kind, and there are few kinds. So it is enough to draw how often each kind occurs,
+    from a multinomial distribution, instead of drawing each pair.
     """
     kinds, counts = np.unique(points, axis=1, return_counts=True)
     total = points.shape[1]
@@ -90,9 +91,10 @@ def _means(points: np.ndarray, random: np.random.Generator, draws: int) -> np.nd
 
 
 def _of_models(scores: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return the mean over models that are drawn again, [draws]; `scores`: [draws, models].
+    """Return the means over resampled models, [draws]; `scores`: [draws, models].
 
-    k models that are drawn again vary by (k - 1) / k of what the mean of k models does, so their deviations grow.
+    The mean of k resampled models has only (k - 1) / k of the variance of a mean of k models. So its deviations are
+    multiplied by sqrt(k / (k - 1)).
     """
     draws, models = scores.shape
     mean = scores.mean(1)

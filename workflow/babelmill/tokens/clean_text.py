@@ -1,4 +1,4 @@
-"""How a corpus cleans its text, for a single text: a model of labels has to read others as those it was trained on.
+"""Clean a single text as the corpus does: a model of labels has to read new texts in the form of its training texts.
 
 `corpus/cleaning.py` does the same with whole columns.
 """
@@ -24,7 +24,7 @@ class Cleaning(NamedTuple):
     control_characters: Literal["keep", "remove"] = "keep"
 
     def of(self, text: str) -> str:
-        """Return a text as the corpus would have it."""
+        """Return a text as the corpus would clean it."""
         if self.control_characters == "remove":
             text = _CONTROL.sub("", text)
         if self.normalization != "none" and not text.isascii():

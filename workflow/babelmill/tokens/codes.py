@@ -1,13 +1,13 @@
-"""Codes of labelled text: how those of a system are written, and the symbols that they are spelt in.
+"""Codes of labelled text: how each system writes its codes, and the symbols that spell them.
 
 A model of labels predicts codes as classes, and spells them: each code is a block of `block_size` symbols, the blocks
 of a text's codes follow one another, and empty blocks come last. The systems are those of OccCANINE (Dahl, Johansen and
 Vedel, 2024, arXiv:2402.13604), with its ids:
 
-* `classes`: any text, not spelt.
-* `general`: a symbol for each character, or for what stands between separators (`A1.203` is A1 and 203, with `.`);
-  shorter codes are filled up with the symbol for an end.
-* `hisco`: five of the symbols 0 to 9; -1, -2 and -3 are a symbol each, five times.
+* `classes`: a code is any text, and is not spelt.
+* `general`: one symbol per character, or per part between separators (with `.`, `A1.203` is A1 and 203); shorter codes
+  are filled up with the end symbol.
+* `hisco`: five of the symbols 0 to 9; the codes -1, -2 and -3 are one symbol each, repeated five times.
 * `occ1950`: three digits.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids before those of symbols
 FIRST = 5
-NO_CODE = "?"  # what a text without any code has, in a system that has no code for that
+NO_CODE = "?"  # the code of a text without one, in a system that has no code for that
 DIGITS = tuple("0123456789")
 NEGATIVE = ("-3", "-2", "-1")
 
@@ -27,12 +27,12 @@ class System(NamedTuple):
     """How the codes of a system are written.
 
     Attributes:
-        symbols: that codes are spelt in; empty: those that occur in them.
-        block_size: symbols of a code; None: a setting.
+        symbols: the symbols that spell codes; if empty, those that occur in the codes.
+        block_size: symbols per code; None if a setting says it.
         whole: codes that are one symbol, which fills the block.
-        zeros: codes that are too short have lost leading zeros.
-        spelt: codes are predicted symbol by symbol, too.
-        without: a text may have no code, which is the code `?` then.
+        zeros: whether codes that are too short have lost leading zeros.
+        spelt: whether codes are predicted symbol by symbol, too.
+        without: whether a text may have no code; it then gets the code `?`.
     """
 
     symbols: tuple[str, ...] = ()
@@ -52,12 +52,12 @@ SYSTEMS = {
 
 
 def symbols_of(code: str, separator: str | None) -> list[str]:
-    """Return the symbols of a code: its characters, or what stands between separators."""
+    """Return the symbols of a code: its characters, or its parts between separators."""
     return code.split(separator) if separator else list(code)
 
 
 def written(text: str, system: str, block_size: int, separator: str | None = None) -> str:
-    """Return a code as its system writes it: `1234` is `01234` in HISCO. ValueError: it is none, and why."""
+    """Return a code as its system writes it: `1234` is `01234` in HISCO. Raise a ValueError if it is not a code."""
     about = SYSTEMS[system]
     if not about.spelt or text in about.whole or (text == NO_CODE and about.without):
         return text
@@ -77,15 +77,15 @@ class Codes:
 
     Args:
         names: the codes, all different, as `written`.
-        system: theirs, a key of `SYSTEMS`.
-        block_size: symbols of a block, of a system that has none of its own.
-        separator: what stands between the symbols of a code, if anything does.
+        system: their system, a key of `SYSTEMS`.
+        block_size: symbols per block, if the system does not set it.
+        separator: the text between the symbols of a code; None if there is none.
 
     Attributes:
-        names: in order: code i is class i.
+        names: the codes in order: code i is class i.
         index: {code: class}.
         symbols: symbol i has the id `FIRST` + i.
-        blocks: [codes, block_size] int64, ids of the symbols of each; of a system that is not spelt, [codes, 0].
+        blocks: [codes, block_size] int64, ids of each code's symbols; [codes, 0] if the system is not spelt.
     """
 
     def __init__(self, names: Sequence[str], system: str, block_size: int, separator: str | None = None):
@@ -106,5 +106,5 @@ class Codes:
 
     @property
     def entries(self) -> int:
-        """Number of ids: of special ones and symbols."""
+        """Number of ids, of special ones and of symbols."""
         return FIRST + len(self.symbols)

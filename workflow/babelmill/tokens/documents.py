@@ -20,13 +20,13 @@ class Documents:
 
     Args:
         path: the file.
-        contexts: whether labelled text comes with its contexts; a language model learns the text alone.
+        contexts: whether labelled text comes with its contexts; a language model learns only the text.
 
     Attributes:
         path: the file.
         count: number of documents, which the file states.
-        pieces: texts of a document: 1, or 2 where they have prompts, or contexts: its prompt or context, which may be
-            empty, and its text.
+        pieces: texts per document: 2 if documents have prompts or contexts (the prompt or context, which may be empty,
+            and the text), else 1.
         labelled: whether they have labels.
     """
 
@@ -55,7 +55,7 @@ class Documents:
                     yield batch, np.stack([size.to_numpy(zero_copy_only=False) for size in sizes], 1).astype(np.int64)
 
     def labels(self) -> Iterator[tuple[list[str | None], str]]:
-        """Yield what stands in each document's columns of labels, and where it is from: `texts/a.csv: line 7`."""
+        """Yield the content of each document's columns of labels, and its origin: `texts/a.csv: line 7`."""
         with pq.ParquetFile(self.path) as parquet:
             for batch in parquet.iter_batches(columns=[LABELS, ORIGIN]):
                 yield from zip(batch[LABELS].to_pylist(), batch[ORIGIN].to_pylist(), strict=True)
@@ -67,11 +67,11 @@ class Documents:
                 yield batch["text"].to_pylist()
 
     def bytes(self) -> int:
-        """UTF-8 bytes of all documents (one pass over the file)."""
+        """Return the UTF-8 bytes of all documents (one pass over the file)."""
         return sum(int(sizes.sum()) for _, sizes in self._columns())
 
     def batches(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yield (texts, UTF-8 bytes of each, int64) in batches of about 1 MB, of whole documents, at least one.
+        """Yield (texts, UTF-8 bytes of each, int64) in batches of about 1 MB, each of one or more whole documents.
 
         A document with a prompt or a context is two texts, one after the other.
         """

@@ -1,6 +1,6 @@
-"""What stands in a column of labels or contexts as text, whichever format the table has.
+"""Read the cells of columns of labels or contexts as text, whichever format the table has.
 
-A number that pandas once read as a float has lost nothing but its form: `61110.0` is the code `61110`.
+A code that pandas once read as a float has only lost its form: `61110.0` is the code `61110`.
 """
 
 import re
@@ -11,13 +11,13 @@ INTEGRAL = re.compile(r"[+-]?[0-9]+\.0")
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label, without white space around it; None where there is none. `value`: text, a number, or None."""
+    """Return a label, without white space around it; None if there is none. `value`: text, a number, or None."""
     text = context_text(value)
     return None if text in ("", "nan") else text
 
 
 def context_text(value: Any) -> str:
-    """Return a context; "" where there is none. It is read as a label is, but `nan` is a language (Min Nan)."""
+    """Return a context; "" if there is none. It is read like a label, but `nan` is a language (Min Nan)."""
     if not isinstance(value, str):
         if value is None or value != value:
             return ""

@@ -1,4 +1,4 @@
-"""The labels of a corpus as codes: what stands in the table, cut at the separator and written as the system has it."""
+"""Turn the labels of a corpus into codes: cut the cells at the separator, and write codes as their system does."""
 
 import csv
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ from babelmill.tokens.shard_file import Labels
 
 
 def code_list(path: str | Path) -> dict[str, str]:
-    """Return {code: name} of a file with a code on each line, and perhaps its name after a comma, semicolon or tab.
+    """Return {code: name} of a file with one code per line, and possibly its name after a comma, semicolon or tab.
 
     Raises:
-        UserError: a code stands there twice, or none does.
+        UserError: a code occurs twice, or there is no code.
     """
     lines = read_text(path).removeprefix("\ufeff").splitlines()
     delimiter = "\t" if any("\t" in line for line in lines) else ","
@@ -40,15 +40,15 @@ def as_written(code: str, labels: schema.Labels) -> str:
 
 
 class CodeReader:
-    """Turns what stands in the columns of labels into codes.
+    """Turns the cells of the columns of labels into codes.
 
     Args:
-        labels: the section.
+        labels: the section `labels`.
 
     Attributes:
-        bad: codes that were left out (`labels.on_error: skip`).
-        without: documents without a code, or without a good one.
-        first: what is wrong with the first of them; "" if nothing is.
+        bad: number of codes that were left out (`labels.on_error: skip`).
+        without: number of documents without a code, or without a valid one.
+        first: the first problem; "" if there is none.
     """
 
     def __init__(self, labels: schema.Labels):
@@ -65,10 +65,10 @@ class CodeReader:
         """Return the codes of documents.
 
         Args:
-            rows: of each, what stands in its columns, None where nothing does, and where it is from.
+            rows: for each document, the cells of its columns (None for an empty one), and its origin.
 
         Raises:
-            UserError: a code is none of the system, or of the list, or a document has none though it must.
+            UserError: a code does not belong to the system or the list, or a document lacks a code that it must have.
         """
         codes: list[int] = []
         ends = [0]
@@ -77,13 +77,13 @@ class CodeReader:
             mine = dict.fromkeys(code for text in columns for code in self._codes(text, origin))
             if not mine:
                 self.without += 1
-                mine = self._none(origin) if self.bad == bad else {}  # a bad code does not say that there is none
+                mine = self._none(origin) if self.bad == bad else {}  # bad codes do not mean that there is none
             codes += (self._numbers.setdefault(code, len(self._numbers)) for code in mine)
             ends.append(len(codes))
         return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(self._numbers))
 
     def _codes(self, text: str | None, origin: str) -> list[str]:
-        """Return the codes in a column."""
+        """Return the codes in a cell."""
         parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
         found = []
         for part in filter(None, map(str.strip, parts)):

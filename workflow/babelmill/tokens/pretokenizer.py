@@ -1,10 +1,10 @@
-"""The pieces into which the tokenizer cuts a text before it merges bytes, and cutting long texts without a trace.
+"""Cut a text into pieces before the tokenizer merges bytes, and cut long texts without any effect on their tokens.
 
-A token never crosses a piece, and training keeps every different piece in memory, so pieces have at most 24 characters:
-text without spaces would otherwise take time and memory that grow faster than the text. On real text in 11 languages
-they give up to 11 % fewer tokens than those of GPT-BERT, and never more (`benchmarks/tokenizer.py`). Newlines stay out
-of words, though that costs 2 %: the first word of a line is then the token that a text begins with, which models learn
-so much better.
+A token never crosses the end of a piece, and training keeps every different piece in memory, so pieces have at most 24
+characters: text without spaces would otherwise take time and memory that grow faster than the text. On real text in 11
+languages they give up to 11 % fewer tokens than those of GPT-BERT, and never more (`benchmarks/tokenizer.py`). Newlines
+stay out of words, although that costs 2 %: the first word of a line is then the same token as at the beginning of a
+text, and models learn it much better.
 """
 
 import json
@@ -20,21 +20,21 @@ PIECE = "|".join(
     [
         # A word with the space and one sign before it; apostrophe, hyphen, middle dot and gershayim join its parts.
         rf" ?{OTHER}?{LETTER}(?:{LETTER}|['’\-·״](?={LETTER})){{0,21}}",
-        rf" ?{OTHER}?\p{{N}}",  # digits stand alone: 1234 is four tokens, as arithmetic wants it
+        rf" ?{OTHER}?\p{{N}}",  # each digit is a piece: 1234 is four tokens, which arithmetic needs
         rf" ?{OTHER}{{1,16}}[\r\n]{{0,7}}",
-        r"\s{1,24}(?!\S)",  # white space but for the last of it, which belongs to the word that follows
+        r"\s{1,24}(?!\S)",  # white space except its last character, which belongs to the next word
         r"\s{1,24}",
     ]
 )
 
 PART = 1 << 16  # characters
-# Where no piece crosses and what comes before does not depend on what follows: before a space between words, and before
-# a newline after a letter or a digit.
+# Places that no piece crosses, and before which pieces do not depend on the text after them: before a space between
+# words, and before a newline after a letter or a digit.
 SAFE_CUT = re.compile(r"(?<=\S)(?= \S)|(?<=[^\W_])(?=\n)")
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Cuts a text into pieces and writes their bytes as characters."""
+    """Return the pre-tokenizer, which cuts a text into pieces and writes their bytes as characters."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PIECE), "isolated"),
@@ -44,7 +44,7 @@ def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def parts(text: str) -> Iterator[str]:
-    """A text in parts of about 64,000 characters, which have the pieces that the text has."""
+    """Yield parts of a text, of about 64,000 characters each, which together have the same pieces as the text."""
     start = 0
     while len(text) - start > 2 * PART and (cut := SAFE_CUT.search(text, start + PART)):
         yield text[start : cut.start()]
@@ -53,7 +53,7 @@ def parts(text: str) -> Iterator[str]:
 
 
 def parts_are_the_text(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer gives the parts of a text the tokens that it gives the text: it does with our pieces."""
+    """Return whether a tokenizer gives a text and its parts the same tokens, as it does with our pieces."""
     if tokenizer.normalizer is not None or tokenizer.pre_tokenizer is None:
         return False
     return json.loads(tokenizer.pre_tokenizer.__getstate__()) == json.loads(pre_tokenizer().__getstate__())

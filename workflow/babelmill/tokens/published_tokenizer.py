@@ -1,7 +1,7 @@
-"""The tokenizer of a published model, as it is: which files it has, and which of its tokens has which role.
+"""The tokenizer of a published model, unchanged: its files, and the roles of its tokens.
 
-Such tokenizers name their special tokens in several files, and none names all. What begins and ends a text is what
-`vocabulary.py` needs; a token to hide behind is needed for some objectives alone, and there are models without.
+Such tokenizers name their special tokens in several files, and no file names all. `vocabulary.py` needs the tokens that
+begin and end a text. Only some objectives need a token that hides others, and some models have none.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ FILES = (
     "chat_template.jinja",
     "generation_config.json",  # says which tokens end a text, too
 )
-# By role, the first of these that there is.
+# For each role, the first of these that exists is taken.
 NAMES = {
     "begin": ("bos", "cls", "eos"),
     "end": ("eos", "sep", "bos"),
@@ -40,9 +40,9 @@ def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | 
     """Return the number of a tokenizer's entries, and the id of the token for each role, None where there is none.
 
     Args:
-        folder: with the tokenizer's files, and the model's config.json, which names tokens by their ids.
-        tokenizer: that of its tokenizer.json.
-        where: begins an error.
+        folder: the folder with the tokenizer's files and the model's config.json, which names tokens by their ids.
+        tokenizer: the tokenizer of its tokenizer.json.
+        where: the beginning of an error's message.
 
     Raises:
         UserError: no token begins or ends a text.
@@ -56,7 +56,7 @@ def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | 
 
 
 def _id_of(name: str, folder: Path, tokenizer: Tokenizer, entries: int) -> int | None:
-    """The id of `bos`, `eos` and so on, as the files of the tokenizer say, or else the model's configuration."""
+    """Return the id of `bos`, `eos` and so on, from the files of the tokenizer or else the model's configuration."""
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         token: Any = _read(folder / file).get(f"{name}_token")
         token = token.get("content") if isinstance(token, dict) else token

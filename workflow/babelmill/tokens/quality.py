@@ -1,4 +1,4 @@
-"""What a tokenizer does to a language: how far it compresses, how it splits words, whether it gives the text back."""
+"""Measure a tokenizer on a language: how far it compresses, how it splits words, whether it gives the text back."""
 
 import unicodedata
 from collections import Counter
@@ -10,17 +10,17 @@ from tokenizers import Tokenizer
 from babelmill.tokens.pretokenizer import parts
 from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
 
-LETTERS = "LMN"  # Unicode general categories of which a word's edges consist: letters, marks, numbers
+LETTERS = "LMN"  # Unicode general categories of the characters at a word's edges: letters, marks, numbers
 
 
 def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, float]:
-    """Figures of a tokenizer on a text.
+    """Return figures of a tokenizer on a text.
 
-    * `bytes_per_token`: UTF-8 bytes of the text over its tokens (special tokens not counted).
-    * `tokens_per_word`: fertility, all tokens over all words between white space (Rust et al. 2021,
-      arXiv:2012.15613). Of scripts without spaces such "words" are whole clauses.
-    * `words_kept_whole`: share of these words, punctuation at their edges taken away, that are one token after a space.
-    * `round_trip_rate`: share of the documents (of long ones: of their parts) that decoding gives back to the byte.
+    * `bytes_per_token`: UTF-8 bytes of the text divided by its tokens (special tokens not counted).
+    * `tokens_per_word`: fertility, all tokens divided by all words between white space (Rust et al. 2021,
+      arXiv:2012.15613). In scripts without spaces, such "words" are whole clauses.
+    * `words_kept_whole`: share of these words, without punctuation at their edges, that are one token after a space.
+    * `round_trip_rate`: share of the documents (for long ones, of their parts) that decoding restores exactly.
     """
     size = tokens = total = intact = 0
     chunks: Counter[str] = Counter()
@@ -49,13 +49,13 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
 
 
 def bare(word: str) -> str:
-    """A word without the punctuation and symbols at its edges."""
+    """Return a word without the punctuation and symbols at its edges."""
     inner = [i for i, character in enumerate(word) if unicodedata.category(character)[0] in LETTERS]
     return word[inner[0] : inner[-1] + 1] if inner else ""
 
 
 def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarray:
-    """How often each token occurs in a text: [vocabulary size] int64."""
+    """Return how often each token occurs in a text: [vocabulary size] int64."""
     counts = np.zeros(vocab_size(tokenizer), np.int64)
     for texts in batches:
         counts += np.bincount(encode(tokenizer, texts)[0], minlength=len(counts))
@@ -63,7 +63,7 @@ def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarr
 
 
 def vocabulary_used(tokenizer: Tokenizer, counts: np.ndarray) -> float:
-    """Share of the entries, special tokens left out, that occur; `counts`: [vocabulary size] occurrences."""
+    """Return the share of the entries that occur, without special tokens; `counts`: [vocabulary size] occurrences."""
     occurs = counts > 0
     special = special_ids(tokenizer)
     occurs[special] = False

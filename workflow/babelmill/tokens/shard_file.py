@@ -3,17 +3,17 @@
 `tokens` (uint16, or uint32 when the vocabulary has more than 65,536 entries) is the stream of all documents, each as
 `<s>` text `</s>`. `offsets` (int64, documents + 1 entries) says where they start: document i is
 `tokens[offsets[i]:offsets[i + 1]]`. Where documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
-(int64, one entry a document) says where its response starts. Where documents have labels, `codes` (int32) are those of
-all documents, `code_offsets` (int64, documents + 1 entries) say which are whose, and `code_names` (JSON in bytes) which
-texts they stand for; a context is there as a prompt is, and the documents' own texts are there once more as they were
-(`texts`, UTF-8, and `text_offsets`), so that the training can disturb them. The metadata names the tokenizer by the
-sha256 of its file and its vocabulary size.
+(int64, one entry per document) says where its response starts. Where documents have labels, `codes` (int32) holds the
+codes of all documents, `code_offsets` (int64, documents + 1 entries) says which codes belong to which document, and
+`code_names` (JSON in bytes) holds the text of each code. A context is stored like a prompt. The original texts are
+stored as well (`texts`, UTF-8, and `text_offsets`), so that training can disturb them. The metadata names the tokenizer
+by the sha256 of its file and its vocabulary size.
 
-safetensors writes its table of sizes first, and a corpus is tokenized as a stream whose length is known at the end
-only. So the writer leaves room for the table and for what has an entry a document (their number is known: Parquet
-stores it), lets the tokens follow, and fills both in as it goes: nothing grows with the corpus. Training and evaluation
-read through a memory map. This file knows nothing of tokenization, so that changes there leave the trainer's code
-alone.
+safetensors writes its table of sizes first, but the length of the token stream is known only at the end. So the writer
+leaves room for the table and for the arrays with an entry per document (Parquet stores the number of documents), writes
+the tokens after them, and fills both in as it goes: its memory does not grow with the corpus. Training and evaluation
+read through a memory map. This file does not depend on tokenization, so that changes there do not change the trainer's
+code.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ class Labels:
     """The codes of all documents.
 
     Attributes:
-        codes: [codes] int32, numbers of `names`.
+        codes: [codes] int32, indices into `names`.
         offsets: [documents + 1] int64: document i has `codes[offsets[i]:offsets[i + 1]]`.
-        names: what is written in the table.
+        names: the text of each code.
     """
 
     codes: np.ndarray
@@ -51,7 +51,7 @@ class Labels:
 
     @classmethod
     def read(cls, header: dict[str, Any], body: np.ndarray) -> "Labels | None":
-        """Copy them from a mapped file, where they may stand at odd places; None if it has none."""
+        """Copy the labels from a mapped file, where they may be unaligned; return None if it has none."""
         if "codes" not in header:
             return None
         parts = (body[slice(*header[name]["data_offsets"])].copy() for name, _ in LABELS)
@@ -59,7 +59,7 @@ class Labels:
         return cls(codes.view("<i4"), offsets.view("<i8"), tuple(json.loads(bytes(names))))
 
     def parts(self) -> list[bytes]:
-        """Return what the file holds of them."""
+        """Return the bytes of each array, as the file holds them."""
         names = json.dumps(self.names, ensure_ascii=False).encode()
         return [self.codes.astype("<i4").tobytes(), self.offsets.astype("<i8").tobytes(), names]
 
@@ -69,7 +69,7 @@ class Texts:
     """The texts of all documents, without their contexts.
 
     Attributes:
-        content: [bytes] uint8, all in a row, in UTF-8.
+        content: [bytes] uint8, all texts one after another, in UTF-8.
         offsets: [documents + 1] int64: document i has `content[offsets[i]:offsets[i + 1]]`.
     """
 
@@ -82,7 +82,7 @@ class Texts:
 
     @classmethod
     def read(cls, header: dict[str, Any], body: np.ndarray) -> "Texts | None":
-        """Map them; None if a file has none."""
+        """Map the texts of a file; return None if it has none."""
         if "texts" not in header:
             return None
         offsets, content = (body[slice(*header[name]["data_offsets"])] for name, _ in TEXTS)
@@ -99,8 +99,8 @@ class ShardFile:
         offsets: [documents + 1] int64, document starts; the last entry is the number of tokens.
         metadata: `tokenizer_sha256` and `vocab_size`, both as text.
         responses: [documents] int64, where the response of each starts; None without prompts.
-        position: of the first token in the file, in bytes.
-        labels, texts: None of text without labels.
+        position: byte position of the first token in the file.
+        labels, texts: None for text without labels.
     """
 
     path: Path
@@ -114,12 +114,12 @@ class ShardFile:
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the vocabulary that the tokens are numbers in."""
+        """Number of entries of the vocabulary."""
         return int(self.metadata["vocab_size"])
 
     @classmethod
     def open(cls, path: str | Path) -> "ShardFile":
-        """Map a shard; a UserError names the file if it is none. (Contents are the manifest's to verify.)"""
+        """Map a shard. Raise a UserError if the file is not a shard. (The manifest verifies its content.)"""
         path = Path(path)
         try:
             data = np.memmap(path, dtype=np.uint8, mode="r")
@@ -155,12 +155,12 @@ class ShardFile:
     def read_ahead(self, begin: np.ndarray, end: np.ndarray) -> None:
         """Read some parts of the stream from the disk into the system's memory.
 
-        The system is told of all of them before the first one is waited for, so that it reads several at a time. Other
-        threads go on meanwhile: they stand still when a memory map has to be read from the disk.
+        The system is told of all parts before this waits for the first one, so that it reads several at a time. Other
+        threads continue meanwhile; they would stop while a page of a memory map is read from the disk.
         """
         size = self.tokens.itemsize
         parts = list(zip((self.position + begin * size).tolist(), ((end - begin) * size).tolist(), strict=True))
-        # A file that was deleted meanwhile is still there for its memory map.
+        # If the file was deleted meanwhile, its memory map still works.
         with contextlib.suppress(FileNotFoundError), open(self.path, "rb", buffering=0) as file:
             if hasattr(os, "posix_fadvise"):
                 for start, count in parts:
@@ -182,7 +182,7 @@ class ShardWriter:
         self._before_tokens = self._offset_bytes + documents * OFFSET_BYTES * prompts
         self._written = 0  # documents whose tokens are in the file
         self.tokens = 0  # tokens in the file
-        self.labels: Labels | None = None  # of the documents; to be set before the end, as `texts`
+        self.labels: Labels | None = None  # set before the end, like `texts`
         self.texts: Iterable[list[str]] = ()  # of labelled documents, in batches
         self._put(HEADER_BYTES, np.zeros(1, "<i8"))
 
@@ -191,7 +191,7 @@ class ShardWriter:
         self._file.write(np.ascontiguousarray(array).data.cast("B"))
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
-        """Add documents: their tokens one after another, the number of tokens of each, and those of its prompt."""
+        """Add documents: their tokens one after another, the number of tokens of each, and that of each prompt."""
         ends = self.tokens + np.cumsum(lengths, dtype="<i8")
         self._put(HEADER_BYTES + (self._written + 1) * OFFSET_BYTES, ends)
         if prompts is not None:
@@ -226,7 +226,7 @@ class ShardWriter:
         self._put(8, np.frombuffer(text, np.uint8))
 
     def _put_texts(self, begin: int) -> dict[str, Any]:
-        """Write the texts, and before them where they start; return their entries in the table of sizes."""
+        """Write the texts, and before them their offsets; return their entries in the table of sizes."""
         first = end = begin + self._offset_bytes
         lengths: list[int] = []
         for batch in self.texts:
@@ -244,7 +244,7 @@ class ShardWriter:
 
 
 def _entry(dtype: str, begin: int, size: int) -> dict[str, Any]:
-    """Return what the table of sizes says of so many bytes."""
+    """Return the table's entry for an array of `size` bytes at `begin`."""
     count = size // {"I32": 4, "I64": 8, "U8": 1}[dtype]
     return {"dtype": dtype, "shape": [count], "data_offsets": [begin, begin + size]}
 
@@ -255,7 +255,7 @@ def write_shard(
 ) -> Iterator[ShardWriter]:
     """Write a shard of exactly `documents` documents through the ShardWriter that this yields; atomic.
 
-    `prompts`: whether documents have prompts, whose sizes `append` is then given.
+    `prompts`: whether documents have prompts; `append` then needs their sizes.
     """
     with atomic_write(path) as file:
         writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256, prompts)

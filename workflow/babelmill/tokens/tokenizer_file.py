@@ -26,8 +26,8 @@ def use_threads(threads: int) -> None:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a tokenizer.json for text in which a special token's name is ordinary text.
 
-    `encode_special_tokens` is not part of the file, so it must be set after each load. Truncation and padding are: a
-    file from elsewhere may bring them, and would cut documents.
+    `encode_special_tokens` is not part of the file, so it must be set after each load. Truncation and padding are part
+    of the file, and are switched off: a file from elsewhere could cut documents.
     """
     try:
         tokenizer = characters.make() if characters.is_file(path) else Tokenizer.from_file(str(path))
@@ -47,7 +47,7 @@ def begin_with_bos(tokenizer: Tokenizer) -> None:
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
-    """Return the id of a special token; a UserError if the tokenizer has no such token."""
+    """Return the id of a special token. Raise a UserError if the tokenizer has no such token."""
     found = tokenizer.token_to_id(token)
     if found is None:
         raise UserError(f"the tokenizer has no token {token}")
@@ -55,21 +55,22 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def vocab_size(tokenizer: Tokenizer) -> int:
-    """Rows that an embedding table needs: the largest id + 1."""
+    """Return the number of rows that an embedding table needs: the largest id + 1."""
     if characters.is_tokenizer(tokenizer):
-        return characters.ENTRIES  # without a table of them all
+        return characters.ENTRIES  # without building a table of all entries
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the special tokens, sorted."""
+    """Return the ids of the special tokens, sorted."""
     return sorted(token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
 
 
 def encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of documents, without special tokens: (all tokens in a row, uint32; number of each document's, int64).
+    """Return the tokens of documents, without special tokens.
 
-    A long document is encoded in parts, for the library takes 25 times its size and one core for it.
+    The result is (all tokens one after another, uint32; number of tokens of each document, int64). A long document is
+    encoded in parts, because the library takes 25 times its size in memory, and only one core, for it.
     """
     tokens, lengths = array("I"), np.zeros(len(texts), np.int64)
     whole = max(map(len, texts), default=0) <= LONG or not parts_are_the_text(tokenizer)

@@ -19,15 +19,15 @@ NEEDED = (BOS, EOS, PAD, MASK)
 class Vocabulary:
     """What training and scoring need to know of a tokenizer.
 
-    Our own tokenizers have a token for each role, which never occurs in a text. Those of published models may have one
-    for several roles, or none, and a text may hold it. So in the streams of such a tokenizer the begin, the end and the
-    padding have ids of their own beyond its entries, `aliases`, and a model is `given` the tokens behind them.
+    Our own tokenizers have a token for each role, which never occurs in a text. Tokenizers of published models may have
+    one token for several roles, or none, and a text may hold it. So in the streams of such a tokenizer, begin, end and
+    padding have their own ids after its entries (`aliases`), and `given` turns them into the tokens for the model.
 
     Attributes:
         size: number of ids that occur in streams.
         bos, eos, pad, mask: ids of these special tokens; mask is -1 if there is none.
         special: ids of all special tokens, sorted.
-        aliases: what a model is given for the last ids.
+        aliases: the tokens that a model is given for the last ids.
     """
 
     size: int
@@ -52,9 +52,9 @@ class Vocabulary:
 
     @classmethod
     def published(cls, roles: dict[str, Any], special: set[int]) -> "Vocabulary":
-        """Return that of a published model's tokenizer; `roles`: see `published_tokenizer.roles_of`.
+        """Return the vocabulary of a published model's tokenizer; `roles`: see `published_tokenizer.roles_of`.
 
-        The token for what the vocabulary does not have stands for a part of the text: it is no special one.
+        The token for unknown text stands for a part of the text, so it does not count as special.
         """
         entries, begin, end, pad = (roles[name] for name in ("entries", "begin", "end", "pad"))
         own = entries, entries + 1, entries + 2
@@ -69,14 +69,14 @@ class Vocabulary:
         return self.size - len(self.aliases)
 
     def given(self, ids: Any) -> Any:
-        """Return ids as a model is given them; a number, or a tensor or array of integers."""
+        """Return ids as a model is given them. `ids`: a number, or a tensor or array of integers."""
         for alias, token in enumerate(self.aliases, self.entries):
             ids = ids + (ids == alias) * (token - alias)
         return ids
 
     @property
     def ids(self) -> dict[str, int | None]:
-        """Return what configurations call the special tokens, as a model is given them."""
+        """{name in configurations: id that a model is given} of the special tokens; None for a missing token."""
         named = {f"{name}_token_id": self.given(getattr(self, name)) for name in ("bos", "eos", "pad", "mask")}
         return {name: None if token < 0 else token for name, token in named.items()}
 
@@ -89,6 +89,6 @@ class Vocabulary:
 
 
 def published_roles(folder: Path) -> dict[str, Any] | None:
-    """Return what tokens of a published model's tokenizer are for, from the manifest beside it; None for our own."""
+    """Return the roles of the tokens of a published model's tokenizer, from its manifest; None for our own."""
     path = folder / manifest.NAME
     return read_json(path)["figures"].get("roles") if path.is_file() else None

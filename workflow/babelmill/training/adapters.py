@@ -1,7 +1,7 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) on a frozen model of transformers, by peft.
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) on a frozen model of transformers, made by peft.
 
-Every linear layer but the output matrix gets one. What is trained, and so the checkpoints, averages and results, are
-the adapters alone; the frozen weights are read from the model that training goes on from, at each start.
+Every linear layer except the output matrix gets an adapter. Only the adapters are trained, so checkpoints, averages and
+results hold the adapters alone. The frozen weights are read from the source model (`model.source`) at each start.
 """
 
 import torch
@@ -13,9 +13,10 @@ FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 
 
 def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
-    """Freeze a model, and put adapters beside its linear layers: the second factor is 0, so they change nothing yet.
+    """Freeze a model and put adapters beside its linear layers. Their second factor is 0, so they change nothing yet.
 
-    They have values even where the model has none yet (on the meta device), which peft would have them share.
+    The adapters get values even where the model has none yet (on the meta device); peft would leave them without values
+    there.
     """
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds
     from peft.tuners.lora import LoraLayer
@@ -37,12 +38,12 @@ def is_adapter(name: str) -> bool:
 
 
 def frozen_in(model: nn.Module, dtype: torch.dtype) -> None:
-    """Hold the frozen weights in another type."""
+    """Convert the frozen weights to another type."""
     for parameter in model.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(dtype)
 
 
 def alpha_of(train: schema.Train) -> int:
-    """Return the adapters' scale times their rank."""
+    """Return the adapters' alpha: their scale times their rank."""
     return train.lora_alpha or schema.default_alpha(train.model_dump())

@@ -1,4 +1,4 @@
-"""What the host makes of a step while the device computes the one before it."""
+"""Preparation of the next step on the host while the device computes the present one."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """Makes a thing for each step, in a thread, one step ahead.
+    """Prepares each step in a thread, one step ahead.
 
     Args:
-        make: returns the thing of a step; called in the thread, and for each step in turn if all goes on.
-        steps: of the run; nothing is made for what comes after them.
+        make: returns what a step needs. It is called in the thread, once per step if steps are taken in order.
+        steps: number of steps of the run; nothing is prepared beyond the last one.
     """
 
     def __init__(self, make: Callable[[int], T], steps: int):
@@ -21,7 +21,7 @@ class Ahead(Generic[T]):
         self._coming: tuple[int, Future[T]] | None = None
 
     def take(self, step: int) -> T:
-        """Return the thing of a step, and begin with the next one. An error of `make` comes out here."""
+        """Return the result of `make` for a step, and start to prepare the next step. Errors of `make` appear here."""
         coming = self._coming
         future = coming[1] if coming and coming[0] == step else self._thread.submit(self._make, step)
         result = future.result()

@@ -1,15 +1,21 @@
-"""How many tokens and scores exist at once: what a training and its plan have to agree on.
+"""How many tokens and scores exist at once: numbers that a training and its plan have to agree on.
 
-Without torch, so that a login node can compute with it.
+This file does not import torch, so that a login node can use it.
 """
 
 from babelmill.config import schema
 
-CPU_TOKENS = 2048  # of a forward pass on a CPU
-WHOLE_TOKENS = 16384  # of a micro-batch, where whole ones are dealt and train.micro_batch_tokens does not say
-CHUNK = 2**26, 2**24  # scores that exist at once, on a GPU and (they fit into the cache) on a CPU
+CPU_TOKENS = 2048  # tokens of a forward pass on a CPU
+WHOLE_TOKENS = 16384  # tokens of a micro-batch, where whole ones are dealt and train.micro_batch_tokens is not set
+KERNEL_WIDTHS = 16, 32, 64, 128  # widths of a head that our attention kernels for GPUs support (attention_triton.py)
+CHUNK = 2**26, 2**24  # scores that exist at once: on a GPU, and on a CPU (where they fit into the cache)
+
+
+def has_attention_kernel(width: int, precision: str) -> bool:
+    """Return whether our attention kernels for GPUs, whose dropout is keyed by row, support heads of this width."""
+    return precision == "bf16" and width in KERNEL_WIDTHS
 
 
 def whole_tokens(train: schema.Train) -> int:
-    """Return the tokens of a micro-batch, where micro-batches are dealt to processes whole."""
+    """Return the number of tokens of a micro-batch, where whole micro-batches are dealt to processes."""
     return train.micro_batch_tokens or WHOLE_TOKENS

@@ -1,11 +1,12 @@
 """From row numbers to tensors: micro-batches cut from the token streams of all languages.
 
-A row's targets are up to T tokens of the stream (`layouts.py` says which), and its input is `<s>` plus all of them but
-the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are strides over one stream,
-each token is a target exactly once, and nothing of the data depends on the sequence length. (Tokens of prompts are
-context: they are no targets, and nothing hides them.) The host takes a row's tokens from the memory map of the shard,
-whose size so does not matter, and sends them with a few numbers per row; segments, masks and targets are made on the
-device.
+A row's targets are up to T tokens of the stream; `layouts.py` says which. Its input is `<s>` and all of these tokens
+except the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are strides over one
+stream, each token is a target exactly once, and the data do not depend on the sequence length. Tokens of prompts are
+context: they are never targets and never hidden.
+
+The host reads a row's tokens from the memory map of the shard, so a shard may have any size. It sends them to the
+device with a few numbers per row; the device makes segments, masks and targets.
 """
 
 from dataclasses import dataclass
@@ -25,16 +26,16 @@ SIGNED = {np.dtype("<u2"): torch.int16, np.dtype("<u4"): torch.int32}  # torch c
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to build, one entry each, [B] NumPy arrays.
+    """Rows to build: NumPy arrays [B], with one entry per row.
 
     Attributes:
         language: index of the language.
         row: number of the row in its language's stream.
-        begin, end: where its targets begin in its language's stream, and before what they end.
+        begin, end: where its targets begin and end (exclusive) in its language's stream.
         kind: index among the objective's kinds.
-        targets: how many targets there are; in rows that hide, how many tokens to hide.
-        number: what masks are drawn from: the number of the row in the whole run.
-        importance: how many targets one target stands for, float64; None where each stands for itself.
+        targets: number of targets; in rows that hide tokens, the number of tokens to hide.
+        number: number of the row in the whole run; masks are drawn from it.
+        importance: how many targets each target stands for, float64; None if each stands for one.
     """
 
     language: np.ndarray
@@ -55,7 +56,7 @@ class Rows:
 
     @property
     def stands_for(self) -> np.ndarray:
-        """Return how many targets those of each row stand for, [B] int64."""
+        """Return how many targets all targets of each row stand for together, [B] int64."""
         return self.targets if self.importance is None else np.rint(self.targets * self.importance).astype(np.int64)
 
 
@@ -65,14 +66,14 @@ class MicroBatch:
 
     Attributes:
         input_ids: [B, T] int64.
-        segments: [B, T] int64, documents counted within the row, -1 at padding.
+        segments: [B, T] int64, number of the document within the row, -1 at padding.
         causal: [B] bool.
-        positions: [n] int64, index in the flattened [B T] of the position that predicts each target.
+        positions: [n] int64, the position that predicts each target, as an index into the flattened [B T].
         targets: [n] int64.
-        weights: [n] float32, times the importance, see `objectives`.
+        weights: [n] float32, weight of each target in the loss times its importance, see `objectives`.
         groups: [n] int64, see `Objective`.
         dropout: [B] int64, the rows' keys, see `dropout.py`.
-        importance: [n] float64, how many targets each stands for; None where each stands for itself.
+        importance: [n] float64, how many targets each target stands for; None if each stands for one.
     """
 
     input_ids: torch.Tensor
@@ -90,13 +91,13 @@ class TokenStream:
     """The tokens of all languages, in the memory maps of their shards.
 
     Args:
-        shards: of the languages.
+        shards: one per language.
         vocabulary: the roles of tokens.
-        seed: of all that is random.
+        seed: seed of all random numbers.
         device: where micro-batches are made.
         objective: says what kinds of rows there are, and how tokens are hidden.
-        in_place: hidden tokens are predicted where they stand, not one position before; then a row's input is its T
-            tokens themselves. For models that predict so, and objectives whose rows all hide.
+        in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
+            themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class TokenStream:
     def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the tokens of rows, [padded, length] as signed integers, and which belong to prompts (None: none do).
 
-        Both are on the host. What stands after a row's end has no meaning.
+        Both tensors are on the host. Values after a row's end have no meaning.
         """
         pinned = self._device.type == "cuda"
         tokens = torch.zeros(padded, length, dtype=SIGNED[self._dtype], pin_memory=pinned)
@@ -149,10 +150,10 @@ class TokenStream:
         """Build rows of `length` tokens.
 
         Args:
-            rows: which.
+            rows: the rows to build.
             length: T.
-            weights: of a target of each kind, if it stands for itself alone.
-            stream: sets apart the random numbers of different uses (training 0, validation).
+            weights: weight of a target of each kind, before it is multiplied by the target's importance.
+            stream: separates the random numbers of different uses (0 in training, another one in validation).
             pad_rows_to: add empty rows up to a multiple of this, so that few shapes occur (for `torch.compile`).
         """
         count, kinds = len(rows), len(self._hides)
@@ -182,7 +183,7 @@ class TokenStream:
     def _build(
         self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, targets: int
     ) -> MicroBatch:
-        """Build all on the device. The number of targets is known from the plan, so nothing has to wait for it."""
+        """Build a micro-batch on the device. The plan knows the number of targets, so the host need not wait for it."""
         filled, to_hide, group = sent[:3]
         dropout, weight, *importance = sent[7:]
         words, length = self._vocabulary, tokens.shape[1]
@@ -220,7 +221,7 @@ class TokenStream:
     def _input(
         self, visible: torch.Tensor, valid: torch.Tensor, filled: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return input ids and segments, [B, T], of the tokens to show; `filled`: [B], whether a row has any."""
+        """Return input ids and segments, [B, T], of the visible tokens; `filled`: [B], whether a row has any token."""
         bos = self._vocabulary.bos
         if self._in_place:
             return visible, torch.where(valid, (visible == bos).cumsum(1), -1)

@@ -1,4 +1,4 @@
-"""What a run begins with that goes on from a trained model (`model.source`): the shape and the weights of that one."""
+"""The start of a run from a trained model (`model.source`): the run takes that model's shape and weights."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from babelmill.config.model_source import check_shape
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.checkpoint import SavedTensors
-from babelmill.stages import TrainSettings
 from babelmill.training.network import Network
 
 
@@ -19,12 +19,12 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     """Return the shape of the model to train.
 
     Args:
-        settings: of the stage. Dropout is theirs, whatever the source was trained with.
-        source: the folder of the model that it goes on from; None: the settings say it all.
-        vocab_size: entries of the tokenizer.
+        settings: the stage's settings. Dropout is taken from them, whatever the source was trained with.
+        source: folder of the model that training starts from; None: the settings define the whole shape.
+        vocab_size: number of entries of the tokenizer.
 
     Raises:
-        UserError: the source has another shape than the settings say, or none for this text.
+        UserError: the source has another shape than the settings say, or too few embeddings or positions for the text.
     """
     if source is None:
         return GPTBertShape(vocab_size=vocab_size, **settings.model.shape())
@@ -42,7 +42,7 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
 
 
 def check_lengths(settings: TrainSettings, positions: int) -> None:
-    """UserError if rows are longer than what the source can read."""
+    """Raise a UserError if rows are longer than the source can read."""
     if (longest := max(settings.train.sequence_lengths)) > positions:
         raise UserError(
             f"train.sequence_lengths has {longest}, more than max_position_embeddings = {positions} of"
@@ -51,14 +51,18 @@ def check_lengths(settings: TrainSettings, positions: int) -> None:
 
 
 def published_config(source: Path) -> dict[str, Any]:
-    """Return config.json of a model of transformers as it is published, whatever stage left it."""
+    """Return config.json of a model of transformers as it was published, whichever stage wrote the file."""
     values = read_json(source / "config.json")
     return values["config"] if values.get("architecture") == "transformers" else values
 
 
 @torch.no_grad()
 def load_weights(path: Path, network: Network) -> None:
-    """Give a network the weights of a safetensors file, a tensor at a time; a UserError unless they are its own."""
+    """Copy the weights of a safetensors file into a network, one tensor at a time.
+
+    Raises:
+        UserError: the file has other names or shapes than the network.
+    """
     weights, sharding = network.begun_with(), network.sharding
     saved = SavedTensors(path, sharding.rows if sharding else None)
     for name, in_file in network.names_in(set(saved), str(path)).items():
@@ -71,7 +75,10 @@ def load_weights(path: Path, network: Network) -> None:
 
 
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
-    """Return where a source is from, for the manifest: its name, its weights, and what is known of a foreign one."""
+    """Return where a source comes from, for the manifest.
+
+    This is its name, the checksum of its weights and, if it was trained elsewhere, what is known about it.
+    """
     made = manifest.read(source)
     keys = ("repository", "commit", "license", "instructed", "renamed", "source")
     known = {key: made["figures"][key] for key in keys if key in made["figures"]}

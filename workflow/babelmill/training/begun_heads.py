@@ -1,4 +1,4 @@
-"""The heads of a model of labels that its source has, too (`release/occcanine.py`): which of them go on."""
+"""Which heads a model of labels takes over from its source (`release/occcanine.py`)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +13,12 @@ CLASSIFIER, DECODER = "classifier.", "decoder."
 
 
 class Begun(NamedTuple):
-    """What goes on from a source.
+    """What a model takes over from its source.
 
     Attributes:
-        codes: that the model knows: the source's in its order, if all codes of the text are among them.
-        heads: prefixes of the names of weights that go on.
-        said: of that, in words; empty if the source has no heads.
+        codes: the codes that the model knows: the source's, in its order, if these include all codes of the text.
+        heads: prefixes of the names of the weights that are taken over.
+        said: a description in words; empty if the source has no heads.
     """
 
     codes: Codes
@@ -27,7 +27,7 @@ class Begun(NamedTuple):
 
 
 def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
-    """Return which heads of a source go on with these codes of the text."""
+    """Return which heads of a source are taken over, given the codes of the text."""
     if source is None or not (source / FILE).is_file():
         return Begun(codes)
     theirs = read_json(source / FILE)

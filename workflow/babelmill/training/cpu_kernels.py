@@ -1,8 +1,9 @@
-"""Faster training on a CPU: attention and GEGLU of GPT-BERT by hand.
+"""Faster training on a CPU: attention and GEGLU of GPT-BERT with gradients by hand.
 
-What is shipped (`babelmill.model`) are ordinary operations, which compose with all of PyTorch and are what CUDA trains
-with. On a CPU they take longer, so the trainer puts these in their place. They compute the same numbers. Each has a
-gradient, but no gradient of the gradient.
+The shipped model (`babelmill.model`) uses ordinary operations, which work with all of PyTorch. CUDA trains with them,
+except for mixing and, where its kernels are used, attention (`mixing_kernel.py`, `attention_triton.py`). On a CPU they
+are slower, so the trainer replaces them by the functions of this file, which compute the same numbers. Each function
+has a gradient, but no second derivative.
 """
 
 import math
@@ -20,7 +21,7 @@ from babelmill.training.dropout import KeyedAttention
 
 
 def install(model: nn.Module) -> None:
-    """Let a model use this file's GEGLU, and mixing by hand, in training; its weights and their names stay."""
+    """Let a model train with this file's GEGLU and with `mixing_kernel`. Its weights and their names do not change."""
     mixing_kernel.install(model)
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -29,7 +30,7 @@ def install(model: nn.Module) -> None:
 
 
 class _GEGLU(torch.autograd.Function):
-    """x * gelu(gate), whose gradient is written into one tensor: taking it apart and together again costs a copy."""
+    """x * gelu(gate), with both halves of the gradient written into one tensor: joining them later costs a copy."""
 
     @staticmethod
     def forward(ctx: Any, both: torch.Tensor) -> torch.Tensor:
@@ -51,7 +52,7 @@ class _GEGLU(torch.autograd.Function):
 
 
 class CPUGEGLU(GEGLU):
-    """`GEGLU` with this gradient."""
+    """`GEGLU` with the gradient of `_GEGLU`."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x * gelu(gate) of the two halves of the input."""
@@ -59,9 +60,9 @@ class CPUGEGLU(GEGLU):
 
 
 class _CPUAttention(torch.autograd.Function):
-    """Attention with its gradient written out: PyTorch's `sdpa` trains through a dozen operations on a CPU.
+    """Attention with its gradient written out: on a CPU, PyTorch's `sdpa` trains through a dozen operations.
 
-    Saved for the backward pass are the weights before and after dropout.
+    The weights before and after dropout are saved for the backward pass.
     """
 
     @staticmethod
@@ -104,7 +105,7 @@ class _CPUAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, q_table, k_table, rows, columns, weights, dropped, factor, context = ctx.saved_tensors
         batch, heads = gradient.shape[:2]
-        mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # of the weights' gradient under the weights
+        mean = (gradient * context).sum(-1, keepdim=True).flatten(0, 1)  # the gradient's mean, weighted by the weights
         gradient = (gradient * factor).reshape(q.shape)
         d_value = torch.bmm(dropped.mT, gradient)
         d_scores = torch.bmm(gradient, v.mT).mul_(dropped).addcmul_(weights, mean, value=-1)
@@ -129,7 +130,7 @@ class _CPUAttention(torch.autograd.Function):
 
 
 class CPUAttention(KeyedAttention):
-    """Attention whose weights are dropped by row, by `_CPUAttention` where a gradient is wanted."""
+    """Attention with dropout by row, computed by `_CPUAttention` if a gradient is needed."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""The shards that a run reads: their rows, and the streams that micro-batches are cut from."""
+"""The shards that a run reads, their rows, and the streams that micro-batches are cut from."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError
 from babelmill.runtime.identity import SPLITS
-from babelmill.stages import TrainSettings
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
@@ -26,9 +26,9 @@ class Data:
     """The shards of all languages by split, their rows, and the tokenizer's vocabulary.
 
     Args:
-        settings: of the stage.
+        settings: the stage's settings.
         tokenizer: the tokenizer's folder.
-        folders: one for each language, in order.
+        folders: one folder per language, in order.
     """
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path]):
@@ -51,14 +51,16 @@ class LabelledData(Data):
     """The shards of labelled text: each document is a row, with its codes.
 
     Args:
-        settings, tokenizer, folders: as those of `Data`.
+        settings, tokenizer, folders: see `Data`.
+        source: folder of the model that training starts from; None if there is none.
 
     Attributes:
-        codes: that the model knows: those of the training text.
-        blocks: how many of them a document has at most.
+        codes: the codes that the model knows: those of the training shards, or the source's if these include them.
+        blocks: the largest number of codes of a training document.
 
     Raises:
-        UserError: the shards have no labels, the training ones one code alone, or the validation ones no code of those.
+        UserError: the shards have no labels, the training text has fewer than two codes, or the validation text has no
+            code that the model knows.
     """
 
     def __init__(self, settings: TrainSettings, tokenizer: Path, folders: list[Path], source: Path | None = None):
@@ -70,7 +72,7 @@ class LabelledData(Data):
         shards, labels = self.shards["train"], settings.labels
         self.codes = known_codes(shards, labels.code, labels.block_size, labels.symbol_separator)
         self.blocks = most_codes(shards)
-        if len(names := occurring(shards)) < 2:  # of a list of codes (labels.codes), the model knows more
+        if len(names := occurring(shards)) < 2:  # with labels.codes, the model knows more
             found = f"one code alone, {names[0]!r}" if names else "no code (labels.on_error: skip)"
             raise UserError(f"the training text of {settings.name} has {found}: nothing to learn")
         self.begun = begun(source, self.codes, labels)
@@ -108,7 +110,7 @@ class LabelledData(Data):
         return self._streams[split].on(device)
 
     def cut(self) -> int:
-        """Return how many training texts are longer than a row, with their contexts."""
+        """Return how many training texts, with their contexts, are longer than a row."""
         count = 0
         for shard in self.shards["train"]:
             first = shard.offsets[:-1] + 1
@@ -118,7 +120,7 @@ class LabelledData(Data):
         return count
 
     def class_weights(self) -> torch.Tensor:
-        """Return what each code's class weighs in the loss, [K]."""
+        """Return the weight of each code's class in the loss, [K]."""
         shards = self._streams["train"].shards
         counts = sum(np.bincount(s.labels.codes, minlength=len(self.codes.names)) for s in shards if s.labels)
         if self.settings.labels.class_weights == "none":
@@ -127,16 +129,16 @@ class LabelledData(Data):
 
 
 def balanced(counts: np.ndarray) -> np.ndarray:
-    """Return weights by 1 / frequency of codes that occur `counts` times, [K]: over the texts, 1 on average.
+    """Return the weight of each code, [K], in proportion to 1 / `counts` (how often it occurs).
 
-    Codes that never occur weigh 1: nothing is known of how rare they are.
+    The mean weight over all occurrences is 1. Codes that never occur get 1, since it is not known how rare they are.
     """
     there = counts > 0
     return np.where(there, counts.sum() / (max(1, there.sum()) * np.maximum(1, counts)), 1.0)
 
 
 def occurring(shards: list[ShardFile]) -> list[str]:
-    """Return the codes that documents of these shards have."""
+    """Return the codes that occur in documents of these shards, sorted."""
     labels = [shard.labels for shard in shards if shard.labels]
     return sorted({each.names[code] for each in labels for code in np.unique(each.codes).tolist()})
 

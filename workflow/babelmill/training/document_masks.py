@@ -1,11 +1,12 @@
-"""Documents that share a row do not see each other, in any model of transformers that asks it for its attention masks.
+"""Attention masks that keep the documents of a row apart, for any model that gets its masks from transformers.
 
-Two extension points of transformers do it: an attention implementation (its own, PyTorch's SDPA) and the function that
-makes that implementation's masks, registered under one name. A model that is made with it combines its own rule (all
-tokens, earlier ones, a sliding window) with ours: query and key are of the same document. Masks that are handed in from
-outside would take the place of the model's rule in some models, and be ignored in others.
+Two extension points of transformers are used, registered under one name: an attention implementation (transformers' own
+one with PyTorch's SDPA), and the function that makes the masks of that implementation. A model that is made with this
+name combines its own rule (all tokens, earlier tokens, a sliding window) with ours: query and key belong to the same
+document. A mask that is passed in as an argument would replace the model's rule in some models, and others would ignore
+it.
 
-A model that makes its masks by itself does not notice any of this, so each one is put to the proof before it trains
+A model that makes its masks by itself ignores all of this. So each model is tested before it trains
 (`transformers_proof.py`).
 """
 
@@ -19,13 +20,13 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, and_masks, sdpa_mask
 
-NAME = "babelmill_documents"  # of the attention implementation
+NAME = "babelmill_documents"  # the name of the attention implementation
 _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None)
 
 
 @contextlib.contextmanager
 def documents(segments: torch.Tensor | None) -> Iterator[None]:
-    """Let forward passes in this context keep the documents apart that `segments` [B, T] counts; None: one a row."""
+    """Let forward passes in this context keep documents apart; `segments`: [B, T], None if each row is one document."""
     token = _SEGMENTS.set(segments)
     try:
         yield
@@ -42,7 +43,7 @@ def positions(segments: torch.Tensor) -> torch.Tensor:
 
 
 def _mask(*args: Any, mask_function: Any, **options: Any) -> torch.Tensor | None:
-    """Make a mask as for SDPA, from the model's own rule and the documents'."""
+    """Make a mask for SDPA that combines the model's own rule with the documents."""
     segments = _SEGMENTS.get()
     if segments is not None:
         mask_function = and_masks(mask_function, lambda b, _, query, key: segments[b, query] == segments[b, key])

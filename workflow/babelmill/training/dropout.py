@@ -1,11 +1,11 @@
-"""Dropout keyed by row: which elements are dropped is a hash of (seed, row of the run, place in the model, element).
+"""Dropout keyed by row: a hash of (seed, row of the run, place in the model, element) decides what is dropped.
 
-So a row loses the same elements whatever rows are beside it in a forward pass, and whichever process makes it; and
-activation checkpointing makes them again without any state. Each hash of 32 bits decides about two elements, with 16
-bits for each: the probability is a multiple of 2^-16, 0.1 becomes 0.100006. The numbers are those of
-`randomness.draw`, here in int32 lanes that wrap around: half the memory, and the same integers on every device.
+So a row loses the same elements whichever rows share its forward pass and whichever process computes it, and activation
+checkpointing drops them again without saved state. Each 32-bit hash decides about two elements, with 16 bits each. So
+probabilities are multiples of 2^-16: 0.1 becomes 0.100006. The numbers are those of `randomness.draw`, computed in
+int32 with wrap-around: this takes half the memory and gives the same integers on every device.
 
-What all rows share, the table of relative positions, loses the same elements in all rows of a step.
+All rows share the table of relative positions, so it loses the same elements in all rows of a step.
 """
 
 from functools import lru_cache
@@ -22,7 +22,7 @@ GOLDEN = randomness.GOLDEN - 2**32  # as int32
 
 
 def mix(x: torch.Tensor) -> torch.Tensor:
-    """Do what `randomness.mix` does, in int32. Shifts to the right bring ones into negative numbers: masked away."""
+    """Do what `randomness.mix` does, in int32. Right shifts fill negative numbers with ones, which masks remove."""
     x = x ^ ((x >> 16) & 0xFFFF)
     x.mul_(0x21F0AAAD)
     x.bitwise_xor_((x >> 15) & 0x1FFFF)
@@ -31,45 +31,45 @@ def mix(x: torch.Tensor) -> torch.Tensor:
 
 
 def counter(number: int, device: torch.device) -> torch.Tensor:
-    """Return a counter as `draw` takes it, a scalar.
+    """Return a number as a counter for `draw`, a scalar.
 
-    It is a tensor, so that layers which differ in it alone are compiled to one graph.
+    It is a tensor, so that layers that differ only in their counter are compiled to one graph.
     """
     return mix(torch.full((), number, dtype=torch.int32, device=device) + GOLDEN)
 
 
 def draw(keys: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
-    """Return the number of each key at a counter: what `randomness.draw` does, in int32."""
+    """Return the random number of each key at a counter, as `randomness.draw` does, in int32."""
     return mix(keys ^ counter)
 
 
 def _counters(count: int, device: torch.device) -> torch.Tensor:
-    """Return the counters 0 .. count - 1 as `draw` takes them, [count]."""
+    """Return 0 .. count - 1 as counters for `draw`, [count]."""
     return mix(torch.arange(count, dtype=torch.int32, device=device) + GOLDEN)
 
 
-_kept_counters = lru_cache(maxsize=16)(_counters)  # on a CPU; elsewhere they are a part of the compiled kernel
+_kept_counters = lru_cache(maxsize=16)(_counters)  # for CPUs; elsewhere the compiled kernel computes them
 
 
 def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
-    """Return 1.0 with probability 1 - p, else 0.0, for each of `size` elements of each key: [keys, size]."""
+    """Return 1.0 with probability 1 - p, else 0.0, for each of `size` elements per key: [keys, size]."""
     half = (size + 1) // 2
-    if keys.device.type == "cpu":
+    if keys.device.type == "cpu" and not torch.compiler.is_compiling():
         bits = draw(keys[:, None], _kept_counters(half, keys.device)).view(torch.int16)  # the low half first
-    else:  # a view of another type would end a compiled kernel
+    else:  # a view of another type would split the compiled kernel
         numbers = draw(keys[:, None], _counters(half, keys.device))
         bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
-    dropped = round(p * 2**16)  # of the 2^16 values from -2^15 on
+    dropped = round(p * 2**16)  # how many of the 2^16 values, from -2^15 on
     return (bits[:, :size] >= dropped - 2**15).to(torch.get_default_dtype())
 
 
 class Keys:
-    """The int32 keys of the forward pass that is being made.
+    """The int32 keys of the present forward pass.
 
     Attributes:
-        rows: [B], of the rows.
-        targets: [n], of the positions that have a target.
-        step: [1], of what all rows share.
+        rows: [B], one key per row.
+        targets: [n], one key per position that has a target.
+        step: [1], the key of what all rows share.
     """
 
     def __init__(self, seed: int, device: torch.device):
@@ -77,16 +77,16 @@ class Keys:
         self.rows = self.targets = self.step = torch.zeros(1, dtype=torch.int32, device=device)
 
     def begin_step(self, step: int) -> None:
-        """Take the key of step `step`."""
+        """Set the key of step `step`."""
         self.step = torch.full_like(self.step, int32(randomness.key(self._seed, SHARED_DROPOUT, step)))
 
     def begin_pass(self, rows: torch.Tensor, positions: torch.Tensor, length: int) -> None:
-        """Take the keys of a micro-batch.
+        """Set the keys of a micro-batch.
 
         Args:
             rows: [B] int64 keys, see `MicroBatch.dropout`.
             positions: [n] int64, index of each target's position in the flattened [B, length].
-            length: of the rows.
+            length: length of the rows.
         """
         self.rows = rows.to(torch.int32)  # the low 32 bits
         position = (positions % length).to(torch.int32)
@@ -99,13 +99,13 @@ def int32(number: int) -> int:
 
 
 class RowDropout(nn.Dropout):
-    """`nn.Dropout` of what belongs to the rows of a micro-batch, to its targets, or to all rows of a step.
+    """`nn.Dropout` with keys, for tensors that belong to a micro-batch's rows, to its targets, or to the whole step.
 
     Args:
         p: probability of dropping an element.
-        place: its number in the model.
-        keys: of the present forward pass.
-        of: which of them: "rows", "targets" or "step".
+        place: number of this module in the model.
+        keys: the keys of the present forward pass.
+        of: which of these keys to use: "rows", "targets" or "step".
     """
 
     def __init__(self, p: float, place: int, keys: Keys, of: str):
@@ -113,7 +113,7 @@ class RowDropout(nn.Dropout):
         self._place, self._keys, self._of = counter(place, keys.step.device), keys, of
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the input, in training with some elements dropped and the others scaled."""
+        """Return the input; in training, some of its elements are dropped and the others scaled."""
         if not self.training or self.p == 0.0 or not input.numel():  # a pass may have no target at all
             return input
         keys = draw(getattr(self._keys, self._of), self._place)
@@ -122,11 +122,11 @@ class RowDropout(nn.Dropout):
 
 
 class KeyedAttention:
-    """`attention` whose weights are dropped by row, by the formula: the reference of what is faster.
+    """`attention` with dropout by row, computed by the formula. It is the reference for the faster versions.
 
     Args:
-        place: its number in the model.
-        keys: of the present forward pass.
+        place: number of this attention in the model.
+        keys: the keys of the present forward pass.
     """
 
     def __init__(self, place: int, keys: Keys):
@@ -154,17 +154,17 @@ class KeyedAttention:
         return (weights * kept.to(weights.dtype)) @ value, weights
 
     def kept(self, shape: torch.Size, p: float) -> torch.Tensor:
-        """Return which attention weights stay, as `keep` does, of `shape` [B, n, Tq, Tk]."""
+        """Return which attention weights are kept (see `keep`); `shape`: [B, n, Tq, Tk]."""
         return keep(draw(self._keys.rows, self._place), shape[1:].numel(), p).view(shape)
 
 
 def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention] | None) -> None:
-    """Let a model drop by these keys in training; its weights and their names stay.
+    """Let a model use these keys for dropout in training. Its weights and their names do not change.
 
     Args:
-        model: in which all dropout is replaced.
-        keys: which each forward pass sets before.
-        attention_type: for the attention weights; None leaves them to PyTorch, whose dropout has no keys.
+        model: the model in which all dropout is replaced.
+        keys: the keys, which are set before each forward pass.
+        attention_type: for dropout of attention weights; None leaves it to PyTorch, whose dropout has no keys.
     """
     shared = {id(layer.relative_dropout) for layer in model.modules() if isinstance(layer, Attention)}
     of_targets = {id(module) for module in model.classifier.modules()}

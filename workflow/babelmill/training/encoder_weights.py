@@ -1,4 +1,4 @@
-"""The weights of an encoder that goes on from a language model: which of that one's tensors are which of its own."""
+"""The weights of an encoder that starts from a language model: which tensor of the source is which of its own."""
 
 from collections.abc import Collection
 
@@ -8,14 +8,14 @@ from babelmill.core.files import UserError
 def names_in_source(
     wanted: Collection[str], there: Collection[str], prefix: str, head: Collection[str], where: str
 ) -> dict[str, str]:
-    """Return {name of the encoder: name in the source}; heads and poolers that the source does not have are left out.
+    """Return {name in the encoder: name in the source}, without heads, and without poolers that the source lacks.
 
     Args:
-        wanted: the encoder's weights, by the names of its class, with a classifier.
-        there: names in the source's file, which may have them without the `prefix` of the class, or a language model's
-            head besides.
-        prefix: what the class calls the encoder without the head.
-        head: those of `wanted` that belong to no encoder.
+        wanted: names of the encoder's weights in its class, which has a classifier.
+        there: names in the source's file. They may lack the `prefix` of the class, and a language model's head may be
+            among them.
+        prefix: what the class calls the encoder without its head.
+        head: those of `wanted` that belong to the head.
         where: the source's file, for the error.
 
     Raises:

@@ -1,14 +1,15 @@
-"""Models whose weights, gradients and optimizer state are spread over all processes, by PyTorch's FSDP2.
+"""Models whose weights, gradients and optimizer state are spread over all processes by PyTorch's FSDP2.
 
-Each process holds some rows of each parameter (`sharding.py`); FSDP2 gathers those of a block before it computes, and
-frees them afterwards. Gradients are summed, never averaged and scaled back, which would round bf16 in another way.
-They are summed after each backward pass: waiting for the last one would keep a whole gradient on each process.
+Each process holds some rows of each parameter (`sharding.py`). FSDP2 gathers the parameters of a block before the block
+computes, and frees them afterwards. Gradients are summed; averaging them and scaling the mean back would round bf16 in
+another way. They are summed after each backward pass: to wait for the last one would keep a whole gradient on each
+process.
 
-A process alone is a group of one. So what is computed, and in which type, does not depend on their number.
+A single process is a group of one. So the computation and its types do not depend on the number of processes.
 
-A run with random weights begins with the main process's: the others make the model without values and receive their
-rows. Where weights are read from files, all make it without values, and each reads its rows. Memory that is allocated
-and not written to takes no room, so that one process has ever held the whole model, or none.
+A run with random weights begins with the main process's weights: the other processes make the model without values and
+receive their rows. If weights are read from files, all processes make the model without values, and each reads its own
+rows. Allocated memory takes no room until it is written to. So at most one process ever holds the whole model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,16 +29,16 @@ from babelmill.training.sharding import Sharding, rows_of
 def shard(
     whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, precision: str, loaded: bool = False
 ) -> None:
-    """Cut the parameters of a module, each process keeping its rows on its device; `blocks` are gathered one by one.
+    """Cut the parameters of a module: each process keeps its rows, on its device. `blocks` are gathered one by one.
 
-    What computes with a parameter of no block must run inside the forward pass of `whole`, where that is gathered.
+    Parameters that belong to no block are gathered during the forward pass of `whole`: use them only inside it.
 
     Args:
-        whole: with its values on the main process; elsewhere it may be on the meta device.
-        blocks: parts of it.
+        whole: the module. On the main process it has its values; elsewhere it may be on the meta device.
+        blocks: parts of the module.
         processes: this process among the others.
-        precision: in which blocks compute; sums of gradients are in fp32.
-        loaded: what is on the meta device, on all processes alike, gets its values later.
+        precision: precision in which blocks compute; sums of gradients are in fp32.
+        loaded: parameters on the meta device, which are the same on all processes, get their values later.
     """
     mesh = processes.mesh()
     types = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if precision == "bf16" else {}
@@ -47,7 +48,7 @@ def shard(
             held[name] = processes.from_main_(held[name].contiguous())
     for module in (*blocks, whole):
         _hand_out([p for p in module.parameters() if not (loaded and id(p) in empty)], processes)
-        # Weights of targets are inputs of `whole`: they stay as they are.
+        # Weights of targets are inputs of `whole`: they must not be cast.
         policy = MixedPrecisionPolicy(**types, cast_forward_inputs=module is not whole)
         fully_shard(module, mesh=mesh, mp_policy=policy)
         if isinstance(module, FSDPModule):
@@ -57,17 +58,17 @@ def shard(
 
 
 def _tensors(whole: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
-    """Iterate over the places of all tensors of a module, as a dictionary and a key: plain attributes are some, too."""
+    """Iterate over the places of all tensors of a module, as (dictionary, key), plain attributes included."""
     for module in whole.modules():
         for held in (module._parameters, module._buffers, vars(module)):
             yield from ((held, name) for name in sorted(held) if isinstance(held[name], torch.Tensor))
 
 
 def _allocate(whole: nn.Module) -> set[int]:
-    """Give what is on the meta device memory, whatever stands there; a tensor that stands in two places stays one.
+    """Replace tensors on the meta device by uninitialized ones on the CPU; a tensor in two places stays one tensor.
 
     Returns:
-        the ids of the tensors that were there.
+        the ids of the new tensors.
     """
     made: dict[torch.Tensor, torch.Tensor] = {}
     for held, name in list(_tensors(whole)):
@@ -82,7 +83,7 @@ def _allocate(whole: nn.Module) -> set[int]:
 
 @torch.no_grad()
 def _hand_out(parameters: Sequence[nn.Parameter], processes: Processes) -> None:
-    """Send all processes their rows of the main one's weights, of those parameters that are not cut yet."""
+    """Send all processes their rows of the main process's weights, for the parameters that are not cut yet."""
     for parameter in parameters:
         if processes.size == 1 or isinstance(parameter, DTensor):
             continue
@@ -96,7 +97,7 @@ def _hand_out(parameters: Sequence[nn.Parameter], processes: Processes) -> None:
 
 
 def parts_of(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return this process's rows of the trained parameters of a sharded model, by name, as parameters of their own."""
+    """Return this process's rows of the trained parameters of a sharded model, by name, as separate parameters."""
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     return {name: nn.Parameter(local_rows(parameter)) for name, parameter in named.items()}
 
@@ -113,8 +114,8 @@ class ShardedGradients:
     """The gradients of a sharded model; see `network.Gradients`. FSDP2 sums them during each backward pass.
 
     Args:
-        model: that `shard` has cut.
-        parts: its trained parameters' rows, which get the gradients.
+        model: a model that `shard` has cut.
+        parts: this process's rows of its trained parameters, which get the gradients.
         sharding: how they are cut.
     """
 
@@ -134,10 +135,10 @@ class ShardedGradients:
         """Do nothing."""
 
     def abandon(self) -> None:
-        """Do nothing: FSDP2 has no part of a gradient left once a backward pass has ended."""
+        """Do nothing: FSDP2 keeps no part of a gradient back after a backward pass has ended."""
 
     def reduce(self) -> None:
-        """Give the parts their gradients."""
+        """Set the gradients of the parts."""
         for parameter, part in self._pairs:
             part.grad = torch.zeros_like(part) if parameter.grad is None else local_rows(parameter.grad)
 

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -10,8 +11,10 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
-from babelmill.training import cpu_kernels, dropout, mixing_kernel, randomness
+from babelmill.training import attention_kernel, cpu_kernels, dropout, mixing_kernel, randomness
 from babelmill.training.batches import MicroBatch
+from babelmill.training.compilation import Blocks, Compiler
+from babelmill.training.dropout import KeyedAttention
 from babelmill.training.gradients import FlatGradients
 from babelmill.training.loss import loss
 from babelmill.training.network import Network
@@ -22,40 +25,62 @@ class GPTBertNetwork(Network):
     """A GPT-BERT.
 
     Args:
-        shape: of the model.
+        shape: the shape of the model.
         train: seed, precision and so on.
         processes: this process among the others.
-        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; without them all is what is shipped, and slower.
+        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; False: use the shipped operations, which are slower.
+        compiler: how to compile blocks; None: do not compile them. Shipped operations are compiled, also on a CPU.
     """
 
-    def __init__(self, shape: GPTBertShape, train: schema.Train, processes: Processes, by_hand: bool = True):
+    def __init__(
+        self,
+        shape: GPTBertShape,
+        train: schema.Train,
+        processes: Processes,
+        by_hand: bool = True,
+        compiler: Compiler | None = None,
+    ):
         self._shape, self._train, self._device = shape, train, processes.device
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         model = GPTBert(shape, train.activation_checkpointing).to(self._device)
         self.keys = dropout.Keys(train.seed, self._device)
-        self._install(model, by_hand)
+        self._install(model, by_hand, processes, for_cpu=self._device.type == "cpu" and compiler is None)
         self.model = self._gpt_bert = model
-        self._buckets = functools.cache(model.buckets)  # a hundred small kernels
+        self._buckets = functools.cache(model.buckets)  # they take a hundred small kernels
         self.gradients = FlatGradients(model, processes)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
         self.config = asdict(shape)
+        if compiler is not None:
+            self.compiled = Blocks(self.blocks, self._batched, compiler)
 
-    def _install(self, model: GPTBert, by_hand: bool) -> None:
-        """Put into a model what training needs: dropout keyed by row and, `by_hand`, faster functions.
+    def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
+        """Return a block's tensors whose first dimension is the rows; `attention`: the inputs of attention alone."""
+        return [hidden, self.keys.rows, *(attention[2] if attention else ())]
 
-        PyTorch's attention for CUDA has no dropout with keys: there it is seeded by micro-batch.
+    def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
+        """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions.
+
+        PyTorch's attention for CUDA has no dropout with keys. Where our kernels cannot be used, attention's dropout is
+        seeded by micro-batch.
         """
-        attention_type = dropout.KeyedAttention if self._device.type == "cpu" else None
-        if by_hand and self._device.type == "cpu":
+        heads, width = self._shape.num_attention_heads, self._shape.hidden_size // self._shape.num_attention_heads
+        on_gpu = self._device.type == "cuda"
+        attention_type = attention_kernel.keyed(processes, width, self._train.precision) if on_gpu else KeyedAttention
+        if by_hand and for_cpu:
             cpu_kernels.install(model)
             attention_type = cpu_kernels.CPUAttention
         elif by_hand:
             mixing_kernel.install(model)
         dropout.install(model, self.keys, attention_type)
         self.whole_micro_batches = attention_type is None and self._shape.attention_probs_dropout_prob > 0
+        if on_gpu and attention_type is None:
+            dtype = torch.bfloat16 if self._train.precision == "bf16" else torch.float32
+            attention_kernel.pin(self._device, heads, width, sorted({*self._train.sequence_lengths}), dtype)
+        if on_gpu:
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # long sums in fp32, as on a CPU
 
     def begin_step(self, number: int) -> None:
-        """Take the dropout key that all rows of step `number` share."""
+        """Set the dropout key that all rows of step `number` share."""
         self.keys.begin_step(number)
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:

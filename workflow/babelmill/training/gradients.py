@@ -1,8 +1,8 @@
-"""The sum of all processes' gradients, for models that each process has whole; `fsdp.py` is for the others.
+"""The sum of all processes' gradients, for models of which each process has a whole copy (for others see `fsdp.py`).
 
-Gradients are summed, never averaged and scaled: multiplying the loss by the number of processes to undo a mean changes
-how bf16 backward passes round, by 0.7 % of the gradient for three processes. All gradients live in one flat buffer,
-cut into buckets whose reduction starts during the backward pass, as soon as their last gradient is there.
+Gradients are summed, never averaged and scaled: to undo a mean by multiplying the loss by the number of processes
+changes how bf16 backward passes round, by 0.7 % of the gradient for three processes. All gradients live in one flat
+buffer. It is cut into buckets; the sum of a bucket starts during the backward pass, as soon as its gradients are ready.
 """
 
 import re
@@ -21,7 +21,8 @@ BUCKET_ELEMENTS = 8 * 2**20  # 32 MiB of fp32: large enough for bandwidth, small
 def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
     """Return a GPTBert's parameters in the order in which a backward pass finishes their gradients.
 
-    These are the classifier's, those of the layers from the last to the first, and what all layers share.
+    These are the parameters of the classifier, of the layers from the last to the first, and those that all layers
+    share.
     """
 
     def key(name: str) -> tuple[int, int, bool]:
@@ -35,9 +36,9 @@ def in_order_of_arrival(model: nn.Module) -> list[nn.Parameter]:
 
 
 class FlatGradients:
-    """All gradients of a model as one flat fp32 buffer, reduced in buckets while the backward pass still runs.
+    """All gradients of a model as one flat fp32 buffer, summed in buckets while the backward pass still runs.
 
-    See `network.Gradients`. A process without a micro-batch takes part with zeros.
+    See `network.Gradients`. A process without a micro-batch sends zeros.
     """
 
     def __init__(self, model: nn.Module, processes: Processes):
@@ -58,7 +59,7 @@ class FlatGradients:
                 self._sizes.append(members)
                 begin, members = end, 0
         self._waiting: list[int] | None = None
-        self._handles: list[Any] = []  # of the reductions on their way
+        self._handles: list[Any] = []  # handles of the sums that are not finished yet
         if processes.size > 1:
             for parameter, bucket in zip(parameters, bucket_of, strict=True):
                 parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._arrived(bucket))
@@ -68,16 +69,16 @@ class FlatGradients:
         self.flat.zero_()
 
     def last_backward(self) -> None:
-        """Call before a step's last backward pass: from now on, full buckets are sent."""
+        """Prepare for a step's last backward pass: from now on, full buckets are sent."""
         self._waiting = list(self._sizes)
 
     @property
     def sending(self) -> bool:
-        """Whether other processes have got a part of this step's gradient."""
+        """Whether a part of this step's gradient has been sent to other processes."""
         return bool(self._handles)
 
     def abandon(self) -> None:
-        """Give the step up: gradients that still arrive are not sent."""
+        """Give the step up: send no more gradients."""
         self._waiting, self._handles = None, []
 
     def _arrived(self, bucket: int) -> None:
@@ -88,11 +89,11 @@ class FlatGradients:
             self._send()
 
     def _send(self) -> None:
-        """Send the next bucket; they go in the same order on every process."""
+        """Send the next bucket. Every process sends the buckets in the same order."""
         self._handles.append(dist.all_reduce(self._buckets[len(self._handles)], async_op=True))
 
     def reduce(self) -> None:
-        """Send what is left and wait for all sums (on CUDA: let the stream wait)."""
+        """Send the remaining buckets and wait for all sums (on CUDA: let the stream wait)."""
         if self._processes.size > 1:
             with lost_process():
                 while len(self._handles) < len(self._buckets):

@@ -1,7 +1,7 @@
-"""From row numbers to tensors, for the objective `labels`: whole descriptions with their codes.
+"""From row numbers to tensors, for the objective `labels`: whole texts with their codes.
 
-A row is a document, as the exported model's tokenizer makes it of a text, or of a context and a text (`Frame`). Rows of
-a micro-batch are cut to the longest of them; what is longer than the row's length loses the end of its text.
+A row is a document: a text, or a context and a text, with the special tokens that the exported model's tokenizer adds
+(`Frame`). A micro-batch is as long as its longest row. A document that is too long for a row loses the end of its text.
 """
 
 import copy
@@ -18,17 +18,17 @@ from babelmill.training.batches import Rows
 from babelmill.training.randomness import CONTEXT
 from babelmill.training.typos import Typos
 
-MULTIPLE = 8  # lengths are rounded up to it
+MULTIPLE = 8  # lengths are rounded up to a multiple of it
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens around a text, and around a context with its text; ids.
+    """The ids of the special tokens around a text, and around a context with its text.
 
     Attributes:
-        alone: before and after a text.
-        pair: before a context, between it and its text, and after that.
-        pad: fills rows up.
+        alone: ids before and after a text.
+        pair: ids before a context, between the context and its text, and after the text.
+        pad: the id that fills up rows.
     """
 
     alone: tuple[tuple[int, ...], tuple[int, ...]]
@@ -36,12 +36,12 @@ class Frame:
     pad: int
 
     def cut(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
-        """Return which rows lose tokens, bool, from the numbers of tokens of contexts and texts, [rows]."""
+        """Return which rows lose tokens, [rows] bool; `context`, `text`: [rows], their numbers of tokens."""
         alone, pair = (sum(map(len, parts)) for parts in (self.alone, self.pair))
         return (context > length // 2) | (context + text + np.where(context > 0, pair, alone) > length)
 
     def row(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
-        """Return the ids of a row of at most `length`; an empty context is none."""
+        """Return the ids of a row, at most `length`; an empty `context` means that there is none."""
         before, after = self.alone
         if len(context):
             first, between, after = self.pair
@@ -58,9 +58,9 @@ class LabelBatch:
         input_ids: [B, T] int64.
         seen: [B, T] bool, false at padding.
         classes: [B, K] float32, 1 for the classes of each row.
-        blocks: [B, n, s] int64, how these are spelt, empty ones last.
+        blocks: [B, n, s] int64, the symbols of the row's codes, empty blocks last.
         languages: [B] int64.
-        weights: of a code that is spelt, and of a row.
+        weights: weights in the loss of a spelt code, of a row's classes and of a row's empty blocks.
     """
 
     input_ids: torch.Tensor
@@ -72,18 +72,18 @@ class LabelBatch:
 
 
 def known_codes(shards: Sequence[ShardFile], system: str, block_size: int, separator: str | None = None) -> Codes:
-    """Return the codes that a model of these training shards knows: all that occur, sorted."""
+    """Return the codes that a model of these training shards knows: all codes of the shards, sorted."""
     names = {name for shard in shards if shard.labels for name in shard.labels.names}
     return Codes(sorted(names), system, block_size, separator)
 
 
 def most_codes(shards: Sequence[ShardFile]) -> int:
-    """Return how many codes a document has at most."""
+    """Return the largest number of codes of a document."""
     return max(int(np.diff(shard.labels.offsets).max(initial=1)) for shard in shards if shard.labels)
 
 
 def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
-    """Return labels with the numbers of `codes`, without those that are not known, and at most so many a document."""
+    """Return labels numbered as in `codes`, without codes that are not among these, and at most `most` per document."""
     number = np.array([codes.index.get(name, -1) for name in labels.names], np.int32)[labels.codes]
     document = np.repeat(np.arange(len(labels.offsets) - 1), np.diff(labels.offsets))
     known = number >= 0
@@ -98,14 +98,14 @@ class LabelStream:
     """The documents of all languages and their codes.
 
     Args:
-        shards: of the languages; their labels are `in_terms_of` the codes.
-        frame: of the tokenizer.
-        codes: that the model knows.
-        blocks: n, how many codes a document has at most.
-        seed: of all that is random.
+        shards: one per language. The stream holds copies whose labels are `in_terms_of` the codes.
+        frame: the special tokens of the tokenizer.
+        codes: the codes that the model knows.
+        blocks: n, the largest number of codes of a document.
+        seed: seed of all random numbers.
         device: where micro-batches are made.
         unknown_context: share of the rows whose context is hidden.
-        typos: disturb texts; None: none are.
+        typos: puts typos into texts; None: there are none.
     """
 
     def __init__(
@@ -142,11 +142,11 @@ class LabelStream:
         """Build rows of at most `length` tokens.
 
         Args:
-            rows: which.
-            length: of the longest row.
-            weights: of a target of each kind.
-            stream: 0 in training, where contexts are hidden and texts disturbed.
-            pad_rows_to: not used: these models are not compiled.
+            rows: the rows to build.
+            length: largest length of a row.
+            weights: the weights in the loss, see `LabelBatch`.
+            stream: 0 in training; only there contexts are hidden and texts get typos.
+            pad_rows_to: not used, since these models are not compiled.
         """
         hidden = randomness.uniform(randomness.key(self._seed, stream, CONTEXT, rows.number)) < self._unknown_context
         typed = self._typos.tokens(rows, self.shards) if self._typos and not stream else {}
@@ -166,7 +166,7 @@ class LabelStream:
         return LabelBatch(*tensors, weights=weights)
 
     def _row(self, rows: Rows, i: int, length: int, hidden: bool, typed: np.ndarray | None) -> np.ndarray:
-        """Return the ids of a row; `typed`: its text's, if that is disturbed."""
+        """Return the ids of a row; `typed`: the ids of its text if that has typos."""
         shard, document = self.shards[rows.language[i]], int(rows.row[i])
         begin, end = int(rows.begin[i]) + 1, int(rows.end[i]) - 1  # without `<s>` and `</s>`
         text = begin if shard.responses is None else int(shard.responses[document])
@@ -174,7 +174,7 @@ class LabelStream:
         return self._frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
 
     def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
-        """Return the codes of a row; none of those that have no targets (`work.without_targets`)."""
+        """Return the codes of a row; a row without targets (`work.without_targets`) has none."""
         labels = self.shards[rows.language[i]].labels
         assert labels is not None
         document = int(rows.row[i])

@@ -17,8 +17,8 @@ class Labeller(nn.Module):
     """An encoder with a classifier, and a decoder.
 
     Args:
-        encoder: `...ForSequenceClassification`, whose scores are those of the classes.
-        decoder: None where codes are not spelt.
+        encoder: a `...ForSequenceClassification` model; its scores are the scores of the classes.
+        decoder: the decoder; None if codes are not spelt.
     """
 
     def __init__(self, encoder: PreTrainedModel, decoder: CodeDecoder | None):
@@ -46,7 +46,7 @@ class Labeller(nn.Module):
 
 
 def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
-    """Return the configuration of an encoder as config.json beside the trained weights has it."""
+    """Return an encoder's configuration from the values of config.json beside the trained weights."""
     ours = values["model_type"] == GPTBertConfig.model_type
     own = {key: value for key, value in values.items() if key != "model_type"}
     config = GPTBertConfig(**own) if ours else AutoConfig.for_model(**values)
@@ -55,13 +55,13 @@ def encoder_from(values: dict[str, Any], classes: int) -> PreTrainedConfig:
 
 
 def make_encoder(config: PreTrainedConfig) -> PreTrainedModel:
-    """Return a new encoder with a classifier, with random weights."""
+    """Return a new encoder with a classifier and random weights."""
     if isinstance(config, GPTBertConfig):
         return GPTBertForSequenceClassification(config)
     return make_model(config, CLASSIFIER)
 
 
 def heads_of(encoder: PreTrainedModel) -> set[str]:
-    """Return the names of the weights that do not belong to the encoder without its classifier."""
+    """Return the names of the weights that belong to the classifier, not to the encoder before it."""
     prefix = f"{encoder.base_model_prefix}."
     return {name for name, _ in encoder.named_parameters() if not name.startswith(prefix)}

@@ -12,10 +12,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from babelmill.config import schema
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.model.code_decoder import CodeDecoder, padded
 from babelmill.model.transformers.configuration_gpt_bert import GPTBertConfig
 from babelmill.runtime.processes import Processes
-from babelmill.stages import TrainSettings
 from babelmill.tokens.codes import PAD, Codes
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import randomness, transformers_models
@@ -36,8 +36,8 @@ from babelmill.training.transformers_models import (
 from babelmill.training.transformers_network import TransformersNetwork
 from babelmill.training.transformers_size import counted_without
 
-ENCODER = "encoder."  # before the names of its weights
-TOLERANCE = 1e-4  # of the largest score: what padding may change
+ENCODER = "encoder."  # prefix of the names of the encoder's weights
+TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest score
 
 
 class _WithLoss(nn.Module):
@@ -45,8 +45,8 @@ class _WithLoss(nn.Module):
 
     Args:
         model: the model.
-        exclusive: a text has one code: the classes exclude each other.
-        class_weights: [K].
+        exclusive: whether classes exclude each other, since each text has one code.
+        class_weights: [K], weight of each class in the loss.
     """
 
     class_weights: torch.Tensor
@@ -80,13 +80,13 @@ class _WithLoss(nn.Module):
 
 
 def _add(sums: torch.Tensor, groups: torch.Tensor, losses: torch.Tensor, right: torch.Tensor) -> None:
-    """Add losses and right predictions, both [B], to the sums of their groups."""
+    """Add losses and numbers of right predictions, both [B], to the sums of their groups."""
     found = torch.stack([losses.detach(), torch.zeros_like(losses), right.to(losses.dtype)], 1)
     sums.index_add_(0, groups, found.double())
 
 
 def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """Return how many of a row's k codes are among the first k blocks of the likeliest symbols, [B]."""
+    """Return how many of a row's k codes are among its first k predicted blocks (of the likeliest symbols), [B]."""
     rows, count, size = blocks.shape
     empty = (blocks == PAD).all(2)
     found = symbols.argmax(2).view(rows, count, 1, size)
@@ -98,16 +98,16 @@ class LabelsNetwork(TransformersNetwork):
     """A model of labels, spread over all processes (`fsdp.py`).
 
     Args:
-        config: of the encoder; a GPT-BERT's is ours.
-        train, labels: the sections.
-        codes: that it knows.
-        blocks: n, how many codes a text has at most.
-        class_weights: [K].
+        config: configuration of the encoder; for a GPT-BERT, our `GPTBertConfig`.
+        train, labels: sections of the configuration.
+        codes: the codes that the model knows.
+        blocks: n, the largest number of codes of a text.
+        class_weights: [K], weight of each class in the loss.
         processes: this process among the others.
-        heads: that go on from its source (`begun_heads.py`).
+        heads: prefixes of the names of the heads' weights that are read from the source (`begun_heads.py`).
 
     Raises:
-        UserError: transformers has no classifier of it, or padding changes its scores.
+        UserError: transformers has no classifier for this encoder, or padding changes the encoder's scores.
     """
 
     def __init__(
@@ -158,12 +158,12 @@ class LabelsNetwork(TransformersNetwork):
         self._spread(made, _WithLoss(made, blocks == 1, class_weights), train.precision, processes, loaded=False)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
-        """See `Network.begun_with`: the encoder's weights, by the names of its class, and heads that go on."""
+        """See `Network.begun_with`: this process's rows of the encoder's weights and of heads that the source has."""
         known = (ENCODER, *self._heads)
         return {name: local_rows(p) for name, p in self.model.named_parameters() if name.startswith(known)}
 
     def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
-        """See `Network.names_in`: the source may be a language model, whose head is left out."""
+        """See `Network.names_in`: if the source is a language model, its head is left out."""
         begun, encoder = self.begun_with(), self._encoder
         names = [name.removeprefix(ENCODER) for name in begun if name.startswith(ENCODER)]
         new = {name for name in heads_of(encoder) if not name.startswith(self._heads)}
@@ -173,7 +173,7 @@ class LabelsNetwork(TransformersNetwork):
 
 
 def freeze(encoder: PreTrainedModel) -> None:
-    """Train the classifier alone, with the pooler before it, which a language model may not have."""
+    """Freeze the encoder, but not its pooler, which a language model may not have."""
     for name, parameter in encoder.base_model.named_parameters():
         parameter.requires_grad_("pooler." in name)
 
@@ -190,10 +190,10 @@ def encoder_config(settings: TrainSettings, source: Path | None, vocabulary: Voc
 
 @torch.no_grad()
 def prove_padding(encoder: PreTrainedModel, length: int) -> None:
-    """See that padding changes nothing in the scores of a row that is not full.
+    """Check that padding does not change the scores of a row that is not full.
 
     Raises:
-        UserError: it does.
+        UserError: padding changes them.
     """
     encoder.eval()
     pad = getattr(encoder.config, "pad_token_id", None) or 0

@@ -1,9 +1,9 @@
-"""Which part of a language's stream is a row: `Packed`, strides over the stream, or `Documents`, one to a row.
+"""Which part of a language's stream is a row: a stride over the stream (`Packed`) or a document (`Documents`).
 
-A plan and the micro-batches ask a layout for everything that they need to know of rows: how many there are, how many
-targets each has, and where each lies in the stream. Another layout is another class with the same members. All of it is
-looked up, for the rows in question, in the list of where documents, and the responses to their prompts, start: the
-tokens need not be read, and nothing is made that grows with the corpus.
+Plans and micro-batches ask a layout for everything that they need to know about rows: how many there are, how many
+targets each has, and where each lies in the stream. A new layout is a new class with the same members. A layout looks
+this up, for the rows in question only, in the list of where documents and the responses to their prompts start. So it
+does not read tokens, and makes nothing that grows with the corpus.
 """
 
 from typing import Protocol
@@ -15,8 +15,8 @@ class Layout(Protocol):
     """The rows of a language's shard.
 
     Attributes:
-        tokens: of the stream.
-        documents: of the stream.
+        tokens: number of tokens of the stream.
+        documents: number of documents of the stream.
     """
 
     tokens: int
@@ -27,22 +27,22 @@ class Layout(Protocol):
         ...
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where in the stream the targets of rows begin, and before what they end."""
+        """Return where in the stream the targets of rows begin and end (exclusive)."""
         ...
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many targets of each row may be hidden (no special tokens), and all (ends of documents too).
+        """Return how many targets of each row may be hidden (no special tokens), and how many targets it has.
 
-        What belongs to a prompt is no target. A row may have none.
+        The second number includes ends of documents. Tokens of prompts are no targets. A row may have no target.
         """
         ...
 
 
 class Packed:
-    """Rows are strides over the stream: row r of length T has the T targets from r T; the last one may be shorter."""
+    """Rows are strides over the stream: row r of length T has the T targets from r T on; the last may be shorter."""
 
     def __init__(self, offsets: np.ndarray, responses: np.ndarray | None = None):
-        """`offsets`: [documents + 1] and `responses`: [documents], as in the shard; maps of its file are not copied."""
+        """Take `offsets` [documents + 1] and `responses` [documents] of a shard; maps of its file are not copied."""
         self.tokens, self.documents = int(offsets[-1]), len(offsets) - 1
         self._offsets, self._responses = offsets, responses
 
@@ -62,15 +62,15 @@ class Packed:
         return every - ends, every
 
     def _documents_before(self, place: np.ndarray) -> np.ndarray:
-        """Return how many documents begin before places in the stream; a document ends just before the next begins."""
+        """Return how many documents begin before each place of the stream; each ends just before the next begins."""
         return np.searchsorted(self._offsets, place)
 
     def _in_prompts(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray | int:
-        """Return how many tokens between `begin` and `end` belong to prompts."""
+        """Return how many tokens of each row, between `begin` and `end`, belong to prompts."""
         if self._responses is None:
             return 0
         first = np.searchsorted(self._offsets, begin, side="right") - 1
-        count = self._documents_before(end) - first  # documents that have a token in the row
+        count = self._documents_before(end) - first  # number of documents that have a token in the row
         row = np.repeat(np.arange(len(begin)), count)
         document = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
         after = np.minimum(self._responses[document], end[row])
@@ -79,12 +79,12 @@ class Packed:
 
 
 class Documents:
-    """Each document is a row, whatever its length; what is longer than the row's is cut. Its codes are its targets."""
+    """Each document is a row, cut if it is longer than a row. Its codes are its targets."""
 
     def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
-        """`offsets`, `code_offsets`: [documents + 1], as in the shard; `longest`: tokens of a row."""
+        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each; `longest`: largest length of a row."""
         self.documents = len(offsets) - 1
-        self.tokens = self.documents * longest  # as if each filled its row: an epoch has each document once
+        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch has each document once
         self._offsets, self._code_offsets = offsets, code_offsets
 
     def rows(self, length: int) -> int:

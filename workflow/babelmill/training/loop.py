@@ -1,17 +1,19 @@
 """The training loop: steps, the record, validation, checkpoints, and leaving early.
 
-On CUDA the numbers of a step are read while the next one is running, so a step never waits for the host; before
-anything is written, the loop catches up. All processes read the same sums, so all decide alike; about what depends on
-the clock or a signal (leaving, saving) they vote at the end of each step (`votes.py`).
+On CUDA the numbers of a step are read while the next step is running, so no step waits for the host. Before the loop
+writes anything, it reads the numbers of all steps. All processes read the same sums, so all make the same decisions.
+Decisions that depend on the clock or a signal (leaving, saving) are voted on at the end of each step (`votes.py`).
 """
 
 import logging
 import math
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
@@ -23,6 +25,7 @@ from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
 from babelmill.training.pending import Pending
 from babelmill.training.plan import Step
+from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
 
@@ -42,12 +45,12 @@ class Window:
         self.began = time.monotonic()
 
     def state(self) -> dict[str, Any]:
-        """Return it for a checkpoint: the next line of a resumed run, too, is about all steps since the last line."""
+        """Return the sums for a checkpoint, so that a resumed run's next line covers all steps since the last line."""
         more = {"sums": self.sums.tolist(), "counts": self.counts.tolist(), "seconds": time.monotonic() - self.began}
         return {name: getattr(self, name) for name in self.SAVED} | more
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         for name in self.SAVED:
             setattr(self, name, state.get(name, 0))  # checkpoints of earlier versions have no energy
         self.sums, self.counts = np.array(state["sums"]), np.array(state["counts"])
@@ -59,11 +62,12 @@ class Loop:
 
     Args:
         trainer: the run.
-        run: how it is looked after.
-        folder: of the run; the main process has opened it.
+        run: the section `run`: how often to log, validate and save, and so on.
+        folder: folder of the run, which the main process has opened.
         done: what the folder held before.
         stop: reasons to leave.
-        state: of the loop, from the checkpoint; None without one.
+        state: state of the loop from the checkpoint; None if there is no checkpoint.
+        snapshots: {step: points}, when to keep the weights; points are in million words.
     """
 
     def __init__(
@@ -74,10 +78,11 @@ class Loop:
         done: Done,
         stop: Stop,
         state: dict[str, Any] | None = None,
+        snapshots: Mapping[int, list[float]] | None = None,
     ):
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps = trainer.plan.steps
-        self._stop = stop
+        self._stop, self._snapshots = stop, snapshots or {}
         tokens = trainer.plan.tokens_until
         self._progress = Progress(tokens(done.steps), self._steps, tokens(self._steps))
         self._gpus = GpuFigures(gpus_of(trainer.processes))
@@ -87,21 +92,24 @@ class Loop:
         self._norms: deque[float] = deque(maxlen=5)
         self._pending: deque[Pending] = deque()
         self._leaving = self._saving = False
-        self._saved, self._cost = time.monotonic(), 0.0  # the last checkpoint: when, and its seconds
+        self._saved, self._cost = time.monotonic(), 0.0  # when the last checkpoint was made, and how long it took
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
-        self._lengths: set[int] = set()  # whose first step, which may compile, has been done
+        self._lengths: set[int] = set()  # lengths whose first step, which may be slower, is done
+        self._lag = 1 if trainer.device.type == "cuda" else 0  # steps that the device is behind
 
     def run(self) -> bool:
         """Train; return False if there was a reason to leave before the end."""
-        done, lag = self._done.steps, 1 if self._trainer.device.type == "cuda" else 0
+        done = self._done.steps
         if not self._done.validated and (self._validates(done) or self._goes_on_from_another(done)):
             self._validate(done)
         while done < self._steps and not self._leaving:
             self._step(done)
             done += 1
-            self._catch_up(lag)
-            if self._may_save(done) or self._leaving or self._validates(done):
+            self._catch_up(self._lag)
+            if self._may_save(done) or self._leaving or self._validates(done) or done in self._snapshots:
                 self._catch_up(0)
+            for point in self._snapshots.get(done, []):
+                self._keep_snapshot(done, point)
             if self._validates(done) and not self._leaving:
                 self._validate(done)
             if self._saving or self._leaving or done == self._steps:
@@ -117,7 +125,7 @@ class Loop:
         return done == self._steps or done % self._run.log_every == 0
 
     def _wants_to_save(self) -> bool:
-        """Whether a checkpoint now takes no more than its share of the time since the last one, on the main process."""
+        """Return whether a checkpoint now takes at most its share of the time since the last one; main process only."""
         elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
         return self._trainer.processes.main and (share == 1 or elapsed * share >= self._cost)
 
@@ -126,20 +134,15 @@ class Loop:
         return done == self._steps or bool(done and every and done % every == 0)
 
     def _goes_on_from_another(self, done: int) -> bool:
-        """Return whether the weights are still those of `model.source`: the card has their loss beside the result's."""
+        """Return whether the weights are still those of `model.source`; the card shows their loss, too."""
         return done == 0 and self._trainer.settings.begin_with is not None
 
     def _step(self, number: int) -> None:
-        began = time.monotonic()
         self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
-        length = self._pending[-1].step.length
-        if length in self._lengths:
-            self._longest["step"] = max(self._longest["step"], time.monotonic() - began)
-        self._lengths.add(length)
 
     def _votes(self, done: int) -> Votes:
-        """Return what this process wants once `done` steps are done, asked at the end of the last one."""
-        needed = 2 * self._longest["step"] + 2 * self._longest["checkpoint"]
+        """Return what this process wants after `done` steps; called at the end of the last of these steps."""
+        needed = (2 + self._lag) * self._longest["step"] + 2 * self._longest["checkpoint"]
         if self._validates(done):
             needed += self._longest["validation"]
         reason = self._stop.reason(needed)
@@ -161,6 +164,9 @@ class Loop:
         self._leaving, self._saving = self._leaving or decided.leave, decided.save
         if decided.smaller:
             trainer.agree_on_size()
+        if step.length in self._lengths:
+            self._longest["step"] = max(self._longest["step"], pending.whole.seconds())
+        self._lengths.add(step.length)
         counts = trainer.group_counts(step.rows)
         if math.isfinite(norm) and np.isfinite(sums).all():
             window.sums += sums
@@ -227,7 +233,7 @@ class Loop:
         log.warning("%s; the step is left out", report)
 
     def _validate(self, done: int) -> None:
-        """Validate; if there is a signal to leave meanwhile, the resumed run begins with it again."""
+        """Validate. If a signal to leave comes meanwhile, the resumed run begins with this validation."""
         began = time.monotonic()
         result = self._trainer.validate(lambda: self._stop.signalled is not None)
         self._pause("validation", began)
@@ -252,8 +258,22 @@ class Loop:
         self._saved, self._saving = time.monotonic(), False
         self._cost = self._saved - began
 
+    def _keep_snapshot(self, done: int, point: float) -> None:
+        """Keep the weights that would be exported after this step."""
+        began, trainer = time.monotonic(), self._trainer
+        about = {"step": done, "tokens": trainer.plan.tokens_until(done)}
+        prefix = "model." if trainer.average.tensors is None else "average."
+
+        def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
+            named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+            self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
+
+        trainer.with_whole([name for name in trainer.tensors() if name.startswith(prefix)], keep)
+        log.info("step %d: the weights after %g million words are kept", done, point)
+        self._pause("checkpoint", began)
+
     def _pause(self, what: str, began: float) -> None:
-        """Time that is no training: not counted in the throughput."""
+        """Leave the time since `began` out of the throughput, since it was spent on `what`, not on training."""
         seconds = time.monotonic() - began
         self._window.began += seconds
         self._longest[what] = max(self._longest[what], seconds)

@@ -13,10 +13,13 @@ STATISTICS = ("cross_entropy", "z", "correct")  # what `loss` sums for each grou
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The loss of a linear output layer, a few targets at a time: the scores of all never exist at once.
+    """The loss of a linear output layer, a few targets at a time: the scores of all targets never exist at once.
 
-    The gradient is made along with the loss, while the scores are at hand; the backward pass only hands it out. For
-    scores s with normalizer z = logsumexp(s), the gradient of w (z - s_t + c z^2) is w (1 + 2 c z) softmax(s) - w 1_t.
+    The forward pass also computes the gradient, while it has the scores; the backward pass only returns it. For scores
+    s with normalizer z = logsumexp(s), the gradient of w (z - s_t + c z^2) is w (1 + 2 c z) softmax(s) - w 1_t.
+
+    PyTorch's `linear_cross_entropy` is slower and has no z-loss; its plain functions are slower and need several times
+    the memory (`benchmarks/README.md`, "By hand or by a library").
     """
 
     @staticmethod
@@ -33,8 +36,8 @@ class _CrossEntropy(torch.autograd.Function):
         count, (vocabulary, width) = len(targets), matrix.shape
         ctx.dtypes = [tensor.dtype for tensor in (features, matrix, bias)]
         features, matrix, bias = (tensor.to(dtype) for tensor in (features, matrix, bias))
-        wide = torch.promote_types(dtype, torch.float32)  # of sums and exponentials
-        # Under no_grad, too, weights say that they need a gradient; a frozen output layer needs none.
+        wide = torch.promote_types(dtype, torch.float32)  # type of sums and exponentials
+        # Weights claim to need a gradient under no_grad, too, so `features` decides. A frozen output layer needs none.
         learning, of_matrix, of_bias = ctx.needs_input_grad[:3]
         statistics = torch.empty(count, 3, dtype=wide, device=features.device)
         total = statistics.new_zeros(())
@@ -88,14 +91,14 @@ def loss(
 
     Args:
         features: [n, H], the output layer's input at the positions that have a target.
-        matrix, bias: [V, H] and [V], the output layer; scores are made in autocast's type where that is on.
+        matrix, bias: [V, H] and [V], the output layer; under autocast, scores are computed in its type.
         batch: has targets [n], weights [n] (times their importance), groups [n] and importance [n] or None.
-        z_loss_weight: of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022).
+        z_loss_weight: weight of logsumexp^2, which keeps logits from drifting (PaLM, Chowdhery et al., 2022).
         groups: number of groups of targets.
 
     Returns:
-        the loss, a scalar; [groups, 3] float64 sums of cross-entropy, logsumexp^2 and right predictions, each counted
-        by its importance.
+        the loss, a scalar; [groups, 3] float64, sums of cross-entropy, logsumexp^2 and right predictions, in which each
+        target is multiplied by its importance.
     """
     dtype = compute_dtype(features)
     with torch.autocast(features.device.type, enabled=False):

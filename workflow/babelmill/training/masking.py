@@ -1,9 +1,9 @@
-"""Which tokens of a row are hidden, and what stands in their place: vectorised over rows, on the tokens' own device.
+"""Which tokens of a row are hidden, and what replaces them: vectorised over rows, on the tokens' own device.
 
-As published, spans of one to three tokens are drawn, and whole spans are taken in random order until enough tokens are
-hidden; of the spans taken, some become random tokens, some stay (10 % each as published), the others become `<mask>`.
-Unlike published, the count is exact (the last span is cut), so that the number of targets is known from the plan; and
-no usage is counted, so that a row's mask depends on nothing but its number.
+As in the published code, spans of one to three tokens are drawn, and whole spans are taken in random order until enough
+tokens are hidden. Of these spans, some become random tokens, some stay (10 % each as published), and the others become
+`<mask>`. Unlike in the published code, the count is exact (the last span is cut), so that the plan knows the number of
+targets; and no usage is counted, so that a row's mask depends only on the row's number.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class MaskKeys:
 def spans(keys: torch.Tensor, length: int, longest: int) -> torch.Tensor:
     """Return the number of the span that each position belongs to, [B, length] int64.
 
-    Spans are 1 to `longest` long, equally often.
+    Spans are 1 to `longest` tokens long, each length equally often.
     """
     counter = torch.arange(length, device=keys.device)
     lengths = 1 + below(draw(keys[:, None], counter), longest)
@@ -39,7 +39,7 @@ def spans(keys: torch.Tensor, length: int, longest: int) -> torch.Tensor:
 
 
 def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Choose exactly `count` maskable positions of each row, whole spans in random order, the last one cut.
+    """Choose exactly `count` maskable positions per row: whole spans in random order, and a part of the last span.
 
     Args:
         maskable: [B, T] bool, at least `count` of them per row.
@@ -66,15 +66,15 @@ def corrupt(
     ordinary: torch.Tensor,
     hiding: Hiding,
 ) -> torch.Tensor:
-    """Put `<mask>`, a random token or the token itself in the place of the chosen tokens, one action per span.
+    """Replace the chosen tokens by `<mask>`, by random tokens or by themselves, with one action per span.
 
     Args:
         tokens: [B, T] int64.
         chosen, span: [B, T].
-        keys: of the rows.
+        keys: keys of the rows.
         mask_id: the id of `<mask>`.
-        ordinary: [n] int64, ids that may stand as random tokens (no special ones).
-        hiding: says how often each.
+        ordinary: [n] int64, ids from which random tokens are drawn (no special tokens).
+        hiding: says how often each action is taken.
     """
     action = draw(keys.action[:, None], span)
     position = torch.arange(tokens.size(1), device=tokens.device)

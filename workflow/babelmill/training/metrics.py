@@ -1,4 +1,4 @@
-"""The means that a line of the record holds, from sums over targets."""
+"""The means in a line of the record, computed from sums over targets."""
 
 import math
 from typing import Any
@@ -10,13 +10,13 @@ from babelmill.training.objectives import Objective
 
 
 def summarize(sums: np.ndarray, counts: np.ndarray, languages: list[str], objective: Objective) -> dict[str, Any]:
-    """Return means from sums by group, see `Objective`.
+    """Return means, computed from sums by group; `Objective` says what a group is.
 
     Args:
         sums: [groups, 3], see `loss.STATISTICS`.
         counts: [groups] numbers of targets.
         languages: their names.
-        objective: the kinds of rows, and how they weigh.
+        objective: says what kinds of rows there are, and their weights.
     """
     losses = [f"loss_{kind.name}" for kind in objective.kinds]
 

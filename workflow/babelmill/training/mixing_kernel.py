@@ -1,9 +1,9 @@
 """Layer mixing with its gradient written out, for training; `babelmill.model.mixing` says what it computes.
 
-There the sums of each block are new tensors, and so is what the backward pass makes of them. Here all h are rows of one
-buffer, and what the next few x owe to the rows known already is one matrix product over it. The gradient of h_i is a
-weighted sum of the gradients of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of the weights is
-one matrix product at the end. So it has one backward pass, from the end to the beginning, and no other.
+In that file each sum is a new tensor, and so are its gradients. Here all h are rows of one buffer. One matrix product
+over the rows known so far computes their part of the next few x. The gradient of h_i is a weighted sum of the gradients
+of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of the weights is one matrix product at the end.
+So a backward pass must run from the last x to the first one; no other kind of backward pass is supported.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ BLOCK = 6  # about the square root of the number of sub-blocks
 
 
 def install(model: nn.Module) -> None:
-    """Let a model mix its layers by this file's functions; its weights and their names stay."""
+    """Let a model mix its layers by this file's functions. Its weights and their names do not change."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, LayerMixing):
@@ -26,11 +26,11 @@ def install(model: nn.Module) -> None:
 
 
 class _WeightedSums:
-    """y_t = sum_{u <= t} matrix[t, u] row_u, where row_t is known only when y_t is asked for.
+    """The sums y_t = sum_{u <= t} matrix[t, u] row_u, where row_t is known only when y_t is computed.
 
     Args:
         matrix: [S, S], lower triangular.
-        shape: of a row.
+        shape: shape of a row.
     """
 
     def __init__(self, matrix: torch.Tensor, shape: torch.Size):
@@ -57,7 +57,7 @@ class _WeightedSums:
 
 
 class _State:
-    """What the functions of one forward pass share: the rows h_0.., and in the backward pass the gradients of x_0..."""
+    """State that all functions of a forward pass share: the rows h_0.., and later, the gradients of x_0..."""
 
     def __init__(self, matrix: torch.Tensor, shape: torch.Size):
         self.matrix = matrix
@@ -66,7 +66,7 @@ class _State:
         self.position = -1
 
     def gradient(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of h_position, given that of x_position; positions fall from call to call."""
+        """Return the gradient of h_position from the gradient of x_position. Each call has a lower position."""
         if self.gradients is None or position >= self.position:  # a new backward pass
             size = position + 1
             self.gradients = _WeightedSums(self.matrix[:size, :size].flip(0, 1).T.contiguous(), gradient.shape)
@@ -75,12 +75,12 @@ class _State:
         return self.gradients.next()
 
     def matrix_gradient(self) -> torch.Tensor:
-        """Return the gradient of the matrix, once those of all x are known. (Of its upper triangle, nobody asks.)"""
+        """Return the gradient of the matrix, after the gradients of all x. Its upper triangle has no meaning."""
         assert self.gradients is not None, "the gradients of all x come first"
         gradients, rows = self.gradients.rows.flatten(1), self.sums.rows.flatten(1)
         with torch.autocast(rows.device.type, enabled=False):
             known = (gradients @ rows[: len(gradients)].T).flip(0)
-        self.gradients = None  # its memory, before the graph goes
+        self.gradients = None  # free its memory before the graph is freed
         result = torch.zeros_like(self.matrix)
         result[: len(known), : len(known)] = known
         return result
@@ -120,7 +120,7 @@ class _Mix(torch.autograd.Function):
 
 
 class LayerMixingByHand(LayerMixing):
-    """`LayerMixing` of the weights of another one."""
+    """`LayerMixing` by the functions of this file, with the weights of another `LayerMixing`."""
 
     def __init__(self, mixing: LayerMixing):
         super().__init__(0)

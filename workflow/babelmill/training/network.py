@@ -1,7 +1,7 @@
-"""A model in training, behind one interface: what the trainer asks of any architecture.
+"""A model in training, behind one interface that every architecture has.
 
-The trainer plans steps, deals rows, and looks after memory, validation and checkpoints. A network knows how a
-micro-batch becomes a loss, how gradients of several processes become one, and what its forward passes may be like.
+The trainer plans steps, deals rows, and looks after memory, validation and checkpoints. A network knows how to compute
+the loss of a micro-batch, how to sum gradients over processes, and which forward passes are possible.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +13,7 @@ from torch import nn
 
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
+from babelmill.training.compilation import Blocks
 from babelmill.training.optim import decays_by_name
 from babelmill.training.sharding import Sharding
 
@@ -28,16 +29,16 @@ class Gradients(Protocol):
         ...
 
     def last_backward(self) -> None:
-        """Call before a step's last backward pass: from now on, other processes may get a part of the gradient."""
+        """Prepare for a step's last backward pass: from now on, parts of the gradient may go to other processes."""
         ...
 
     @property
     def sending(self) -> bool:
-        """Whether other processes have got a part of this step's gradient."""
+        """Whether a part of this step's gradient has been sent to other processes."""
         ...
 
     def abandon(self) -> None:
-        """Give the step up: gradients that still arrive are not sent."""
+        """Give the step up: send no more gradients."""
         ...
 
     def reduce(self) -> None:
@@ -53,17 +54,17 @@ class Network(ABC):
     """A model in training, on one process.
 
     Attributes:
-        model: whose weights are trained.
-        blocks: parts of `model` that are alike: compiled one by one.
-        config: what `config.json` beside the trained weights says: enough to make the model again.
-        gradients: of `model`.
-        in_place: hidden tokens are predicted where they stand, not one position before (`TokenStream`).
-        compiles: its blocks are compiled on a GPU.
-        whole_micro_batches: what is dropped depends on the micro-batch, so that these are dealt whole and their size is
-            part of the result.
-        sharded: each process holds a part of the weights. Then all make as many forward passes, and there are no
-            replicas to compare.
-        frozen: a part of the weights is not trained, and in no checkpoint.
+        model: the model whose weights are trained.
+        blocks: parts of `model` that are alike, which are compiled one by one.
+        config: contents of `config.json` beside the trained weights: enough to make the model again.
+        gradients: the gradients of `model`.
+        in_place: whether hidden tokens are predicted where they stand, not one position before (`TokenStream`).
+        compiled: the compiled blocks, with one graph per length; None: blocks are not compiled.
+        whole_micro_batches: whether dropout depends on the micro-batch. Then whole micro-batches are dealt to
+            processes, and their size is part of the result.
+        sharded: whether each process holds only a part of the weights. Then all processes make the same number of
+            forward passes, and there are no replicas to compare.
+        frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
         sharding: how `trained` and `weights` are cut, if `sharded`.
     """
 
@@ -72,7 +73,7 @@ class Network(ABC):
     config: dict[str, Any]
     gradients: Gradients
     in_place: bool = False
-    compiles: bool = True
+    compiled: Blocks | None = None
     whole_micro_batches: bool = False
     sharded: bool = False
     frozen: bool = False
@@ -84,21 +85,15 @@ class Network(ABC):
 
     @abstractmethod
     def forward(self, batch: Any, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of a micro-batch of the stream's kind, and sums by group of targets: `loss.py`."""
+        """Return the loss of a micro-batch (as the stream makes it), and sums by group of targets; see `loss.py`."""
 
     @abstractmethod
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
-        """Return the floating-point operations of forward and backward passes, see `cost.flops`."""
-
-    def compile(self) -> None:
-        """Compile block by block: the blocks are alike, so it costs one block's time a shape."""
-        torch._dynamo.config.recompile_limit = 64
-        for block in self.blocks:
-            block.compile(dynamic=False)
+        """Return the number of floating-point operations of forward and backward passes, see `cost.flops`."""
 
     @property
     def drops_by_micro_batch(self) -> bool:
-        """Return whether what is dropped depends on the micro-batch."""
+        """Return whether dropout depends on the micro-batch."""
         return self.whole_micro_batches
 
     @property
@@ -107,27 +102,30 @@ class Network(ABC):
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter has weight decay: by default as published, by its name."""
+        """Return whether a parameter has weight decay. By default its name decides, as published."""
         return decays_by_name(name, parameter)
 
     def trained(self) -> dict[str, nn.Parameter]:
-        """Return the parameters that are trained, by name: the same objects at each call. The others are frozen."""
+        """Return the trained parameters by name, the same objects at each call. The other parameters are frozen."""
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def begun_with(self) -> dict[str, torch.Tensor]:
-        """Return what a run takes from the model that it goes on from, by name: at its beginning, or if a part of it is
-        frozen, which is in no checkpoint, at each start."""
+        """Return the tensors that a run reads from its source model, by name.
+
+        A run reads them when it begins. If a part of them is frozen, it reads them at each start, since checkpoints do
+        not hold the frozen part.
+        """
         return self.weights()
 
     def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
-        """Return {name in `begun_with`: name in a file}: by default they are the same.
+        """Return {name in `begun_with`: name in a file}; by default both names are the same.
 
         Args:
             saved: the names in the file.
             where: its path, for the error.
 
         Raises:
-            UserError: the file has not the weights that it should have.
+            UserError: the file does not have the weights that it should have.
         """
         weights = self.begun_with()
         if odd := sorted(set(saved) ^ weights.keys()):
@@ -135,5 +133,5 @@ class Network(ABC):
         return {name: name for name in weights}
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return what files hold of the model, by name; a tensor of two names is there once."""
+        """Return the tensors of the model that files hold, by name; a tensor with two names appears once."""
         return self.model.state_dict()

@@ -1,17 +1,17 @@
-"""What is learnt from a row, behind one small interface: `Objective`, with an entry in `OBJECTIVES` for each.
+"""What is learnt from a row: the interface `Objective` and its classes, each with an entry in `OBJECTIVES`.
 
-An objective says which kinds of rows there are, how many targets each row has, how many targets one of them stands for
-(its importance), what a target weighs, and how the means of the kinds combine. The loss itself (`loss.py`) knows
-nothing of objectives: it is a weighted sum over targets, so that micro-batches and processes simply add up to the loss
-of the global batch:
+An objective says which kinds of rows there are, how many targets each row has, how many targets each of them stands for
+(its importance), the weight of a target, and how the means of the kinds are combined. The loss itself (`loss.py`) does
+not depend on the objective. It is a weighted sum over targets, so the losses of micro-batches and processes add up to
+the loss of the global batch:
 
     loss = sum over targets of w r (cross-entropy + z logsumexp^2)
 
-with importance r (1 but where an objective says otherwise) and w = share of the kind / sum of r over the targets of
-this kind in the global batch: the means of the kinds, weighted by their shares. With `token_weighted` each target
-weighs the same.
+with importance r (1 unless the objective says otherwise) and w = share of the kind / sum of r over the targets of this
+kind in the global batch. So the loss is the sum of the kinds' means, weighted by their shares. With `token_weighted`
+all targets have the same weight.
 
-Without torch, so that a login node can plan with it.
+This file does not import torch, so that a login node can plan with it.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from babelmill.tokens.codes import SYSTEMS
 from babelmill.training import randomness
 from babelmill.training.randomness import RATES, ROUNDING
 
-GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples, modulo 1, fill [0, 1) more evenly than any other number's
+GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples, modulo 1, fill [0, 1) more evenly than those of other numbers
 
 Amount = TypeVar("Amount", float, np.ndarray)
 
@@ -36,9 +36,9 @@ class Kind(NamedTuple):
     """A kind of rows.
 
     Attributes:
-        name: as in the record (`loss_{name}`).
-        hides: its targets are hidden from the model, whose positions attend to both sides; in rows of another kind
-            nothing is hidden, all tokens are targets, and positions attend to earlier ones alone.
+        name: its name in the record (`loss_{name}`).
+        hides: whether its targets are hidden from the model; then positions attend to both sides. In rows of another
+            kind nothing is hidden, all tokens are targets, and positions attend only to earlier ones.
     """
 
     name: str
@@ -46,11 +46,12 @@ class Kind(NamedTuple):
 
 
 class Hiding(NamedTuple):
-    """How tokens are hidden, in rows of the kind that hides.
+    """How tokens are hidden, in rows of a kind that hides them.
 
     Attributes:
-        random, keep: shares of the chosen spans that become random tokens and that stay; the others become `<mask>`.
-        longest_span: spans are 1 to this long, equally often.
+        random, keep: share of the chosen spans that become random tokens, and share that stay as they are; the others
+            become `<mask>`.
+        longest_span: spans are 1 to this many tokens long, each length equally often.
         ends: whether the end of a document may be hidden, too.
     """
 
@@ -62,12 +63,12 @@ class Hiding(NamedTuple):
 
 @dataclass(frozen=True)
 class Aims:
-    """What rows are to learn, arrays of [rows].
+    """What is to be learnt from rows: arrays of [rows].
 
     Attributes:
         kind: int64, index among the objective's kinds.
-        targets: int64, the number of targets; of a kind that hides, these are hidden.
-        importance: float64, how many targets one target stands for; None where each stands for itself.
+        targets: int64, number of targets; in rows of a kind that hides, these are hidden.
+        importance: float64, how many targets each target stands for; None if each stands for one.
     """
 
     kind: np.ndarray
@@ -79,13 +80,13 @@ class Objective(ABC):
     """What is learnt from rows.
 
     Args:
-        train: the shape of the run.
+        train: the section `train`.
 
     Attributes:
-        kinds: the kinds of rows; in the last one, all tokens of a row may be targets. A target's group is
-            (number of kinds) language + kind.
-        shares: of the kinds in the loss; they add up to 1. A kind of share 0 does not occur.
-        token_weighted: weigh by targets instead of by the shares.
+        kinds: the kinds of rows; in rows of the last kind, all tokens may be targets. The group of a target is
+            (number of kinds) * language + kind.
+        shares: share of each kind in the loss; they add up to 1. A kind with share 0 does not occur.
+        token_weighted: whether all targets have the same weight; then `shares` do not weigh them.
         hiding: how the rows hide tokens.
         smallest_batch: the fewest rows of a global batch.
     """
@@ -103,61 +104,63 @@ class Objective(ABC):
     def aims(
         self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
     ) -> Aims:
-        """Return what the rows of a global batch are to learn; a pure function.
+        """Return what is to be learnt from the rows of a global batch; a pure function.
 
         Args:
-            step: counted from 0.
-            steps: of the run.
-            index: [rows] number of each among its language's rows, counted over the whole run.
-            number: [rows] number of each in the whole run.
-            hideable: [rows] targets of each without special tokens.
-            every: [rows] targets of each, ends of documents included.
+            step: number of the step, counted from 0.
+            steps: number of steps of the run.
+            index: [rows], number of each row among its language's rows, counted over the whole run.
+            number: [rows], number of each row in the whole run.
+            hideable: [rows], number of targets of each row, without special tokens.
+            every: [rows], number of targets of each row, with ends of documents.
         """
 
     @abstractmethod
     def validation_aims(self, kind: int, number: np.ndarray, hideable: np.ndarray, every: np.ndarray) -> Aims:
-        """Return what validation rows measure, all of this kind, at any step of a run the same."""
+        """Return what validation rows of this kind measure. It is the same at all steps of a run."""
 
     @abstractmethod
     def mask_rate(self, step: Amount, steps: int) -> Amount:
-        """Return the share of hideable targets that rows hide on average, at a step (or at several) of `steps`."""
+        """Return the mean share of hideable targets that rows hide, at a step (or an array of steps) of `steps`."""
 
     @abstractmethod
     def target_share(self, mask_rate: Amount) -> Amount:
-        """Return the number of targets per position, at a mask rate (or at several)."""
+        """Return the number of targets per position, at a mask rate (or an array of them)."""
 
     @property
     def occurring(self) -> list[int]:
-        """Return the kinds that occur, as indices."""
+        """Return the indices of the kinds that occur."""
         return [kind for kind, share in enumerate(self.shares) if share]
 
     @property
     def validated(self) -> list[int]:
-        """Return the kinds of rows that validation goes through, one after another."""
+        """Return the indices of the kinds of rows that validation measures, one after another."""
         return self.occurring
 
     def counts(self, kind: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return how many targets of each kind rows have, [rows, kinds] int64: all are of the row's own kind.
+        """Return how many targets of each kind rows have, [rows, kinds] int64. All targets of a row have its kind.
 
-        `kind`, `targets`: [rows], the latter with those that one target stands for.
+        Args:
+            kind: [rows].
+            targets: [rows], how many targets the targets of each row stand for.
         """
         counts = np.zeros((len(kind), len(self.kinds)), dtype=np.int64)
         counts[np.arange(len(kind)), kind] = targets
         return counts
 
     def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
-        """Return what a target of each kind weighs, from the targets that the global batch stands for, by kind."""
+        """Return the weight of a target of each kind; `targets`: how many the global batch stands for, by kind."""
         if self.token_weighted:
             return (1 / max(1, sum(targets)),) * len(targets)
         return tuple(share / max(1, count) for share, count in zip(self.shares, targets, strict=True))
 
     @property
     def no_weights(self) -> tuple[float, ...]:
-        """Return what `weights` returns, for passes that nothing is learnt from."""
+        """Return weights of 0, in the form of `weights`, for passes from which nothing is learnt."""
         return (0.0,) * len(self.weights([1] * len(self.kinds)))
 
     def combine(self, means: Sequence[float | None]) -> float | None:
-        """Return one mean of the kinds' (losses, accuracies) as the loss weighs them; None without any target."""
+        """Return the kinds' means (losses, accuracies) as one mean, weighted as in the loss; None without targets."""
         pairs = zip(means, self.shares, strict=True)
         parts = [(value, share) for value, share in pairs if value is not None and share]
         return sum(value * share for value, share in parts) / sum(share for _, share in parts) if parts else None
@@ -183,9 +186,9 @@ class Hybrid(Objective):
     def _masked(self, index: np.ndarray) -> np.ndarray:
         """Return whether the `index`-th row of a language, counted over the whole run, is masked; [n] bool.
 
-        floor((i + 1) n/d) > floor(i n/d): the share holds within one row at every prefix. Rows are counted by
-        language, since one count over all would lock languages and objectives together (two languages taking
-        turns, half of the rows masked: one language always, the other never).
+        Row i is masked if floor((i + 1) n/d) > floor(i n/d). So the share is right to within one row at every prefix.
+        Rows are counted per language: one count over all languages would tie kinds to languages. (If two languages
+        take turns and half of the rows are masked, all rows of one language would be masked, and none of the other.)
         """
         n, d = self.masked_share.numerator, self.masked_share.denominator
         return (index + 1) * n // d > index * n // d
@@ -235,8 +238,8 @@ class Diffusion(Objective):
     """Masked diffusion (LLaDA, Nie et al., 2025, arXiv:2502.09992): rows hide any share, from one token to all.
 
     LLaDA hides each token with probability t and divides its cross-entropy by t. Here a row with e targets hides
-    exactly k = 1 + floor(t e) of them, and each stands for e / k: the same expectation, with counts that the plan
-    knows, and t spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
+    exactly k = 1 + floor(t e) of them, and each stands for e / k. The expectation is the same, but the plan knows the
+    counts, and t is spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
     """
 
     kinds = (Kind("diffusion", hides=True),)
@@ -244,7 +247,7 @@ class Diffusion(Objective):
 
     @staticmethod
     def _at(time: np.ndarray, every: np.ndarray) -> Aims:
-        """Return what rows with `every` targets are to learn at times in [0, 1), both [rows]."""
+        """Return what is to be learnt from rows with `every` targets, at times in [0, 1); both are [rows]."""
         hidden = np.minimum(every, 1 + np.floor(time * every).astype(np.int64))
         return Aims(np.zeros_like(every), hidden, every / np.maximum(hidden, 1))
 
@@ -260,7 +263,7 @@ class Diffusion(Objective):
         return self._at(GOLDEN_RATIO * number % 1, every)
 
     def mask_rate(self, step: Amount, steps: int) -> Amount:
-        """Return the mean share, at all steps a half."""
+        """Return the mean share, which is 0.5 at all steps."""
         return 0.5 + 0 * step
 
     def target_share(self, mask_rate: Amount) -> Amount:
@@ -269,10 +272,10 @@ class Diffusion(Objective):
 
 
 class Labels(Objective):
-    """The codes of a document: each row predicts them as classes, and spells them (`block_loss.py`).
+    """The codes of a document: the model predicts them as classes, and spells them (`block_loss.py`).
 
-    A row has a target of the kind `classes`, and as many of the kind `blocks` as it has codes. A row without codes that
-    the model knows counts for nothing. Without the section `labels` it tells what a plan of costs asks for.
+    A row has one target of the kind `classes`, and one target of the kind `blocks` per code. A row without a code that
+    the model knows does not count. Without the section `labels`, the objective can only be used to plan costs.
     """
 
     kinds = (Kind("blocks", hides=False), Kind("classes", hides=False))
@@ -284,7 +287,7 @@ class Labels(Objective):
 
     @property
     def validated(self) -> list[int]:
-        """See `Objective.validated`: a row is measured in both ways at once."""
+        """See `Objective.validated`: one pass over a row measures both kinds."""
         return [1]
 
     def counts(self, kind: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -292,7 +295,7 @@ class Labels(Objective):
         return np.stack([targets if self.shares[0] else 0 * targets, targets > 0], 1).astype(np.int64)
 
     def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
-        """Return what a code weighs that is spelt, a row's classes, and a row's empty blocks."""
+        """Return the weights of a spelt code, of a row's classes and of a row's empty blocks."""
         codes, rows = (max(1, count) for count in targets)
         return self.shares[0] / codes, self.shares[1] / rows, self.shares[0] / rows
 
@@ -325,15 +328,15 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 
 def objective_of(train: schema.Train, labels: schema.Labels | None = None) -> Objective:
-    """Return the objective of these settings; `labels`: the section, for the objective of that name."""
+    """Return the objective of these settings; `labels`: the section `labels`, for the objective `labels`."""
     return Labels(train, labels) if train.objective == "labels" else OBJECTIVES[train.objective](train)
 
 
 def hides_alone(objective: Objective) -> bool:
-    """Return whether all rows hide their targets: a model that reads both sides is enough."""
+    """Return whether all rows hide their targets; then a model that always reads both sides is enough."""
     return all(objective.kinds[kind].hides for kind in objective.occurring)
 
 
 def masked_targets(maskable: np.ndarray, mask_rate: float, rounding: np.ndarray | float) -> np.ndarray:
-    """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), 0 where there is none."""
+    """Return how many of each row's maskable targets are masked: max(1, floor(p e + u)), or 0 if e is 0."""
     return np.minimum(maskable, np.maximum(1, np.floor(mask_rate * maskable + rounding).astype(np.int64)))

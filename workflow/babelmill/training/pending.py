@@ -1,4 +1,4 @@
-"""The numbers of a step that are still on their way from the device, and times that the device takes."""
+"""The numbers of a step that are still on their way from the device, and how long work takes on the device."""
 
 import time
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         sums: [groups, 3] float64, see `loss.STATISTICS`.
-        decided: what at least one process votes for.
-        norm: of the gradient, before clipping.
+        decided: the decisions, which are what at least one process has voted for.
+        norm: norm of the gradient, before clipping.
     """
 
     sums: np.ndarray
@@ -33,10 +33,10 @@ class Pending:
     """A step whose numbers are still on the way from the device.
 
     Attributes:
-        step: what was done.
-        sums, votes, norm: tensors on the host, with the numbers of `Outcome`.
-        ready: when the numbers are there; None if they are.
-        data: beginning and end of each time that making micro-batches took on this process's device.
+        step: the step.
+        sums, votes, norm: tensors on the host that get the numbers of `Outcome`.
+        whole: the time that the step takes on this process's device; at its end the numbers have arrived.
+        data: the times that this process spends on making micro-batches, on its device.
     """
 
     LOST = 300.0  # seconds to wait for a step after SIGTERM, which the launcher sends when another process has died
@@ -45,17 +45,17 @@ class Pending:
     sums: torch.Tensor
     votes: torch.Tensor
     norm: torch.Tensor
-    ready: torch.cuda.Event | None
+    whole: "Span"
     data: list["Span"]
 
     def read(self, stop: Stop | None = None) -> Outcome:
         """Wait for the numbers and return them.
 
         Raises:
-            UserError: they do not come, since another process is gone and NCCL waits for it.
+            UserError: the numbers do not arrive, since another process has died and NCCL waits for it.
         """
         began = time.monotonic()
-        while self.ready is not None and not self.ready.query():
+        while not self.whole.over():
             signalled = None if stop is None else stop.signalled
             if signalled is not None and time.monotonic() - max(began, signalled) > self.LOST:
                 raise UserError(LOST_PROCESS)
@@ -63,12 +63,12 @@ class Pending:
         return Outcome(self.sums.numpy(), Votes.read(self.votes), self.norm.item())
 
     def data_seconds(self) -> float:
-        """Return the seconds that making micro-batches took, once the step has been read."""
+        """Return how many seconds making micro-batches took. Call this after `read`."""
         return sum(span.seconds() for span in self.data)
 
 
 class Span:
-    """A time from its creation to `end()`: on CUDA the device's, since the host is ahead of it."""
+    """The time from its creation to `end()`. On CUDA the device measures it, since the host runs ahead."""
 
     def __init__(self, device: torch.device):
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else None
@@ -83,17 +83,21 @@ class Span:
             self._events[1].record()
         return self
 
+    def over(self) -> bool:
+        """Return whether the device has reached the end."""
+        return self._events is None or self._events[1].query()
+
     def seconds(self) -> float:
-        """Return how long it was, once the device has come to its end."""
+        """Return how long it was. Call this after the device has reached the end."""
         if self._events:
             return self._events[0].elapsed_time(self._events[1]) / 1000
         return self._ended - self._began
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Start to copy a tensor to the host, and return the copy, in which the values appear when the device gets there.
+    """Start to copy a tensor to the host, and return the copy. It gets its values when the device reaches this point.
 
-    A tensor of the CPU is returned as it is.
+    A tensor on the CPU is returned as it is.
     """
     if tensor.device.type == "cpu":
         return tensor

@@ -1,12 +1,12 @@
-"""What happens at each step: a pure function of the settings, the sizes of the shards and the step.
+"""The plan of a run. What happens at a step is a pure function of the settings, the sizes of the shards and the step.
 
 `plan.step(s)` gives sequence length, rows, objective of each row, mask rate, learning rate and numbers of targets.
-There is no iterator to save: any process asks for any step, in any order, and gets the same answer. So a run resumes
-anywhere, on any number of processes.
+There is no iterator to save: any process can ask for any step, in any order, and gets the same answer. So a run can
+resume at any step, on any number of processes.
 
-Rows are numbered through the whole run, and each belongs to a language, in proportions that hold within one row at
-every prefix. Within a phase (a sequence length) each language's rows are counted from 0 and permuted anew in every
-epoch.
+Rows are numbered through the whole run, and each row belongs to a language. At every prefix of the run, the proportions
+of the languages are right to within one row. Within a phase (a sequence length) each language's rows are counted from 0
+and permuted anew in every epoch.
 """
 
 import heapq
@@ -32,14 +32,14 @@ class Step:
     """One optimizer step.
 
     Attributes:
-        step: counted from 0.
+        step: number of the step, counted from 0.
         phase: index of the phase.
         length: tokens per row.
         rows: the global batch.
-        mask_rate: share of hideable targets hidden in rows that hide.
-        learning_rate: of this step.
-        weights: of a target of each kind of rows, if it stands for itself alone.
-        tokens: of all steps up to the end of this one.
+        mask_rate: share of hideable targets that are hidden, in rows that hide.
+        learning_rate: learning rate of this step.
+        weights: weight of a target of each kind of rows, before it is multiplied by the target's importance.
+        tokens: number of tokens of all steps up to the end of this one.
     """
 
     step: int
@@ -53,11 +53,11 @@ class Step:
 
 
 def proportions(tokens: list[int], weights: float) -> np.ndarray:
-    """Return the rows of each language out of PERIOD, at least one each, [languages] int64.
+    """Return how many of PERIOD rows belong to each language, at least one each, [languages] int64.
 
     Args:
         tokens: size of each language's stream.
-        weights: the exponent of the size (Conneau et al., 2020: 0.3).
+        weights: exponent of the size (Conneau et al., 2020: 0.3).
     """
     size = np.array(tokens, dtype=np.float64) ** weights
     exact = size / size.sum() * PERIOD
@@ -65,15 +65,16 @@ def proportions(tokens: list[int], weights: float) -> np.ndarray:
     missing = PERIOD - int(whole.sum())
     if missing > 0:  # largest remainders first
         whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
-    whole[whole.argmax()] += min(missing, 0)  # what the smallest languages were given to have one row
+    whole[whole.argmax()] += min(missing, 0)  # take back what the smallest languages got to have one row
     return whole
 
 
 def interleave(shares: np.ndarray) -> np.ndarray:
-    """Return a schedule of PERIOD rows, [PERIOD] int: the language of each, `shares[l]` rows of language l.
+    """Return a schedule of PERIOD rows, [PERIOD] int64: the language of each row. Language l has `shares[l]` rows.
 
-    Every prefix of g rows has between g w - 1 and g w + 1 rows of a language with share w: row j of it is due after
-    j / w and before (j + 1) / w rows, and earliest due date first meets all such windows (Baruah et al., 1996).
+    Every prefix of g rows has between g w - 1 and g w + 1 rows of a language with share w. This holds since row j of
+    the language is due after j / w and before (j + 1) / w rows, and a schedule by the earliest due date meets all such
+    windows (Baruah et al., 1996).
     """
     if len(shares) == 1:
         return np.zeros(PERIOD, dtype=np.int64)
@@ -97,7 +98,7 @@ class LanguageSchedule:
     """Which language each row of the run belongs to."""
 
     def __init__(self, shares: np.ndarray):
-        """`shares`: rows of each language out of PERIOD."""
+        """Make the schedule; `shares`: how many of PERIOD rows belong to each language."""
         self.shares = shares
         self._schedule = interleave(shares)
         one_hot = self._schedule[:, None] == np.arange(len(shares))
@@ -108,7 +109,7 @@ class LanguageSchedule:
         return rows // PERIOD * self.shares + self._before[rows % PERIOD]
 
     def languages(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the languages of `count` rows from `first`, and the number of each among its language's rows."""
+        """Return the language of each of `count` rows from `first` on, and its number among the language's rows."""
         language = self._schedule[np.arange(first, first + count) % PERIOD]
         index = np.empty(count, dtype=np.int64)
         for i, before in enumerate(self.counts(first)):
@@ -121,10 +122,10 @@ class Plan:
     """All steps of a run.
 
     Args:
-        train: the shape of the run.
-        weights: the mixture's, see `proportions`.
+        train: the section `train`.
+        weights: exponent of the mixture, see `proportions`.
         layouts: the rows of each language's training shard.
-        labels: the section, for the objective of that name.
+        labels: the section `labels`, for the objective `labels`.
 
     Raises:
         UserError: a shard is empty, or a global batch is too small for the hybrid ratio.
@@ -153,11 +154,16 @@ class Plan:
             )
 
     def tokens_until(self, steps: int) -> int:
-        """Return the tokens of the first `steps` steps."""
+        """Return the number of tokens of the first `steps` steps."""
         return int(self._tokens[steps])
 
+    def first_step_with(self, tokens: float) -> int | None:
+        """Return after how many steps the run has read `tokens` tokens; None if it never does."""
+        steps = int(np.searchsorted(self._tokens, tokens))
+        return max(1, steps) if steps <= self.steps else None
+
     def epochs(self, steps: int) -> float:
-        """Return the passes over the training text in the first `steps` steps."""
+        """Return how many passes over the training text the first `steps` steps make."""
         return self.tokens_until(steps) / self.tokens
 
     def step(self, step: int) -> Step:
@@ -200,16 +206,17 @@ class Plan:
 
 
 def split(rows: Rows, size: int) -> list[Rows]:
-    """Cut rows into parts of `size`; the last may be short."""
+    """Cut rows into parts of `size` rows; the last part may be shorter."""
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
 def every_row(
     layouts: Sequence[Layout], length: int, objective: Objective, kind: int, documents: int | None = None
 ) -> Rows:
-    """Return all rows of all languages once, all of one kind: what validation goes through.
+    """Return each row of each language once, all of one kind, as validation reads them.
 
-    `documents`: of each language; of more, as many rows as hold so many, spread evenly over all of its text.
+    If a language has more than `documents` documents, only as many of its rows are returned as hold about this number.
+    They are spread evenly over its text.
     """
     row = [_spread(layout, length, documents) for layout in layouts]
     bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]
@@ -223,7 +230,7 @@ def every_row(
 
 
 def _spread(layout: Layout, length: int, documents: int | None) -> np.ndarray:
-    """Return the rows that hold about so many documents of a language, evenly spread."""
+    """Return the rows that hold about `documents` documents of a language, evenly spread over its text."""
     rows = layout.rows(length)
     if documents is None or documents >= layout.documents:
         return np.arange(rows)

@@ -1,16 +1,16 @@
 """Random numbers without state: a number is a hash of (seed, stream, what it is for).
 
-Nothing has to be saved, skipped or handed from process to process: row 123 is masked the same way whoever builds it.
-The mixing function is a 32-bit one in 64-bit lanes, with multipliers below 2^31, so that no product overflows a signed
-64-bit integer: the same integers come out of Python, NumPy, PyTorch on any device, and `torch.compile` (Inductor
-computes some 64-bit products in 32 bits and would change a 64-bit hash).
+Nothing has to be saved, skipped or sent from process to process: row 123 is masked in the same way, whichever process
+builds it. The mixing function computes 32-bit numbers in 64-bit integers. Its multipliers are below 2^31, so no product
+overflows a signed 64-bit integer. So the same integers come out of Python, NumPy, PyTorch on any device, and
+`torch.compile`. (Inductor computes some 64-bit products in 32 bits, which would change a 64-bit hash.)
 """
 
 from typing import Any
 
 import numpy as np
 
-Integers = Any  # an int, a NumPy int64 array or a torch int64 tensor; what comes out is of the same kind
+Integers = Any  # an int, a NumPy int64 array or a torch int64 tensor; results have the type of the arguments
 
 MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
@@ -52,15 +52,15 @@ def uniform(keys: Integers) -> Any:
 
 
 def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Return where a random permutation of 0 .. size - 1 puts some indices, without making the others.
+    """Return where a random permutation of 0 .. size - 1 puts some indices, without computing it for the others.
 
-    A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988); where it leads out of the range,
-    it is applied again, until it leads back (Black and Rogaway, 2002).
+    A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988). If its result is outside of the
+    range, it is applied again, until the result is inside (Black and Rogaway, 2002).
 
     Args:
         index: int64, of any shape.
-        size: of the range, up to 2^62.
-        seed: a key, which chooses the permutation.
+        size: size of the range, up to 2^62.
+        seed: a key that chooses the permutation.
     """
     half = max(1, -(-(size - 1).bit_length() // 2))
     ones = (1 << half) - 1

@@ -1,7 +1,7 @@
-"""The shape of a run: how many steps, how many rows of which length in each, and the learning rate.
+"""The shape of a run: the number of steps, the number and length of the rows of each step, and the learning rate.
 
-Arithmetic on the `train` settings and the number of tokens alone, without torch, so that a login node can tell in a
-moment what a run will be.
+All of it is computed from the `train` settings and the number of tokens alone, without torch, so that a login node can
+describe a run in a moment.
 """
 
 import math
@@ -14,11 +14,10 @@ from babelmill.core.files import UserError
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, floor: float) -> float:
-    """Return the share of the highest learning rate at a step.
+    """Return the learning rate at a step, as a share of the highest one.
 
-    As published: linear warm-up, cosine down to `floor` (it runs to the last step), linear cool-down to 0.
-
-    `warmup` and `cooldown` are shares of all steps.
+    The schedule is the published one: linear warm-up, cosine down to `floor` (the cosine would reach it at the last
+    step), linear cool-down to 0. `warmup` and `cooldown` are shares of all steps.
     """
     rising, falling = int(steps * warmup), int(steps * cooldown)
     if step < rising:
@@ -29,7 +28,7 @@ def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, 
 
 
 def phase_starts(train: schema.Train, steps: int) -> list[int]:
-    """Return the first step of each phase: ceil(share * steps), the share being the decimal number as written."""
+    """Return the first step of each phase: ceil(share * steps), where the share is the exact decimal as written."""
     return [math.ceil(Fraction(str(share)) * steps) for share in train.phase_starts]
 
 
@@ -48,7 +47,7 @@ def steps_for(train: schema.Train, tokens: int) -> int:
     """Return the number of steps: `max_steps`, or the smallest one whose rows cover `epochs` times `tokens`.
 
     Raises:
-        UserError: more steps than any run has.
+        UserError: the run would have more steps than `schema.MAX_STEPS`.
     """
     if train.max_steps is not None:
         return train.max_steps

@@ -1,8 +1,8 @@
-"""Tensors that processes hold together: each has some rows of them, and no process ever holds all of them at once.
+"""Tensors that processes hold together: each process has some rows of each, and never holds all whole tensors at once.
 
-FSDP2 cuts a parameter along its first dimension, as `torch.chunk` does; its average and its optimizer state are cut
-alike. Files hold whole tensors, whatever the number of processes: they are gathered on the main process one at a time,
-and read by each process its own rows.
+FSDP2 cuts a parameter along its first dimension, as `torch.chunk` does; its average and its optimizer state are cut in
+the same way. Files hold whole tensors, whatever the number of processes. To write them, they are gathered on the main
+process one at a time; to read them, each process reads only its own rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ Load = Callable[[str], torch.Tensor]
 
 
 def rows_of(rows: int, rank: int, size: int) -> slice:
-    """Return which of the rows of a tensor one of `size` processes holds; the last ones may have none."""
+    """Return which rows of a tensor the process `rank` of `size` processes holds; the last ones may have none."""
     most = -(-rows // size)
     return slice(min(rows, rank * most), min(rows, (rank + 1) * most))
 
@@ -27,7 +27,7 @@ class Sharding:
     """How tensors are cut.
 
     Args:
-        shapes: of the whole tensors, by the name of the weight; empty where each process holds all of all.
+        shapes: shapes of the whole tensors, by the name of the weight; empty if each process holds whole tensors.
         processes: this process among the others.
     """
 
@@ -43,17 +43,18 @@ class Sharding:
         return self.mine(shape[0]) if name in self.shapes else slice(None)
 
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Sum a tensor over all processes, in place, where each knows a part of the sum."""
+        """Sum a tensor over all processes, in place, if each process has only a part of the sum."""
         return self._processes.sum_(tensor) if self.shapes else tensor
 
     def gather(self, part: torch.Tensor, shape: torch.Size | None) -> torch.Tensor:
-        """Return the whole tensor on the main process, on the CPU, and nothing of use elsewhere. All take part.
+        """Return the whole tensor on the main process, on the CPU. All processes call this together.
 
-        The rows go through the host: a whole tensor may be more than the device has room for.
+        On the other processes, the result has no meaning. The rows go through the host, since a whole tensor may not
+        fit into the device's memory.
 
         Args:
             part: this process's rows.
-            shape: of the whole tensor; None: `part` is all of it.
+            shape: shape of the whole tensor; None if `part` is the whole tensor.
         """
         processes, part = self._processes, part.detach()
         if shape is None or processes.size == 1:
@@ -78,12 +79,13 @@ class Sharding:
         parts: Mapping[str, tuple[torch.Tensor, torch.Size | None]],
         function: Callable[[dict[str, torch.Tensor], Load], T],
     ) -> T:
-        """Run `function` on the main process, for which the others send their rows. All call this together.
+        """Run `function` on the main process; the other processes send it their rows. All call this together.
 
         Args:
-            parts: by name, what `gather` takes.
-            function: takes the tensors without their values, on the meta device, and what loads a whole one by name;
-                it loads all of them once, in their order. Where it fails before, the others are heard to the end.
+            parts: the arguments of `gather`, by name of the tensor.
+            function: takes the tensors without values, on the meta device, and a function that loads a whole tensor by
+                its name. It loads each tensor once, in the order of `parts`. If it fails before the end, the rows that
+                the other processes still send are received all the same.
         """
         waiting = list(parts)
 

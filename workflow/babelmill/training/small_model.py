@@ -1,10 +1,11 @@
-"""A smaller model of the same class, which is put to the proof in place of one that fills the host's memory.
+"""A smaller model of the same class, which is tested in place of a model that may fill the host's memory.
 
-Whether documents see each other, which side a token reads, how positions are counted, and whether features times output
-matrix are the scores: none of it depends on how many layers of a kind there are, or how many tokens. So the smaller
-model has the first layers, until each kind of layer that the whole one has is there, and the first tokens. Kinds differ
-in their modules, their shapes, their plain attributes or in what the configuration says of each layer. Widths stay,
-since rounding and the size of scores, which the proof looks at, depend on them.
+The test (`transformers_proof.py`) checks whether documents see each other, which side a token reads, how positions are
+counted, and whether the features times the output matrix are the scores. None of this depends on the number of layers
+of a kind, or on the number of tokens in the vocabulary. So the smaller model has only the first tokens, and as many of
+the first layers as are needed to have each kind of layer. Two layers are of different kinds if their modules, shapes or
+plain attributes differ, or the values that the configuration gives for them. Widths stay as they are, since rounding
+and the size of scores, which the test looks at, depend on them.
 """
 
 import copy
@@ -14,12 +15,12 @@ from transformers import PreTrainedConfig
 
 from babelmill.training.transformers_models import blocks_of, first_position, on_meta
 
-LAYERS = 2  # at least: with one alone, no layer would read what another has written
-TOKENS = 1024  # of the vocabulary
+LAYERS = 2  # the fewest layers: if there were only one, no layer would read what another has written
+TOKENS = 1024  # tokens of the vocabulary
 
 
 def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
-    """Return the configuration of the smaller model; `auto`: its class. `config` stays as it is."""
+    """Return the configuration of the smaller model; `auto`: its class. `config` is not changed."""
     whole, found = on_meta(config, auto), copy.deepcopy(config)
     blocks = blocks_of(whole)
     count = len(blocks)
@@ -30,7 +31,7 @@ def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
         for key, value in by_layer.items():
             setattr(found, key, value[:layers])
         found.num_hidden_layers = layers
-    if not first_position(whole) and config.vocab_size > TOKENS:  # else positions are counted from an entry of it
+    if not first_position(whole) and config.vocab_size > TOKENS:  # else positions are counted from the id of a token
         found.vocab_size = TOKENS
         for key, value in vars(config).items():
             if key.endswith("_token_id") and value is not None and not (isinstance(value, int) and value < TOKENS):
@@ -39,7 +40,7 @@ def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
 
 
 def _kind(block: nn.Module, number: int) -> list[str]:
-    """Describe all of a layer but its number."""
+    """Describe a layer completely, except for its number."""
     described = [str(block), *(str(tuple(parameter.shape)) for parameter in block.parameters())]
     for module in block.modules():
         plain = {key: value for key, value in vars(module).items() if isinstance(value, (int, float, str, type(None)))}

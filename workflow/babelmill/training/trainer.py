@@ -1,36 +1,37 @@
 """A run in progress: model, moving average, optimizer, and one step of what `plan.py` says.
 
-The rows of a step are dealt to all processes; how many there are, and into which forward passes each cuts its share,
-changes nothing but the order in which floating-point numbers are added, since dropout is keyed by row. On CUDA nothing
-in a step waits for the device: the numbers of a step are read while the next one is running. Nor does it wait for the
-disk: a thread plans the next step and reads its tokens meanwhile.
+The rows of a step are dealt to all processes, and each process cuts its share into forward passes. Dropout is keyed by
+row, so the number of processes and the size of the passes change only the order in which floating-point numbers are
+added. On CUDA a step never waits for the device: its numbers are read while the next step is running. It does not wait
+for the disk either: a thread plans the next step and reads its tokens meanwhile.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.core.files import UserError
 from babelmill.runtime.processes import Processes, may_lose_process
 from babelmill.runtime.progress import device_name
-from babelmill.stages import TrainSettings
 from babelmill.training import randomness, work
 from babelmill.training.ahead import Ahead
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.batches import Rows
+from babelmill.training.compilation import LEAST_ROWS
 from babelmill.training.fitting import Fitted, rows_that_fit
 from babelmill.training.layouts import Layout
 from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
 from babelmill.training.network import Network
-from babelmill.training.optim import MovingAverage, Optimizers
+from babelmill.training.optim import MovingAverage, make_optimizer
 from babelmill.training.pending import Pending, Span, to_host
 from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, VALIDATION
+from babelmill.training.replicas import refuse_others
 from babelmill.training.sharding import Load, Sharding
 from babelmill.training.votes import Votes
 
@@ -38,13 +39,13 @@ log = logging.getLogger(__name__)
 
 Returned = TypeVar("Returned")
 
-LEAVE_EVERY = 8  # validation micro-batches of each process
-DOCUMENTS_TO_FIT = 4096  # of each language, among whose rows the largest are sought that a forward pass must hold
-COMPILED_SHAPES = 4  # a short micro-batch is padded to a quarter of a full one, so that few shapes are compiled
+LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
+FIRST_TOKENS = 4096  # tokens of the first forward passes, which try what this machine can do
+DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
 
 class Stream(Protocol):
-    """Where micro-batches come from: `TokenStream`, or another."""
+    """The source of micro-batches: `TokenStream`, or another class."""
 
     def read_ahead(self, rows: Rows) -> None:
         """Read what rows need from the disk into the system's memory."""
@@ -53,7 +54,7 @@ class Stream(Protocol):
     def micro_batch(
         self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
     ) -> Any:
-        """Build rows of at most `length` tokens, as the network takes them."""
+        """Build a micro-batch with rows of at most `length` tokens, in the form that the network takes."""
         ...
 
 
@@ -63,12 +64,12 @@ class Trainer:
     Args:
         settings: the stage's settings.
         network: the model, and how it computes.
-        plan: of the training rows.
+        plan: the plan of all steps.
         stream: the training tokens.
         validation: the rows of the validation shards, and their tokens.
         processes: this process among the others.
-        micro_batch_tokens: of one forward pass at most; None: what fits into the device, see `find_size`.
-        validation_documents: of each language that a validation measures at most; None: all.
+        micro_batch_tokens: largest number of tokens of a forward pass; None: as many as fit, see `find_size`.
+        validation_documents: largest number of documents per language that a validation measures; None: all.
     """
 
     def __init__(
@@ -97,18 +98,16 @@ class Trainer:
             self.micro_batch_tokens = whole_tokens(train)
         self.ran_out_of_memory = False  # since the last vote
         self._fitted = Fitted()
+        self._validated_at_once: int | None = None  # rows per pass; None: as many as in training
         trained = network.trained()
-        self._optimizers = Optimizers(trained, train, network.decays, network.sharding)
+        self._optimizer = make_optimizer(trained, train, network.decays, network.sharding)
         self.average = MovingAverage(trained, train.ema_decay)
-        self._compiled = self.device.type == "cuda" and network.compiles
-        if self._compiled:
-            network.compile()
 
     # One step.
 
     def run_step(self, number: int, votes: Callable[[], Votes] = Votes) -> Pending:
-        """Do step `number`, counted from 0. At its end, `votes` says what this process wants (by default nothing)."""
-        planning = Span(self.device)
+        """Do step `number`, counted from 0. `votes` is called at its end and returns what this process wants."""
+        whole, planning = Span(self.device), Span(self.device)
         step = self._ahead.take(number)
         data = [planning.end()]
         self.model.train()
@@ -118,14 +117,10 @@ class Trainer:
         self.processes.sum_(sums)
         decided = votes().of_all(self.processes)
         norm, finite = self._gradients.clip(self.train.clip_norm)
-        self._optimizers.step(step.learning_rate, finite)
+        self._optimizer.update(step.learning_rate, finite)
         self.average.update(number)
         sums, decided, norm = to_host(sums), to_host(decided), to_host(norm)
-        ready = None
-        if self.device.type == "cuda":
-            ready = torch.cuda.Event()
-            ready.record()
-        return Pending(step, sums, decided, norm, ready, data)
+        return Pending(step, sums, decided, norm, whole.end(), data)
 
     def _prepare(self, number: int) -> Step:
         """Plan a step, and read the tokens of this process's rows from the disk."""
@@ -135,7 +130,7 @@ class Trainer:
         return step
 
     def _learn_share(self, step: Step, data: list[Span]) -> torch.Tensor:
-        """Make the gradients of this process's rows, in smaller passes where memory runs out; return their sums."""
+        """Compute the gradients of this process's rows, in smaller passes if memory runs out; return the rows' sums."""
         while True:
             sums, mine = self._no_sums(), self._share(step)
             passes = [rows for _, rows in mine]
@@ -143,7 +138,7 @@ class Trainer:
             try:
                 for i, (seed, rows) in enumerate(mine):
                     torch.manual_seed(seed)
-                    # Gradients leave early where such a pass has fitted before: a failing step must not have sent any.
+                    # Send gradients early only if passes of this size fitted before: a step that fails must send none.
                     if i == len(mine) - 1 and self._fitted.has(step.length, passes):
                         self._gradients.last_backward()
                     part, building = self._learn(rows, step.length, step.weights)
@@ -153,15 +148,15 @@ class Trainer:
                 return sums
             except torch.OutOfMemoryError as error:
                 refused = str(error).splitlines()[0]
-            # Outside of the handler, where the step's tensors are free again.
+            # This is outside of the handler, so that the step's tensors are free again.
             self._halve(step.length, max(map(len, passes)), refused)
 
     def _halve(self, length: int, largest: int, refused: str) -> None:
-        """Halve the forward passes, after one that did not fit.
+        """Halve the size of forward passes after one did not fit into memory.
 
         Raises:
-            UserError: their size is part of the result, one row is too much, or a part of the gradient has been sent
-                to the other processes.
+            UserError: their size is part of the result, a single row does not fit, or a part of the gradient has been
+                sent to the other processes.
         """
         advice = "train.activation_checkpointing: true saves memory"
         if self.network.whole_micro_batches:
@@ -184,14 +179,14 @@ class Trainer:
         log.warning("a forward pass did not fit into memory: passes of %d tokens from now on", self.micro_batch_tokens)
 
     def agree_on_size(self) -> None:
-        """Take the smallest forward passes of all processes."""
+        """Set the size of forward passes to the smallest one of all processes."""
         size = torch.tensor([-self.micro_batch_tokens], device=self.device)
         self.micro_batch_tokens = -int(self.processes.max_(size))
 
     def _share(self, step: Step) -> list[tuple[int, Rows]]:
-        """Return the forward passes of this process: for each, what PyTorch's generator begins with, and its rows.
+        """Return the forward passes of this process: for each, the seed of PyTorch's generator, and its rows.
 
-        The generator is used where dropout is not keyed by row; then whole micro-batches are dealt.
+        The generator is used if dropout is not keyed by row; then whole micro-batches are dealt.
         """
         rank, size, most = self.processes.rank, self.processes.size, max(1, self.micro_batch_tokens // step.length)
         if self.network.whole_micro_batches:
@@ -203,13 +198,13 @@ class Trainer:
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
     def group_counts(self, rows: Rows) -> np.ndarray:
-        """Return the numbers of targets that rows stand for, by group, [groups] int64."""
+        """Return how many targets rows stand for, by group, [groups] int64."""
         counts = np.zeros((len(self.settings.languages), len(self.plan.objective.kinds)), dtype=np.int64)
         np.add.at(counts, rows.language, self.plan.objective.counts(rows.kind, rows.stands_for))
         return counts.reshape(-1)
 
     def _dealt(self, whole: list[Rows]) -> list[Rows]:
-        """Return whole micro-batches as they are dealt in turn: with empty ones where all must make as many passes."""
+        """Return whole micro-batches in the order of dealing; empty ones are added if all must make as many passes."""
         missing = -len(whole) % self.processes.size if self.network.sharded else 0
         return whole + [work.without_targets(whole[0][:1])] * missing
 
@@ -217,7 +212,7 @@ class Trainer:
         return torch.zeros(self.groups, len(STATISTICS), dtype=torch.float64, device=self.device)
 
     def _learn(self, rows: Rows, length: int, weights: tuple[float, ...]) -> tuple[torch.Tensor, Span]:
-        """Add a micro-batch's gradient; return its sums by group of targets, and the time that building it took."""
+        """Add a micro-batch's gradient; return its sums by group of targets, and the time of building it."""
         building = Span(self.device)
         batch = self._build(self._stream, rows, length, weights)
         building.end()
@@ -227,22 +222,16 @@ class Trainer:
         return sums, building
 
     def _build(self, stream: Stream, rows: Rows, length: int, weights: tuple[float, ...], use: int = 0) -> Any:
-        return stream.micro_batch(rows, length, weights, use, self._padding(length) if self._compiled else 1)
-
-    def _padding(self, length: int) -> int:
-        """Return the number whose multiples rows are padded to: a quarter of the largest passes that occur."""
-        largest = self.micro_batch_tokens
-        if not self.network.whole_micro_batches:  # padding whole ones by the number of processes would change dropout
-            largest = min(largest, self.train.global_batch_tokens // self.processes.size)
-        return -(-max(1, largest // length) // COMPILED_SHAPES)
+        alone = self.network.compiled is not None and len(rows) < LEAST_ROWS
+        return stream.micro_batch(rows, length, weights, use, LEAST_ROWS if alone else 1)
 
     # Validation.
 
     @torch.no_grad()
     def validate(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """Measure the validation split (`validation_documents` of it), once in each kind of rows of the training.
+        """Measure the validation split (`validation_documents` of it), once for each kind of rows in training.
 
-        The length is that of the first phase, so that numbers compare along the run.
+        Rows have the length of the first phase, so that numbers can be compared along the run.
 
         Returns:
             the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
@@ -270,112 +259,130 @@ class Trainer:
         return summary
 
     def _measure(self, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
-        """Add this process's share of the statistics of validation rows to `sums`; False if a process has to leave."""
+        """Add this process's share of the statistics of rows to `sums`; return False if a process has to leave."""
         size = self.processes.size
         micro_batches = self._dealt(split(rows, max(1, self.micro_batch_tokens // length)))
-        weights = self.plan.objective.no_weights
         for first in range(0, len(micro_batches), size):
             if first % (LEAVE_EVERY * size) == 0:
                 votes = Votes(leave=leave()).of_all(self.processes)
                 if Votes.read(votes).leave:
                     return False
             if first + self.processes.rank < len(micro_batches):
-                mine = micro_batches[first + self.processes.rank]
-                batch = self._build(self._validation_stream, mine, length, weights, VALIDATION)
-                with may_lose_process():
-                    sums += self.network.forward(batch, self.groups)[1]
+                sums += self._statistics(micro_batches[first + self.processes.rank], length)
         return True
+
+    def _statistics(self, rows: Rows, length: int) -> torch.Tensor:
+        """Return the sums of validation rows, computed in smaller passes if memory runs out."""
+        while True:
+            sums, parts = self._no_sums(), work.passes(rows, self._validated_at_once or len(rows))
+            try:
+                for part in parts:
+                    batch = self._build(
+                        self._validation_stream, part, length, self.plan.objective.no_weights, VALIDATION
+                    )
+                    with may_lose_process():
+                        sums += self.network.forward(batch, self.groups)[1]
+                return sums
+            except torch.OutOfMemoryError as error:
+                refused, largest = str(error).splitlines()[0], max(map(len, parts))
+                if self.network.sharded or largest < 2:  # the others would wait for this process's passes
+                    raise
+            self._validated_at_once = largest // 2
+            log.warning("%d rows are validated at once from now on, more do not fit: %s", largest // 2, refused)
 
     # State.
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return weights, moving average and optimizer state, by name; of what is sharded, this process's rows."""
+        """Return weights, moving average and optimizer state, by name; of sharded tensors, this process's rows."""
         weights, average = self.network.weights(), self.average.tensors
         named = {f"model.{name}": value for name, value in weights.items()}
         if average is not None:
             named |= {f"average.{name}": average.get(name, value) for name, value in weights.items()}
-        for i, state in enumerate(self._optimizers.state_dict()):
-            for j, values in state["state"].items():
-                named |= {f"optimizer.{i}.{j}.{name}": value for name, value in values.items()}
-        return named
+        return named | self._optimizer.tensors()
 
     def whole_shape(self, name: str) -> torch.Size | None:
-        """Return the shape of the whole tensor, of a tensor of which each process holds some rows; None for others."""
+        """Return the whole shape of a tensor of which each process holds some rows; None for other tensors."""
         sharding, (kind, _, rest) = self.network.sharding, name.partition(".")
         if sharding is None:
             return None
-        if kind != "optimizer":
-            return sharding.shapes.get(rest)
-        part, number, key = rest.split(".")
-        return None if key == "step" else sharding.shapes[self._optimizers.name(int(part), int(number))]
+        parameter = self._optimizer.parameter(name) if kind == "optimizer" else rest
+        return None if parameter is None else sharding.shapes.get(parameter)
 
     def with_whole(
         self, names: Iterable[str], function: Callable[[dict[str, torch.Tensor], Load], Returned]
     ) -> Returned:
-        """Let the main process work with whole tensors of these names, one at a time; see `Sharding.on_main`."""
+        """Run `function` on the main process with the whole tensors of these names; see `Sharding.on_main`."""
         tensors = self.tensors()
         sharding = self.network.sharding or Sharding({}, self.processes)
         return sharding.on_main({name: (tensors[name], self.whole_shape(name)) for name in names}, function)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
-        """Return which rows of a tensor of a checkpoint this process reads."""
+        """Return which rows of a checkpoint's tensor, of this name and whole shape, this process reads."""
         sharding = self.network.sharding
         return slice(None) if sharding is None or self.whole_shape(name) is None else sharding.mine(shape[0])
 
     def state(self) -> dict[str, Any]:
-        """Return what is no tensor: the optimizers' groups, and the size of forward passes on this device."""
+        """Return the state besides tensors: the optimizer's groups, and the size of forward passes on this device."""
         size = {"device": device_name(self.device), "tokens": self.micro_batch_tokens} if self._auto else None
-        return {"optimizers": [state["param_groups"] for state in self._optimizers.state_dict()], "micro_batch": size}
+        return {"optimizers": [self._optimizer.state_dict()["param_groups"]], "micro_batch": size}
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Go on from what `tensors` and `state` returned; what else is among the tensors does not count."""
+        """Continue from what `tensors` and `state` returned; tensors with other names are ignored."""
         for name, value in self.tensors().items():
             if not name.startswith("optimizer."):
                 value.copy_(tensors[name])
-        states = [{"state": {}, "param_groups": groups} for groups in state["optimizers"]]
-        for name in tensors:
-            if name.startswith("optimizer."):
-                _, i, j, key = name.split(".")
-                states[int(i)]["state"].setdefault(int(j), {})[key] = tensors[name].clone()
-        self._optimizers.load_state_dict(states)
+        self._optimizer.restore(tensors, state["optimizers"][0])
         size = state["micro_batch"]
         if self._finds_size and size and size["device"] == device_name(self.device):
             self.micro_batch_tokens, self._finds_size = size["tokens"], False
 
-    def begin_alike(self) -> None:
-        """Give all processes the main one's weights, moving average and optimizer state, and passes of one size."""
+    def begin_alike(self, leave: Callable[[], bool] = lambda: False) -> None:
+        """Give all processes the main one's weights, moving average and optimizer state, and passes of the same size.
+
+        If blocks are compiled, all graphs that will be needed are made, too; see `Blocks.warm_up`.
+        """
         if not self.network.sharded:
             for tensor in self.tensors().values():
                 self.processes.from_main_(tensor)
+        if self.network.compiled is not None:
+            lengths = self.train.sequence_lengths
+            shapes = [*((length, True) for length in sorted({*lengths})), (lengths[0], False)]
+            self.network.compiled.warm_up(self._make_graph, shapes, self.processes, leave)
         if self._finds_size and self.device.type == "cuda":
             self.find_size()
         self.agree_on_size()
 
-    def find_size(self) -> None:
-        """Find the largest forward passes that fit, of the longest rows with the most targets."""
-        length, objective = max(self.train.sequence_lengths), self.plan.objective
+    def _make_graph(self, length: int, training: bool) -> None:
+        self._try_pass(length, max(LEAST_ROWS, min(self.micro_batch_tokens, FIRST_TOKENS) // length), training)
+
+    def _try_pass(self, length: int, count: int, training: bool) -> None:
+        """Make a forward pass of the `count` rows with the most targets; in training, also a backward pass."""
+        objective = self.plan.objective
         rows = every_row(self.plan.layouts, length, objective, objective.occurring[-1], DOCUMENTS_TO_FIT)
-        rows = rows[np.argsort(-rows.targets, kind="stable")]
+        rows = rows[np.argsort(-rows.targets, kind="stable")[np.arange(count) % len(rows)]]
+        self.model.train(training)
+        if training:
+            self._learn(rows, length, objective.no_weights)
+            self._gradients.abandon()
+            return
+        with torch.no_grad(), may_lose_process():
+            self.network.forward(self._build(self._stream, rows, length, objective.no_weights), self.groups)
+
+    def find_size(self) -> None:
+        """Find how large forward passes may be, by trying the longest rows with the most targets."""
+        length = max(self.train.sequence_lengths)
         trained = sum(parameter.numel() for parameter in self.network.trained().values())
-        state = torch.zeros(2 * trained, device=self.device)  # an optimizer's, made later
-
-        def peak(size: int) -> int:
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self._learn(rows[np.arange(size) % len(rows)], length, objective.no_weights)
-            return torch.cuda.max_memory_allocated(self.device)
-
-        fitting = rows_that_fit(peak, max(1, 4096 // length), self.device)
-        del state
+        first = max(1, FIRST_TOKENS // length)
+        fitting = rows_that_fit(lambda size: self._try_pass(length, size, training=True), first, trained, self.device)
         self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
-        self._gradients.abandon()
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
 
     def compare_replicas(self) -> None:
-        """Compare the state of all processes, which should be the same to the last bit where each has all weights.
+        """Compare the state of all processes: if each has all weights, it should be the same to the last bit.
 
         Raises:
-            UserError: a process has another state than the main one.
+            UserError: the processes do not all have the same state.
         """
         if self.network.sharded:
             return
@@ -383,17 +390,7 @@ class Trainer:
         for tensor in self.tensors().values():
             checksums[self.processes.rank] += tensor.detach().contiguous().view(torch.int32).sum()
         found = self.processes.sum_(checksums).tolist()
-        self.processes.on_main(lambda: self._refuse_other_replicas(found))
-
-    def _refuse_other_replicas(self, checksums: list[int]) -> None:
-        usual, times = Counter(checksums).most_common(1)[0]
-        odd = [rank for rank, checksum in enumerate(checksums) if checksum != usual or 2 * times <= len(checksums)]
-        if len(set(checksums)) > 1:
-            raise UserError(
-                f"the weights of {' or '.join(map(self.processes.describe, odd))} are no longer those of the others:"
-                " its GPU or its memory may be faulty, or its machine is of another kind; leave it out and run the"
-                " workflow again, which goes on from the last checkpoint"
-            )
+        self.processes.on_main(lambda: refuse_others(self.processes, found))
 
 
 def _averaged(scores: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The configuration of a model of transformers that is trained: from `model.config`, or from what it goes on from."""
+"""The configuration of a model of transformers to train: made from `model.config`, or taken from `model.source`."""
 
 import dataclasses
 from pathlib import Path
@@ -9,10 +9,10 @@ from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
 from babelmill.config import schema
 from babelmill.config.layers import nearest
 from babelmill.config.model_source import check_shape
+from babelmill.config.stage_settings import TrainSettings
 from babelmill.config.transformers_models import ROPE
 from babelmill.core.files import UserError
 from babelmill.model.code_decoder import padded_length
-from babelmill.stages import TrainSettings
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.beginning import check_lengths, published_config
 from babelmill.training.transformers_models import (
@@ -37,24 +37,23 @@ LEARNS = {
 
 
 def known_keys(config: PreTrainedConfig) -> set[str]:
-    """Return the keys that a class of configurations has of its own, aliases included."""
+    """Return the keys that a configuration's class defines itself, with aliases."""
     common = {field.name for field in dataclasses.fields(PreTrainedConfig)}
     own = {field.name for field in dataclasses.fields(config)} - common
     return own | config.attribute_map.keys() | (set(ROPE) if "rope_parameters" in own else set())
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
-    """Return what configurations call the special tokens, also those of models that have other names for them."""
+    """Return the special tokens' ids by their names in configurations, with the other names that some models use."""
     ids = vocabulary.ids
     return ids | {"cls_token_id": ids["bos_token_id"], "sep_token_id": ids["eos_token_id"]}
 
 
 def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTrainedConfig:
-    """Return the configuration of a model of the class `auto`: what `model.config` says, and the workflow's vocabulary
-    and length.
+    """Return the configuration of a model of the class `auto`, from `model.config`, the vocabulary and the length.
 
     Raises:
-        UserError: transformers has no such model, or its configuration no such key.
+        UserError: transformers has no such model, or its configuration has no such key.
     """
     values = dict(model.config or {})
     model_type = values.pop("model_type")
@@ -86,17 +85,17 @@ def make_config(model: schema.Model, auto: str, vocabulary: Vocabulary) -> PreTr
 
 
 def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vocabulary) -> PreTrainedConfig:
-    """Return the configuration of the model to train: what `model.config` says, or that of the source.
+    """Return the configuration of the model to train: from `model.config`, or that of the source.
 
-    Ids of special tokens are those of the tokenizer where this is not the source's own.
+    Ids of special tokens are taken from the tokenizer, unless it is the source's own.
 
     Args:
-        settings: of the stage.
-        source: the folder of the model that it goes on from, if it does.
-        vocabulary: of the tokenizer.
+        settings: the stage's settings.
+        source: folder of the model that training starts from; None if there is none.
+        vocabulary: vocabulary of the tokenizer.
 
     Raises:
-        UserError: transformers has no such class of the model, or it is another one than the settings say.
+        UserError: transformers has no such class of the model, or the source does not fit the settings or tokenizer.
     """
     auto, name = auto_class(settings.train), f"model.source = {settings.model.source}"
     if source is None:

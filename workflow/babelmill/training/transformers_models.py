@@ -1,4 +1,4 @@
-"""Models of transformers: their classes, their configuration as it was published, and what is asked of a model."""
+"""Models of transformers: their classes, their published configuration, and functions that make and inspect them."""
 
 import contextlib
 import copy
@@ -44,23 +44,23 @@ NOT_OF_THE_MODEL += ("_name_or_path",)
 
 
 def auto_class(train: schema.Train) -> str:
-    """Return the class of transformers that learns an objective."""
+    """Return the name of the class of transformers that learns the objective of these settings."""
     auto = OBJECTIVES[train.objective].auto_class
     assert auto, "models of transformers have no objective `hybrid`"
     return auto
 
 
 def refused(model_type: str, why: object) -> UserError:
-    """Return the error of a model that cannot be trained; of an exception `why`, its first sentence counts."""
+    """Return the error for a model that cannot be trained. It quotes the first sentence of `why`."""
     line = next(iter(str(why).strip().splitlines()), "").partition(". ")[0] or type(why).__name__
     return UserError(f"model.config.model_type = {model_type!r} cannot be trained here: {line}")
 
 
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
-    """Return the configuration of a published model, from its config.json; `where` begins an error.
+    """Return the configuration of a published model from the values of its config.json; errors begin with `where`.
 
     Raises:
-        UserError: transformers has no class `auto` of it, or its weights cannot be trained.
+        UserError: transformers has no class `auto` for the model, or its weights cannot be trained.
     """
     model_type = str(values.get("model_type"))
     if model_type not in CLASSES[auto][1]:
@@ -71,7 +71,7 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
         )
     own = {key: value for key, value in values.items() if key not in NOT_OF_THE_MODEL}
     if model_type == characters.KIND:
-        own |= {"vocab_size": characters.ENTRIES}  # which it does not say
+        own |= {"vocab_size": characters.ENTRIES}  # which its config.json does not say
     try:
         return type(AutoConfig.for_model(model_type)).from_dict(own)
     except Exception as error:  # whatever transformers raises, of many types
@@ -79,13 +79,13 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
 
 
 def longest_row(model: PreTrainedModel) -> int:
-    """Return how many positions a model has."""
+    """Return how many tokens a row may have at most: the number of a model's positions."""
     positions = longest_text(model.config)
     return positions - first_position(model) if isinstance(positions, int) else MAX_LENGTH
 
 
 def first_position(model: nn.Module) -> int:
-    """Return what a model counts positions from: RoBERTa and its kind do so from the id of `<pad>` plus 1."""
+    """Return the first position id of a model. Models such as RoBERTa begin with the id of `<pad>` plus 1."""
     for name, module in model.named_modules():
         if "position" in name and isinstance(module, nn.Embedding) and module.padding_idx is not None:
             return module.padding_idx + 1
@@ -93,16 +93,16 @@ def first_position(model: nn.Module) -> int:
 
 
 def shape_of(model: PreTrainedModel) -> dict[str, Any]:
-    """Return the keys of the section `model` that a model has, by the names that they have there.
+    """Return the values that a model has for keys of the section `model`, by these keys.
 
-    Many classes have names of their own for them, such as GPT-2's n_embd, and an `attribute_map` from ours to theirs.
+    Many classes use other names for them, such as GPT-2's n_embd, with an `attribute_map` from our names to theirs.
     """
     shape = {key: getattr(model.config, key) for key in SHAPE if hasattr(model.config, key)}
     return shape | ({"max_position_embeddings": longest_row(model)} if "max_position_embeddings" in shape else {})
 
 
 def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
-    """Return a new model of a class, a language model one that keeps documents apart; `config` stays as it is."""
+    """Return a new model of a class; a language model keeps documents apart. `config` is not changed."""
     cls, _ = CLASSES[auto]
     try:
         attention = None if auto == CLASSIFIER else NAME
@@ -114,7 +114,7 @@ def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
 
 
 def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
-    """Return a model of a class without weights: its modules and their shapes."""
+    """Return a model of a class without weights, on the meta device: its modules and their shapes."""
     cls, _ = CLASSES[auto]
     try:
         with torch.device("meta"):
@@ -124,9 +124,10 @@ def on_meta(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
 
 
 def base_first(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model whose head comes after what it is on, so that a weight that they share has its name there.
+    """Put a model's base before its head, so that a weight that both share has its name in the base. Return the model.
 
-    Files have it under that name alone. XLM-RoBERTa's class has its head first, and transformers 4 does not find it.
+    Files hold a shared weight under its first name only. XLM-RoBERTa's class has its head first; transformers 4 does
+    not find the shared weight under the head's name.
     """
     modules = dict(model._modules)
     model._modules.clear()
@@ -136,9 +137,9 @@ def base_first(model: PreTrainedModel) -> PreTrainedModel:
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-    """Let modules be made whose parameters are on the meta device, which takes no memory; constants have their values.
+    """Put the parameters of modules made in this context on the meta device, without memory. Constants keep values.
 
-    (On the device `meta`, constants would have none either, and no file holds them.)
+    (With `torch.device("meta")`, constants would lose their values, too, and no file holds them.)
     """
 
     def to_meta(_: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
@@ -154,7 +155,11 @@ def without_values() -> Iterator[None]:
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:
-    """Let a model compute the activations of its layers again when it needs them. UserError: its class cannot."""
+    """Let a model compute its layers' activations again in the backward pass, instead of keeping them.
+
+    Raises:
+        UserError: the model's class does not support this.
+    """
     try:
         model.activation_checkpointing_enable()
     except ValueError as error:
@@ -163,13 +168,17 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
 
 
 def as_json(config: PreTrainedConfig) -> dict[str, Any]:
-    """Return all of a configuration, since defaults differ between versions of transformers."""
+    """Return all values of a configuration, defaults included: these differ between versions of transformers."""
     values = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in values.items() if key not in ("id2label", "label2id", "architectures")}
 
 
 def output_layer(model: PreTrainedModel) -> nn.Module:
-    """Return the layer that makes scores from features. UserError: there is none."""
+    """Return the layer that computes scores from features.
+
+    Raises:
+        UserError: the model has no such layer.
+    """
     layer = model.get_output_embeddings()
     if layer is None or not isinstance(getattr(layer, "weight", None), torch.Tensor):
         raise refused(model.config.model_type, "it has no output layer of one matrix")
@@ -177,6 +186,6 @@ def output_layer(model: PreTrainedModel) -> nn.Module:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return the layers that are alike: the list of modules with most parameters."""
+    """Return a model's layers, which are alike: its list of modules with the most parameters."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters()), default=[]))

@@ -1,4 +1,4 @@
-"""A model of transformers in training: its own masked or causal class, its own dropout, documents kept apart."""
+"""A model of transformers in training, with its own masked or causal class and dropout, and documents kept apart."""
 
 import torch
 from torch import nn
@@ -36,12 +36,12 @@ BASE_LAYER = ".base_layer."  # what peft puts into the names of frozen weights
 
 
 class _WithLoss(nn.Module):
-    """A model whose forward pass ends with the loss, since its output matrix is whole only there.
+    """A model whose forward pass includes the loss, since the output matrix is whole only during the forward pass.
 
     Args:
-        model: that keeps documents apart.
+        model: a model that keeps documents apart.
         z_loss_weight: see `loss`.
-        first_position: what positions are counted from; None: the model counts them by itself.
+        first_position: the first position id; None: the model counts positions by itself.
     """
 
     def __init__(self, model: PreTrainedModel, z_loss_weight: float, first_position: int | None):
@@ -66,21 +66,20 @@ class _WithLoss(nn.Module):
 class TransformersNetwork(Network):
     """A model of transformers, spread over all processes (`fsdp.py`).
 
-    Masked classes predict hidden tokens where they stand, causal classes next tokens.
+    Masked classes predict hidden tokens where they stand; causal classes predict next tokens.
 
     Args:
-        config: of the model.
+        config: configuration of the model.
         train: objective, seed, precision and so on.
-        vocabulary: of the workflow's tokenizer.
+        vocabulary: vocabulary of the workflow's tokenizer.
         processes: this process among the others.
-        loaded: all its weights are read from files afterwards, each process its own rows; else they begin random.
+        loaded: whether all weights are read from files later, by each process its own rows; else they begin random.
 
     Raises:
         UserError: transformers has no such model, or it does not compute what training assumes.
     """
 
     whole_micro_batches = True
-    compiles = False  # they run as transformers has them
     sharded = True
 
     def __init__(
@@ -91,7 +90,7 @@ class TransformersNetwork(Network):
         processes: Processes,
         loaded: bool = False,
     ):
-        logging.set_verbosity_error()  # it warns of padding that is masked by document
+        logging.set_verbosity_error()  # it would warn of padding, which document masks hide
         self.in_place = hides_alone(objective_of(train))
         longest = max(train.sequence_lengths)
         auto = auto_class(train)
@@ -118,7 +117,7 @@ class TransformersNetwork(Network):
     def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
         self.frozen = True
         self.config["adapter"] = {"rank": train.lora_rank, "alpha": alpha_of(train)}
-        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether frozen weights were drawn or not
+        torch.manual_seed(randomness.key(train.seed, INITIALIZATION))  # whether or not frozen weights were drawn
         add_adapters(made, train.lora_rank, alpha_of(train))
         if train.precision == "bf16":
             frozen_in(made, torch.bfloat16)
@@ -135,13 +134,13 @@ class TransformersNetwork(Network):
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
 
     def begin_step(self, number: int) -> None:
-        """Do nothing: what is dropped is drawn from PyTorch's generator, which the trainer seeds by micro-batch."""
+        """Do nothing: dropout uses PyTorch's generator, which the trainer seeds for each micro-batch."""
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
         result = self._with_loss(batch, groups)
         if not torch.is_grad_enabled():
-            self._with_loss.reshard()  # pyright: ignore  # FSDP2 would keep what a backward pass needs first
+            self._with_loss.reshard()  # pyright: ignore  # else FSDP2 keeps weights for a backward pass
         return result
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
@@ -149,7 +148,7 @@ class TransformersNetwork(Network):
         return cost.flops(self._size, 0, length, positions, targets)
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter is no bias and no scale of a norm: these have one dimension in all models."""
+        """Return whether a parameter has weight decay: not if it has one dimension, as biases and scales of norms."""
         return parameter.ndim > 1
 
     def trained(self) -> dict[str, nn.Parameter]:
@@ -158,18 +157,18 @@ class TransformersNetwork(Network):
 
     @property
     def drops_by_micro_batch(self) -> bool:
-        """Return whether anything is dropped at all: by a module, or by attention, as its modules say."""
+        """Return whether there is any dropout: in a dropout module, or in attention (`attention_dropout`)."""
         modules = list(self.model.modules())
         dropped = [module.p for module in modules if isinstance(module, nn.Dropout)]
         return any([*dropped, *(getattr(module, "attention_dropout", 0) for module in modules)])
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters of the model, without adapters, which are merged into it."""
+        """Return the number of parameters of the model, without adapters, which are merged into it later."""
         return self._size.parameters
 
     def begun_with(self) -> dict[str, torch.Tensor]:
-        """See `Network.begun_with`: with adapters, the frozen weights, by their names without them."""
+        """See `Network.begun_with`: with adapters, the frozen weights, by their names in a model without adapters."""
         weights = self.weights()
         if self.config.get("adapter") is None:
             return weights
@@ -179,9 +178,9 @@ class TransformersNetwork(Network):
         return {name.replace(BASE_LAYER, "."): value for name, value in (frozen | buffers).items()}
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights by the names of the class; a tied one under its first name, as it is published.
+        """Return the weights by their names in the class; a tied weight has its first name, as in published files.
 
-        Where a part of the model is frozen, the files hold the rest.
+        If a part of the model is frozen, only the trained weights are returned.
         """
         parts = {name: part.detach() for name, part in self._parts.items()}
         named = dict(self.model.named_parameters(remove_duplicate=False))

@@ -1,12 +1,12 @@
-"""Does a model of transformers compute what training assumes? It is asked before it trains, and refused in one line.
+"""A test before training of whether a model of transformers computes what training assumes; else it is refused.
 
-What is asked is a small model of its class, with random weights (`small_model.py` says why that is enough):
+The test uses a small model of the same class, with random weights (`small_model.py` says why that is enough):
 
-* A row of one document has the same scores as without our mask, also where it is longer than the model's window.
-* Of two documents in a row, neither changes anything in the other, and each is computed as if it were alone.
-* A model that predicts hidden tokens reads both sides, one that predicts the next token only the left one.
-* Features times output matrix are the scores: a model that caps them afterwards has another loss. (One that scales
-  them, scales the features then.)
+* A row of one document has the same scores as without our mask, also if it is longer than the model's window.
+* If a row has two documents, neither changes anything in the other, and each is computed as if it were alone.
+* A model that predicts hidden tokens reads both sides; a model that predicts the next token reads only the left side.
+* The features times the output matrix are the scores. A model that caps scores afterwards has another loss. (A model
+  that scales scores passes, since the scale is then applied to the features.)
 """
 
 import torch
@@ -18,8 +18,8 @@ from babelmill.training.document_masks import NAME, documents, positions
 from babelmill.training.small_model import smaller
 from babelmill.training.transformers_models import MASKED, make_model, output_layer, refused
 
-TOLERANCE = 1e-5  # of the largest score: what another order of sums may change
-SHORTEST = 32  # tokens of a row
+TOLERANCE = 1e-5  # how much another order of sums may change a score, relative to the largest score
+SHORTEST = 32  # tokens of a row, unless rows in training are shorter
 WINDOWS = ("sliding_window", "local_attention", "attention_window")
 
 
@@ -29,15 +29,15 @@ def identity(features: torch.Tensor) -> torch.Tensor:
 
 
 def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: int) -> int | None:
-    """Put a kind of models to the proof; return what position ids begin with, None if the model takes none.
+    """Test a kind of model; return its first position id, or None if it takes no position ids.
 
-    Where the smaller model cannot be made or computed with, the whole one is asked.
+    If the smaller model cannot be made or fails to compute, the whole model is tested.
 
     Args:
-        config: of the model.
+        config: configuration of the model.
         auto: its class.
-        vocabulary: of the tokenizer.
-        length: of the longest row in training.
+        vocabulary: vocabulary of the tokenizer.
+        length: length of the longest row in training.
 
     Raises:
         UserError: the model does not compute what training assumes.
@@ -54,13 +54,13 @@ def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: i
 
 
 class Proof:
-    """Forward passes of a model on random rows, in evaluation mode, and what they have to fulfil.
+    """Forward passes of a model on random rows, in evaluation mode, and the checks of their scores.
 
     Args:
-        model: that keeps documents apart, on the CPU.
+        model: a model that keeps documents apart, on the CPU.
         hides: whether it predicts hidden tokens.
         vocabulary: rows are made of its ordinary tokens.
-        length: of the longest row in training.
+        length: length of the longest row in training.
     """
 
     def __init__(self, model: PreTrainedModel, hides: bool, vocabulary: Vocabulary, length: int):
@@ -75,7 +75,7 @@ class Proof:
 
     @torch.no_grad()
     def run(self) -> int | None:
-        """Return what position ids begin with; None if the model takes none. `_Failed` says what does not hold."""
+        """Return the first position id; None if the model takes none. Raise `_Failed` if a check fails."""
         self._model.eval()
         self._one_document()
         self._two_documents()
@@ -108,7 +108,7 @@ class Proof:
             try:
                 if _same(self._scores(ids, one), wanted):
                     return
-            except (TypeError, IndexError):  # it takes none, or has fewer
+            except (TypeError, IndexError):  # it takes no position ids, or has too few
                 continue
         self._first = None
 
@@ -137,7 +137,7 @@ class Proof:
         _require(not left or self._hides, "it reads later tokens, which train.objective: causal must not")
 
     def _features(self) -> None:
-        """Whatever comes after the output layer must change nothing."""
+        """Check that nothing after the output layer changes the scores."""
         ids, layer = self._ids(), output_layer(self._model)
         wanted = self._scores(ids)
         layer.forward = identity
@@ -149,7 +149,7 @@ class Proof:
 
 
 class _Failed(Exception):
-    """A property that does not hold; the message says which."""
+    """A check that failed; the message says which."""
 
 
 def _require(holds: bool, otherwise: str) -> None:

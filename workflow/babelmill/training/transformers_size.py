@@ -1,4 +1,4 @@
-"""The size of a model of transformers, from its modules alone: what its training costs, before there are weights."""
+"""The size of a model of transformers, from its modules alone, so that costs are known before there are weights."""
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -12,7 +12,7 @@ from babelmill.training.transformers_models import CLASSIFIER, auto_class, block
 
 
 def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
-    """Count a model, whose weights may be on the device `meta`; `frozen`: adapters are trained, which do not count."""
+    """Count a model, whose weights may be on the meta device; `frozen`: only adapters (not counted) are trained."""
     layer = output_layer(model)
     matrix: nn.Parameter = layer.weight  # pyright: ignore[reportAssignmentType]
     return counted_without(model, layer, matrix.numel(), matrix.size(-1), frozen)
@@ -21,9 +21,14 @@ def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
 def counted_without(
     model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False
 ) -> Counted:
-    """Count a model, of which `layer` computes with the targets alone: an output matrix of `output` elements.
+    """Count a model with an output layer that computes only with the targets.
 
-    `width`: of its features.
+    Args:
+        model: the model.
+        layer: the output layer; None if there is none.
+        output: number of elements of its matrix.
+        width: width of its features.
+        frozen: see `counted`.
     """
     blocks = blocks_of(model)
     matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m is not layer]
@@ -42,7 +47,11 @@ def counted_without(
 
 
 def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counted:
-    """Count the model of some settings. UserError: transformers has no such model, or no such key of it."""
+    """Count the model that the settings describe.
+
+    Raises:
+        UserError: transformers has no such model, or its configuration has no such key.
+    """
     vocabulary = Vocabulary(vocab_size, 1, 2, 3, 4, tuple(range(len(SPECIAL_TOKENS))))
     auto = auto_class(train)
     made = on_meta(make_config(model, auto, vocabulary), auto)

@@ -1,8 +1,8 @@
 """Disturbed spelling: a share of the labelled texts gets a few typos (`train.typos`), as old registers have them.
 
-What OccCANINE does (`histocc/attacker.py`), without its swapped words: one to three times a character is left out, put
-in, replaced, or changes places with the next one. New characters are drawn from the texts themselves, so that they are
-of their script. All of it is keyed by the row's number: whoever builds a row, and whenever, makes the same typos.
+This is what OccCANINE does (`histocc/attacker.py`), without its swapped words. One to three times, a character is left
+out, put in, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to the
+same script. All of it is keyed by the row's number, so any process makes the same typos in a row at any time.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from babelmill.training import randomness
 from babelmill.training.batches import Rows
 from babelmill.training.randomness import TYPOS, below, draw
 
-MOST = 3  # changes of a text
+MOST = 3  # the largest number of changes of a text
 LEAVE_OUT, PUT_IN, REPLACE, SWAP = range(4)
 
 
 def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
-    """Return a text with one to three changes, of which some may leave it as it is: two equal letters that are swapped.
+    """Return a text with one to three changes. Some changes have no effect, such as swapping two equal letters.
 
     Args:
-        text: at least one character; as many are left.
-        key: decides everything.
+        text: at least one character; the result has at least one, too.
+        key: the key of all random numbers.
         letter: returns a character for a random number of 32 bits.
     """
     for change in range(1 + below(draw(key, 0), MOST)):
@@ -55,19 +55,19 @@ def letter_of(texts: Texts, number: int) -> str:
 
 
 class Typos:
-    """Disturbs a share of the texts of rows.
+    """Puts typos into the texts of a share of the rows.
 
     Args:
-        share: of the rows.
-        seed: of all that is random.
-        tokenizer: that made the shards.
+        share: share of the rows.
+        seed: seed of all random numbers.
+        tokenizer: the tokenizer that made the shards.
     """
 
     def __init__(self, share: float, seed: int, tokenizer: Tokenizer):
         self._share, self._seed, self._tokenizer = share, seed, tokenizer
 
     def tokens(self, rows: Rows, shards: Sequence[ShardFile]) -> dict[int, np.ndarray]:
-        """Return the tokens of those texts that are disturbed, by the place of the row.
+        """Return the tokens of the texts that get typos, by the index of the row in `rows`.
 
         Raises:
             UserError: the shards do not have the texts.

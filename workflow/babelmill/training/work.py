@@ -1,6 +1,6 @@
-"""Who does what in a step: the rows of a global batch dealt to processes, and cut into forward passes.
+"""The division of a step's work: rows of a global batch are dealt to processes and cut into forward passes.
 
-Which process makes a row changes nothing but the order in which floating-point numbers are added.
+Which process computes a row changes only the order in which floating-point numbers are added.
 """
 
 import heapq
@@ -12,14 +12,14 @@ from babelmill.training.batches import Rows
 
 
 def deal(costs: np.ndarray, processes: int) -> np.ndarray:
-    """Return the process of each row, [rows] int64, so that all have about the same work.
+    """Return the process of each row, [rows] int64, so that all processes have about the same work.
 
-    The most expensive row that is left goes to the process with the least work (Graham, 1969, "longest processing time
-    first"). A causal row costs more than a masked one: it has about six times the targets.
+    The most expensive remaining row always goes to the process with the least work so far (Graham, 1969, "longest
+    processing time first"). A causal row costs more than a masked one: it has about six times as many targets.
 
     Args:
-        costs: [rows], such as floating-point operations.
-        processes: their number.
+        costs: [rows], cost of each row, such as floating-point operations.
+        processes: number of processes.
     """
     process = np.empty(len(costs), dtype=np.int64)
     work = [(0.0, number) for number in range(processes)]
@@ -31,11 +31,11 @@ def deal(costs: np.ndarray, processes: int) -> np.ndarray:
 
 
 def passes(rows: Rows, most: int) -> list[Rows]:
-    """Cut rows into as few forward passes as fit, of equal size within one; `most`: rows of one pass."""
+    """Cut rows into as few forward passes as possible, of at most `most` rows. Their sizes differ by at most one."""
     count = -(-len(rows) // most)
     return [rows[part] for part in np.array_split(np.arange(len(rows)), count)] if count else []
 
 
 def without_targets(rows: Rows) -> Rows:
-    """Return rows that have nothing to learn: a forward pass of them changes no sum."""
+    """Return rows without targets: a forward pass with them does not change any sum."""
     return replace(rows, targets=np.zeros_like(rows.targets))

@@ -1,9 +1,10 @@
 """Readers of .txt, .jsonl (or .json), .csv, .tsv and .parquet files, plain or compressed, as streams of record batches.
 
 Every reader yields batches of about 1 MB with the columns of `Columns.of_documents`, whatever the file's size. The
-standard library parses text formats: it is 4 to 9 times faster than the streaming loaders of `datasets`, takes an
-eighth of the memory, and never turns the text `NA` into a missing value or `007` into 7. Compressed files are read
-through Arrow, which notices a truncated .gz or .zst (the `zstandard` package returns a prefix without a word).
+standard library parses text formats: unlike the loaders of `datasets`, which are faster, it never turns the text `NA`
+into a missing value or a column of `007` into 7, and errors name the line (`benchmarks/README.md`, "By hand or by a
+library"). Compressed files are read through Arrow, which notices a truncated .gz or .zst (the `zstandard` package
+returns a prefix without an error).
 """
 
 import contextlib
@@ -36,8 +37,8 @@ def read(
     Args:
         path: the file; its name tells format and compression.
         tally: counts the documents read, and says whether bad input is an error or a drop.
-        columns: the columns (of tables) or keys (of JSON lines) that are taken, and how the file is written.
-        document: what is a document in .txt files.
+        columns: the columns (of tables) or keys (of JSON lines) that are read, and the file's delimiter and encoding.
+        document: whether the file or each line of a .txt file is a document.
         scratch: folder for the temporary copy of a compressed Parquet file.
 
     Raises:
@@ -51,7 +52,7 @@ def read(
 
 @contextlib.contextmanager
 def reporting(path: Path, tally: Tally) -> Iterator[None]:
-    """Turn what goes wrong in reading a file into a UserError, or into what `tally` says of damaged files."""
+    """Turn errors in reading a file into a UserError, or note a damaged file in `tally`."""
     try:
         yield
     except FileNotFoundError:
@@ -59,7 +60,7 @@ def reporting(path: Path, tally: Tally) -> Iterator[None]:
     except (PermissionError, IsADirectoryError) as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (pa.ArrowInvalid, OSError) as error:
-        # Arrow reports damage as OSError without an errno; what has one is a failing disk or a full scratch folder.
+        # Arrow reports damage as OSError without an errno; with one, a disk fails or the scratch folder is full.
         if getattr(error, "errno", None):
             raise
         tally.bad_file(path, _damage(error))
@@ -86,7 +87,7 @@ def _batches(
 
 
 def open_stream(path: Path, compression: str | None) -> pa.NativeFile:
-    """Open a file for reading what it holds, decompressed."""
+    """Open a file for reading its decompressed content."""
     file = pa.OSFile(str(path))
     return pa.CompressedInputStream(file, compression) if compression else file
 

@@ -1,4 +1,4 @@
-"""Comma-separated values with a header line (RFC 4180), or with another mark than the comma. Fields are text.
+"""Comma-separated values with a header line (RFC 4180), or with another delimiter. Fields are text.
 
 Bytes that are not in the file's encoding travel through the parser as lone surrogates (PEP 383), so that the record
 they belong to is known, however many lines it has.
@@ -55,7 +55,7 @@ def _lines(path: Path, stream: pa.NativeFile, encoding: str) -> Iterator[str]:
 
 
 def _header(path: Path, reader: "Reader", columns: Columns) -> list[str]:
-    """Return the names of the columns, none for an empty file. UserError: no CSV, or one of `columns` is missing."""
+    """Return the column names, [] for an empty file. Raise a UserError if it is not CSV or lacks one of `columns`."""
     try:
         header = next(reader, [])
     except csv.Error as error:
@@ -70,7 +70,7 @@ def _header(path: Path, reader: "Reader", columns: Columns) -> list[str]:
 
 
 def _other_delimiter(path: Path, header: list[str], delimiter: str) -> str | None:
-    """Return what to do about a header that is one column, for something else stands between its names; else None."""
+    """Return advice if the header is one column because another character separates its names; else None."""
     found = next((mark for mark in "\t;,|" if mark in header[0]), None) if len(header) == 1 else None
     if found is None:
         return None
@@ -84,9 +84,9 @@ def _other_delimiter(path: Path, header: list[str], delimiter: str) -> str | Non
 def _records(
     path: Path, reader: "Reader", width: int, places: list[int], tally: Tally, encoding: str
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the records of `width` fields, each with the line it begins in.
+    """Yield the records of `width` fields, each with the line in which it begins.
 
-    Others, and those that hold undecodable bytes at `places`, are reported.
+    Records of another width, or with undecodable bytes at `places`, are reported.
     """
     while True:
         start = reader.line_num + 1

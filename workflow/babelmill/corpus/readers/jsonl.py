@@ -22,7 +22,7 @@ class BadLine(Exception):
 
 
 class NoKey(BadLine):
-    """An object without a key that was named, by `setting`."""
+    """An object without a key that `setting` names."""
 
     def __init__(self, message: str, setting: str):
         super().__init__(message)
@@ -43,7 +43,7 @@ def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, columns: Columns
 
 
 def parse_jsonl(path: Path, block: Block, tally: Tally, columns: Columns, found: bool) -> pa.RecordBatch:
-    """Return the documents of a block. `found`: the file has had a line with all keys before."""
+    """Return the documents of a block. `found`: an earlier line of the file had all keys."""
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     for i, line in enumerate(decoded(path, block, tally, columns.encoding), block.number):
@@ -74,7 +74,10 @@ def has_document(block: Block, columns: Columns) -> bool:
 
 
 def _row(line: str, columns: Columns) -> dict[str, Any]:
-    """Return the object of a line, which has all keys of `columns`, with what they may hold. BadLine: there is none."""
+    """Return the object of a line. Raise BadLine if it is none, or if a key of `columns` is missing or has no text.
+
+    Keys of labels and of context may hold numbers, too.
+    """
     if line[0] == "[":
         raise BadLine("not a JSON object; a file that is one array has to be cut into lines, an object each")
     try:

@@ -1,4 +1,4 @@
-"""Parquet files: the columns of text, of labels and of metadata. UTF-8 is checked: Parquet readers do not."""
+"""Parquet files: the columns of text, of labels and of metadata. UTF-8 is checked here: Parquet readers do not."""
 
 import contextlib
 import tempfile
@@ -40,7 +40,7 @@ def read_parquet(
 
 
 def open_parquet(path: Path, source: IO[bytes] | pa.NativeFile, columns: Columns) -> pq.ParquetFile:
-    """Open a file that has all `columns`. UserError: one is not there, or holds neither text nor labels."""
+    """Open a file. Raise a UserError if one of `columns` is missing, or holds neither text nor labels."""
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
     for key, column in columns.named():
         _check_column(path, file.schema_arrow, key, column, column in columns.values)
@@ -61,7 +61,7 @@ def read_row_group(
 
 
 def _check_column(path: Path, schema: pa.Schema, key: str, column: str, numbers: bool) -> None:
-    """Raise a UserError unless the file has a column that holds text, or `numbers`; `key`: what names it."""
+    """Raise a UserError unless the column exists and holds text (or `numbers`); `key`: the setting that names it."""
     if column not in schema.names:
         raise UserError(f"{path}: no column {column!r}; there are {', '.join(map(repr, schema.names))}; set {key}")
     kind = schema.field(column).type
@@ -91,7 +91,7 @@ def _rows_in_a_batch(file: pq.ParquetFile, group: int, columns: list[str]) -> in
 
 
 def _documents(path: Path, batch: pa.RecordBatch, number: int, tally: Tally, columns: Columns) -> pa.RecordBatch:
-    """Return a batch of the file, whose first row is `number`, as a batch of ours, without its bad rows."""
+    """Convert a batch of the file, whose first row is `number`, to a batch of documents without bad rows."""
     bad: set[int] = set()
 
     def texts(column: str) -> pa.Array:
@@ -131,7 +131,7 @@ def _as_strings(array: pa.Array) -> pa.StringArray | None:
 
 
 def _decode_each_text(path: Path, array: pa.Array, number: int, tally: Tally, bad: set[int]) -> pa.StringArray:
-    """Decode a column of text or bytes. What is not UTF-8 is reported, once per row, and joins the `bad` places."""
+    """Decode a column of text or bytes. A row that is not UTF-8 is reported once, and its place is added to `bad`."""
     texts: list[str | None] = []
     for i, value in enumerate(array.cast(pa.binary()).to_pylist()):
         try:

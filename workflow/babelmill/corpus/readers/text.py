@@ -1,6 +1,6 @@
-"""Text files, of which the file or each line is a document; and the blocks of lines that other formats are made of.
+"""Text files, in which the file or each line is a document, and blocks of lines, which other formats use, too.
 
-Lines end at "\\n" alone: `str.splitlines()` would also break at U+2028, U+0085 and form feeds, amid documents.
+Lines end at "\\n" alone: `str.splitlines()` would also break at U+2028, U+0085 and form feeds, inside documents.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ OTHER_ENCODING = " (corpus.encoding can name another)"
 def read_text(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
     """Yield one document: the file. CRLF line ends become LF."""
     chunks, size = [], 0
-    # A buffer is as large as what is asked for, and Arrow makes it anew at each call: small files are most of them.
+    # Arrow allocates a buffer of the requested size at each call, and most files are small.
     at_once = min(BLOCK, path.stat().st_size + 1)
     while chunk := stream.read(at_once):
         chunks.append(chunk)
@@ -40,7 +40,7 @@ def read_text(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) ->
 
 
 def read_lines(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
-    """Yield one document per line. Blank lines separate; they are no documents."""
+    """Yield one document per line. Blank lines are not documents."""
     for block in blocks_of_lines(path, stream, tally, encoding):
         yield parse_lines(path, block, tally, encoding)
 
@@ -66,7 +66,7 @@ def blocks_of_lines(path: Path, stream: pa.NativeFile, tally: Tally, encoding: s
 
 
 def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
-    """Return whether a block is the first line of a file, of text, with a CR amid it."""
+    """Return whether a block is the first line of a file, is text, and has a CR inside."""
     if block.number > 1 or block.raw.count(b"\n") > 1 or b"\n" in block.raw[:-1]:
         return False
     try:
@@ -77,8 +77,13 @@ def _is_one_line_with_cr(block: "Block", encoding: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Whole lines of a file: the number of the first, counted from 1, its byte offset in the uncompressed text without
-    BOM, and their bytes. The last line of a file may lack its newline."""
+    """Whole lines of a file. The last line of a file may lack its newline.
+
+    Attributes:
+        number: number of the first line, counted from 1.
+        offset: byte offset of the first line in the uncompressed text without BOM.
+        raw: bytes of the lines.
+    """
 
     number: int
     offset: int
@@ -114,7 +119,7 @@ def _raw_blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:
 
 
 def refuse_utf8(path: Path, block: Block, encoding: str) -> None:
-    """Raise a UserError if a block that should be in another encoding is UTF-8, which any other would garble."""
+    """Raise a UserError if a block that should be in another encoding is UTF-8, which the other would garble."""
     if encoding == "utf-8" or block.raw.isascii():
         return
     try:
@@ -141,7 +146,7 @@ def decoded(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
     except UnicodeDecodeError:
         lines = _decode_each_line(path, block, tally, encoding)
     if not lines[-1]:
-        lines.pop()  # what follows the last newline is no line
+        lines.pop()  # the text after the last newline is not a line
     return lines
 
 
@@ -161,7 +166,7 @@ def _decode_each_line(path: Path, block: Block, tally: Tally, encoding: str) -> 
 
 
 def undecodable(error: UnicodeDecodeError, encoding: str = "utf-8") -> str:
-    """Return what is wrong with bytes that are not in the encoding that they should be in."""
+    """Return why bytes cannot be decoded."""
     byte = f"0x{error.object[error.start]:02x}"
     if encoding != "utf-8":
         return f"not {encoding}: byte {byte}"

@@ -1,4 +1,4 @@
-"""The README's lines about datasets of the Hub, as they stand there, against a Hub on this machine."""
+"""The guide's lines about datasets of the Hub, as they stand there, against a Hub on this machine."""
 
 import gzip
 import io
@@ -47,7 +47,7 @@ def test_a_model_of_wikitext_and_a_corpus_of_c4(hub, tmp_path):
     c4 = {f"en/c4-train.{i:05}-of-00040.json.gz": lines(texts[i::40]) for i in range(40)}
     hub.commit("datasets/allenai/c4", c4 | {"realnewslike/x.json.gz": lines(["no"]), "README.md": C4.encode()})
 
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/data.md").read_text(), re.DOTALL)
     said = yaml.safe_load(next(block for block in blocks if "wikitext-103" in block))
     said["languages"]["c4"]["corpus"]["budget"] = "150 documents"  # of a smaller c4
     workspace = Workspace(tmp_path)

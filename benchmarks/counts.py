@@ -1,0 +1,277 @@
+"""What a training step asks of a GPU, counted without one: kernels, bytes and products, ours and the published code's.
+
+    python benchmarks/counts.py [--published FOLDER] [--length 128] [--tokens 16384] [--preset base]
+
+Nothing is computed: tensors have shapes and no values. A kernel is an operation of PyTorch's that is no view; its
+bytes are those of its inputs and outputs. Of our compiled blocks they are counted after Inductor has fused them.
+`--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
+
+Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s plus products at 550 TFLOP/s, or 4 us a kernel if that is
+more. They leave out atomics, products of bad shapes, and whatever else only a GPU shows.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
+from torch import nn
+from torch._inductor import compile_fx
+from torch._inductor.debug import DebugContext
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+
+from babelmill.config.resolve import Configuration  # noqa: E402
+from babelmill.model.attention import visible  # noqa: E402
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
+from babelmill.model.mixing import LayerMixing  # noqa: E402
+from babelmill.training import amounts, mixing_kernel  # noqa: E402
+from babelmill.training import loss as loss_module  # noqa: E402
+from babelmill.training.loss import loss  # noqa: E402
+from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
+
+BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # a second's, and the seconds of a launch
+NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
+PREDICTED = 0.58  # of the positions have a target: half of the rows 15 %, half of them all
+
+
+class Count(TorchDispatchMode):
+    """Counts kernels and the bytes that they read and write."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernels = self.bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if function.namespace == "aten" and not function.is_view and name not in NOTHING:
+            written_to = name == "copy_" or function._overloadname == "out"  # given, but not read
+            tensors = tree_leaves((args, kwargs, None if written_to else result))
+            self.kernels += 1
+            self.bytes += sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+        return result
+
+
+class Part:
+    """A part of a step: kernels, bytes, floating-point operations."""
+
+    def __init__(self, kernels: float = 0, bytes: float = 0, flops: float = 0):
+        self.kernels, self.bytes, self.flops = kernels, bytes, flops
+
+    @classmethod
+    def of(cls, function) -> "Part":
+        """Count what a function does."""
+        with FlopCounterMode(display=False) as products, Count() as count:
+            function()
+        return cls(count.kernels, count.bytes, products.get_total_flops())
+
+    def __mul__(self, times: float) -> "Part":
+        return Part(self.kernels * times, self.bytes * times, self.flops * times)
+
+    def __add__(self, other: "Part") -> "Part":
+        return Part(self.kernels + other.kernels, self.bytes + other.bytes, self.flops + other.flops)
+
+    @property
+    def milliseconds(self) -> float:
+        """Return the calculated time."""
+        return 1e3 * max(self.bytes / BYTES + self.flops / PRODUCTS, self.kernels * KERNEL)
+
+
+def compiled(module: nn.Module, *inputs) -> Part:
+    """Count what Inductor makes of a module, forwards and backwards, after it has fused what it can."""
+    found = Part()
+
+    def count(graph, examples):
+        nonlocal found
+        mode = torch._guards.detect_fake_mode(examples)
+        lowering = GraphLowering(graph, example_inputs=examples, shape_env=mode.shape_env)
+        with DebugContext(), V.set_graph_handler(lowering), V.set_fake_mode(mode), V.set_real_inputs(examples):
+            compile_fx._recursive_post_grad_passes(graph)
+            lowering.run(*examples)
+            lowering.init_wrapper_code()
+            lowering._update_scheduler()
+            bytes, nodes, _ = lowering.count_bytes()
+        found = found + Part(len(nodes), bytes)
+        return make_boxed_func(graph.forward)
+
+    named = dict(module.named_parameters())
+    run = aot_function(
+        lambda parameters, *given: torch.func.functional_call(module, parameters, given),
+        fw_compiler=count,
+        bw_compiler=count,
+        partition_fn=lambda graph, given, **more: min_cut_rematerialization_partition(
+            joint_graph_passes(graph), given, **more
+        ),
+        decompositions=select_decomp_table(),
+    )
+
+    def both(function) -> None:
+        result = function()
+        result = result[0] if isinstance(result, tuple | list) else result
+        result.backward(torch.ones_like(result))
+
+    both(lambda: run(named, *inputs))
+    found.flops = Part.of(lambda: both(lambda: module(*inputs))).flops
+    return found
+
+
+def fused(query, key, value, bias, dropout_p=0.0, scale=None):
+    """Stand for PyTorch's memory-efficient attention, which CPUs have not."""
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, bias, True, dropout_p, False, scale=scale
+    )[0]
+
+
+def shape_of(preset: str) -> GPTBertShape:
+    """Return the shape of a preset."""
+    configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
+    return GPTBertShape(vocab_size=configured.tokenizer.vocab_size, **configured.model.shape())
+
+
+def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
+    """Count the parts of a step of ours, with one forward pass of so many tokens."""
+    rows, width, layers = tokens // length, shape.hidden_size, shape.num_hidden_layers
+    model = GPTBert(shape)
+    hidden = torch.zeros(rows, length, width, requires_grad=True)
+    relative = torch.zeros(2 * shape.position_bucket_size - 1, width, requires_grad=True)
+    buckets = torch.zeros(length, length, dtype=torch.int64)
+    allowed = training_mask(torch.zeros(rows, length, dtype=torch.int64), torch.zeros(rows, dtype=torch.bool))
+    parts, kernel = {}, F.scaled_dot_product_attention
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = visible(allowed, torch.bfloat16)
+        F.scaled_dot_product_attention = fused
+        block = compiled(model.transformer.attention_layers[0], hidden, relative, buckets, seen)
+        F.scaled_dot_product_attention = kernel
+        parts["attention blocks"] = block * layers
+        parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], hidden) * layers
+        if shape.layer_mixing:
+            parts["layer mixing"] = Part.of(lambda: mix(layers, hidden))
+        parts["embedding, head, loss"] = Part.of(lambda: head(model, hidden, tokens, shape.vocab_size))
+    return parts | {"clipping, LAMB, average": update(model)}
+
+
+def mix(layers: int, hidden: torch.Tensor) -> None:
+    """Mix the layers of a forward and a backward pass."""
+    mixed, add = mixing_kernel.LayerMixingByHand(LayerMixing(2 * layers)).start(hidden)
+    for _ in range(2 * layers):
+        mixed = add(mixed, torch.zeros_like(hidden, dtype=torch.bfloat16, requires_grad=True))
+    mixed.backward(torch.ones_like(mixed))
+
+
+def head(model: GPTBert, hidden: torch.Tensor, tokens: int, vocabulary: int) -> None:
+    """Make what stands around the blocks: embedding, classifier, loss."""
+    ids, targets = torch.zeros(hidden.shape[:2], dtype=torch.int64), int(tokens * PREDICTED)
+    words, _ = model.embedding(ids)
+    features = model.classifier.features(words.flatten(0, 1)[torch.zeros(targets, dtype=torch.int64)])
+    positions = torch.zeros(targets, dtype=torch.int64)
+    batch = SimpleNamespace(targets=positions, weights=positions.float(), groups=positions, importance=None)
+    loss(features, model.embedding.word_embedding.weight, model.classifier.bias, batch, 1e-4, 2)[0].backward()
+
+
+def update(model: nn.Module) -> Part:
+    """Count the end of a step. (Of clipping the passes over the gradient; its decision is a dozen numbers.)"""
+    named = dict(model.named_parameters())
+    gradient = torch.zeros(sum(parameter.numel() for parameter in named.values()))
+    for parameter in named.values():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer, average = Lamb(parameter_groups(named.items(), 0.1), 0.01), MovingAverage(named, 0.999)
+    optimizer.update(0.01, torch.ones(()))  # makes its state
+
+    def end() -> None:
+        gradient.zero_()
+        torch.linalg.vector_norm(gradient)
+        gradient.mul_(torch.ones(())).nan_to_num_(0.0, 0.0, 0.0)
+        optimizer.update(0.01, torch.ones(()))
+        average.update(3)
+
+    return Part.of(end)
+
+
+def published(folder: Path, shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
+    """Count the parts of a step of the published code, as its training loop does them."""
+    sys.path.insert(0, str(folder / "pretraining"))
+    import lamb
+    import model_extra
+
+    rows = tokens // length
+    model = model_extra.Bert(shape)
+    ids = torch.zeros(length, rows, dtype=torch.int64)
+    masks = torch.zeros(rows, length, length, dtype=torch.bool)
+    targets, hidden = int(tokens * PREDICTED), torch.zeros(length, rows, shape.hidden_size, requires_grad=True)
+    parts = {}
+
+    def blocks() -> None:
+        relative = torch.zeros(2 * shape.position_bucket_size - 1, shape.hidden_size, requires_grad=True)
+        result = model.transformer(hidden, masks.unsqueeze(1), relative)
+        result.backward(torch.ones_like(result))
+
+    def around() -> None:
+        words, _ = model.embedding(ids)
+        chosen = torch.index_select(words.flatten(0, 1), 0, torch.zeros(targets, dtype=torch.int64))
+        scores, labels = model.classifier.nonlinearity(chosen), torch.zeros(targets, dtype=torch.int64)
+        loss = F.cross_entropy(scores, labels, reduction="none").mean()
+        z_loss = torch.logsumexp(scores, dim=-1).pow(2).mean()
+        (scores.argmax(-1) == labels).float().mean()
+        (loss + 1e-4 * z_loss).backward()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        parts["blocks and layer mixing"] = Part.of(blocks)
+        parts["embedding, head, loss"] = Part.of(around)
+    with unset_fake_temporarily():  # its optimizer looks at values
+        named = dict(model_extra.Bert(shape).named_parameters())
+        for parameter in named.values():
+            parameter.data.fill_(0.01)
+            parameter.grad = torch.full_like(parameter, 0.01)
+        averages = [parameter.detach().clone() for parameter in named.values()]
+        optimizer = lamb.Lamb(parameter_groups(named.items(), 0.1), 0.01)
+        optimizer.step()
+
+        @torch.no_grad()
+        def end() -> None:
+            nn.utils.clip_grad_norm_(named.values(), 2.0)
+            optimizer.step()
+            for parameter, mean in zip(named.values(), averages, strict=True):
+                mean.mul_(0.999).add_(0.001 * parameter)
+
+        return parts | {"clipping, LAMB, average": Part.of(end)}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--published", type=Path)
+    parser.add_argument("--preset", default="base")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=16384)
+    args = parser.parse_args()
+    shape = shape_of(args.preset)
+    nn.init.trunc_normal_ = lambda tensor, **_: tensor  # looks at values, of which there are none
+    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # that of GPUs
+    codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
+    if args.published:
+        codes["published"] = lambda: published(args.published, shape, args.length, args.tokens)
+    print("| code | part | kernels | GB | TFLOP | calculated ms |\n|---|---|---|---|---|---|")
+    for code, count in codes.items():
+        with FakeTensorMode() as mode, V.set_fake_mode(mode):
+            parts = count()
+        parts["all"] = sum(parts.values(), Part())
+        for name, part in parts.items():
+            amounts_of = f"{part.kernels:,.0f} | {part.bytes / 1e9:.1f} | {part.flops / 1e12:.2f}"
+            print(f"| {code} | {name} | {amounts_of} | {part.milliseconds:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

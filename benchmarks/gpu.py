@@ -1,0 +1,340 @@
+"""A first look at the engine on a GPU, in eight minutes: is it right, does it wait, how fast is it.
+
+    python benchmarks/gpu.py [--out FOLDER] [--minutes 8]        (--cpu: a rehearsal of this script without a GPU)
+
+Each section is a process of its own with a time limit, the most important first, and writes one JSON line for each
+result to FOLDER/gpu.jsonl: a machine that is taken away in the middle still leaves what was found. The tests' golden
+file and data are used, so it runs in a clone, with the environment of the tests. NOT RUN ON A GPU YET.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SECTIONS = {  # seconds at most, in this order
+    "environment": 40,
+    "exact": 110,
+    "speed base 128 16384": 100,
+    "parts": 80,
+    "speed small 128 16384": 70,
+    "waits": 40,
+    "speed base 512 16384": 80,
+    "two_processes": 70,
+    "speed base 128 65536": 70,
+}
+KINDS = {  # of kernels, by name; the first that fits
+    "NCCL": "nccl",
+    "attention": "fmha|flash|sdpa|attention",
+    "scatter (atomics)": "scatter|index_put|indexing_backward",
+    "matrix times vector (mixing)": "gemv|dot_kernel",
+    "fp32 products (mixing)": "sgemm|f32f32|gemmSN|s1688gemm|simt",
+    "products": "gemm|nvjet|cutlass|xmma|splitK|Cijk",
+    "optimizer": "multi_tensor|FusedAdam|lerp",
+    "copies": "Memcpy|Memset|memcpy|copy",
+    "compiled": "^triton",
+    "others": "",
+}
+
+
+def run_sections(args) -> int:
+    """Run all sections; return how many failed."""
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    results, end, failed = out / "gpu.jsonl", time.monotonic() + 60 * args.minutes, 0
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(out.resolve() / "compiled"))
+    for section, limit in SECTIONS.items():
+        left = min(limit, end - time.monotonic()) if not args.cpu else 600
+        if left < 15:
+            print(f"{section}: no time left", flush=True)
+            continue
+        began, log = time.monotonic(), out / f"{section.replace(' ', '-')}.log"
+        command = [sys.executable, __file__, "--section", section, "--results", str(results)] + ["--cpu"] * args.cpu
+        with log.open("wb") as file:
+            try:
+                code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, timeout=left).returncode
+            except subprocess.TimeoutExpired:
+                code = "over its time"
+        failed += code != 0
+        print(f"{section}: {'ok' if code == 0 else f'FAILED ({code})'}, {time.monotonic() - began:.0f} s", flush=True)
+        if code != 0:
+            print("   " + "\n   ".join(log.read_text(errors="replace").splitlines()[-8:]), flush=True)
+    print(results.read_text() if results.exists() else "nothing was found")
+    return failed
+
+
+class Case:
+    """What the sections share: the engine on a device, at a preset, on random documents."""
+
+    def __init__(self, args):
+        sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT / "tests/unit")]
+        import torch
+
+        self.torch, self.args, self.cuda = torch, args, not args.cpu
+        self.device = torch.device("cuda:0" if self.cuda else "cpu")
+        torch.set_num_threads(min(8, os.cpu_count() or 1))
+
+    def note(self, **values) -> None:
+        """Write a result."""
+        with open(self.args.results, "a") as file:
+            file.write(json.dumps({"section": self.args.section} | values) + "\n")
+
+    def wait(self) -> None:
+        """Wait for the GPU."""
+        if self.cuda:
+            self.torch.cuda.synchronize()
+
+    def trainer(self, preset, length, micro, device=None, batch=None, compiled=None, dropout=None, **train):
+        """Return a trainer; compiled on a GPU, unless said otherwise."""
+        import step
+
+        from babelmill.config.resolve import Configuration
+        from babelmill.runtime.processes import Processes
+        from babelmill.training.compilation import Compiler
+
+        device = device or self.device
+        configured = Configuration([("gpu", {"preset": preset})]).model("eng")
+        one_length = dict(sequence_lengths=[length], phase_starts=[0.0], batch_reduction=1.0, max_steps=100_000)
+        sizes = dict(global_batch_tokens=batch or micro, micro_batch_tokens=micro)
+        section = step.laid_over(configured.train, **one_length, **sizes, **train)
+        drop = {} if dropout is None else dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        model = step.laid_over(configured.model, **drop)
+        size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+        processes = Processes(rank, size, size, device)
+        compiles = device.type == "cuda" if compiled is None else compiled
+        words = configured.tokenizer.vocab_size
+        return step.make_trainer(model, section, words, processes, micro, Compiler() if compiles else None)
+
+    def gradient(self, trainer, number=3):
+        """Return the gradient of a step, before clipping, and the sums of its loss; both on the CPU."""
+        trainer.model.train()
+        trainer.network.begin_step(number)
+        sums = trainer._learn_share(trainer.plan.step(number), [])
+        return trainer._gradients.flat.double().cpu(), sums.cpu()
+
+
+def difference(got, wanted) -> float:
+    """Return a relative norm."""
+    return float((got - wanted).norm() / wanted.norm())
+
+
+def environment(case) -> None:
+    """What is there, what lacks, and which attention kernel is taken."""
+    torch = case.torch
+    from babelmill.runtime import compiling
+    from babelmill.training import attention_kernel
+
+    found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
+    if case.cuda:
+        found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
+        for length in (64, 128, 192, 512):  # a query that may attend to nothing, as in rows that are padded
+            attention_kernel.pin(case.device, 12, 64, [length], torch.bfloat16)
+            q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
+            bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)
+            bias[1, :, 5:] = torch.finfo(torch.bfloat16).min / 2
+            result = torch.nn.functional.scaled_dot_product_attention(q, q, q, bias)
+            found[f"attention of {length}"] = {
+                "fused": not torch.backends.cuda.math_sdp_enabled(),
+                "NaN": bool(result.isnan().any()),
+            }
+    case.note(**found)
+    assert not any(value["NaN"] for key, value in found.items() if key.startswith("attention"))
+
+
+def exact(case) -> None:
+    """Against the published numbers in float64, then against this machine's CPU."""
+    torch, device = case.torch, case.device
+    import test_model
+    from safetensors import safe_open
+
+    from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+
+    with safe_open(test_model.GOLDEN, "pt") as file:
+        shape = GPTBertShape(**json.loads(file.metadata()["config"]))
+        tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}
+    for implementation in ("plain", "sdpa"):
+        model = GPTBert(shape).double().to(device)
+        model.load_state_dict(test_model.group(tensors, "weight."))
+        test_model.test_equals_the_published_implementation((shape, tensors), model, implementation)
+    case.note(golden="hidden states, logits, losses and gradients equal to 1e-9 in float64")
+
+    small = ("small", 128, 8192) if case.cuda else ("tiny", 32, 256)
+    wanted, sums = case.gradient(case.trainer(*small, device=torch.device("cpu"), dropout=0.0, precision="fp32"))
+    failed, limits = [], {"fp32": 1e-4, "bf16": 5e-2}
+    for compiled in (False, True) if case.cuda else (False,):
+        for precision, limit in limits.items():
+            trainer = case.trainer(*small, compiled=compiled, dropout=0.0, precision=precision)
+            got, found = case.gradient(trainer)
+            again, _ = case.gradient(trainer)
+            error, name = difference(got, wanted), f"{'compiled' if compiled else 'eager'} {precision}"
+            loss = difference(found[:, 0], sums[:, 0])
+            case.note(run=name, gradient_error=error, loss_error=loss, repeats_bitwise=torch.equal(got, again))
+            failed += [name] if error > limit else []
+    trainer = case.trainer(*small)
+    for number in range(3):
+        trainer.run_step(number).read()
+    saved, state = {name: t.detach().cpu().clone() for name, t in trainer.tensors().items()}, trainer.state()
+    resumed = case.trainer(*small)
+    resumed.restore(saved, state)
+    ends = []
+    for each in (trainer, resumed):
+        each.run_step(3).read()
+        ends.append(torch.cat([p.detach().double().flatten().cpu() for p in each.model.parameters()]))
+    case.note(run="resumed", weights_error=difference(*ends), bitwise=torch.equal(*ends))
+    assert not failed, failed
+
+
+def speed(case, preset, length, micro) -> None:
+    """Steps as they are trained: time, MFU, memory, kernels by kind."""
+    from babelmill.runtime.progress import peak_flops, peak_memory
+
+    if not case.cuda:
+        preset, length, micro = "tiny", 32, 128
+    length = int(length)
+    began = time.monotonic()
+    trainer = case.trainer(preset, length, int(micro))
+    for number in range(4):
+        trainer.run_step(number).read()
+    beginning, steps = time.monotonic() - began, 12 if case.cuda else 2
+    case.wait()
+    began, host, work, tokens = time.perf_counter(), 0.0, 0.0, 0
+    for number in range(4, 4 + steps):
+        start = time.perf_counter()
+        step = trainer.run_step(number).step
+        host += time.perf_counter() - start
+        tokens += len(step.rows) * length
+        work += trainer.network.flops(length, len(step.rows) * length, int(step.rows.targets.sum()))
+    case.wait()
+    seconds, peak = time.perf_counter() - began, peak_flops(case.device)
+    mfu, memory = work / seconds / peak if peak else None, peak_memory(case.device) / 1024
+    case.note(ms=1e3 * seconds / steps, host_ms=1e3 * host / steps, tokens_per_second=tokens / seconds)
+    case.note(mfu=mfu, memory_gib=memory, seconds_to_begin=beginning)
+    if not case.cuda:
+        return
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for number in range(30, 33):
+            trainer.run_step(number)
+        case.wait()
+    kinds, count = dict.fromkeys(KINDS, 0.0), 0
+    events = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)
+    for event in events:
+        kinds[next(k for k, name in KINDS.items() if re.search(name, event.key))] += event.self_device_time_total / 3e3
+        count += event.count
+    top = [(e.key[:90], e.count // 3, round(e.self_device_time_total / 3e3, 3)) for e in events[:25]]
+    case.note(kernels=count / 3, ms_by_kind={kind: round(ms, 3) for kind, ms in kinds.items()}, top=top)
+
+
+def waits(case) -> None:
+    """Nothing in a step waits for the GPU."""
+    torch = case.torch
+    trainer = case.trainer(
+        *(("small", 128, 2048) if case.cuda else ("tiny", 32, 128)), batch=8192 if case.cuda else 256
+    )
+    for number in range(3):
+        trainer.run_step(number).read()
+    if case.cuda:
+        torch.cuda.set_sync_debug_mode("error")
+    pending = trainer.run_step(3)
+    if case.cuda:
+        torch.cuda.set_sync_debug_mode("default")
+    pending.read()
+    case.note(waits=0)
+
+
+def parts(case) -> None:
+    """Parts of a step alone, ms: the optimizer, a micro-batch, attention, products that bound the rest."""
+    torch = case.torch
+
+    def note(name, function, times=10 if case.cuda else 1) -> float:
+        for _ in range(3):
+            function()
+        case.wait()
+        began = time.perf_counter()
+        for _ in range(times):
+            function()
+        case.wait()
+        ms = 1e3 * (time.perf_counter() - began) / times
+        case.note(part=name, ms=round(ms, 3))
+        return ms
+
+    preset, length, tokens = ("base", 128, 16384) if case.cuda else ("tiny", 32, 1024)
+    trainer = case.trainer(preset, length, tokens, compiled=False)
+    step, finite = trainer.plan.step(0), torch.ones((), device=case.device)
+    trainer.run_step(0).read()
+    note("LAMB", lambda: trainer._optimizer.update(1e-4, finite))
+    note("average", lambda: trainer.average.update(5))
+    note("clipping", lambda: trainer._gradients.clip(1.0))
+    rows = trainer._share(step)[0][1]
+    note("micro-batch", lambda: trainer._build(trainer._stream, rows, length, step.weights))
+    note("forward and backward, not compiled", lambda: trainer._learn(rows, length, step.weights))
+    hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
+    mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
+
+    def mix() -> None:
+        x, add = mixing.start(hidden.detach().requires_grad_())
+        for _ in range(layers):
+            x = add(x, torch.zeros_like(hidden, dtype=torch.bfloat16))
+        x.backward(torch.ones_like(x))
+
+    note("layer mixing", mix)
+    sizes = ((16384, 768, 5120), (16384, 2560, 768), (65536, 768, 5120), (16384, 384, 2560))
+    for m, k, n in sizes if case.cuda else ((64, 64, 64),):
+        a, b = (torch.randn(*size, device=case.device, dtype=torch.bfloat16) for size in ((m, k), (k, n)))
+        ms = note(f"product {m} x {k} x {n}", lambda a=a, b=b: a @ b)
+        case.note(part=f"product {m} x {k} x {n}", tflops=2e-9 * m * k * n / ms)
+
+
+def two_processes(case) -> None:
+    """Two processes on one GPU (gloo can, NCCL refuses): buckets, hooks and compiled blocks together."""
+    torch = case.torch
+    shape, batch = (("small", 128, 2048), 16384) if case.cuda else (("tiny", 32, 128), 512)
+    if "RANK" in os.environ:
+        torch.distributed.init_process_group("gloo")
+        trainer = case.trainer(*shape, batch=batch, dropout=0.0, precision="fp32")
+        trainer.run_step(2).read()
+        trainer.compare_replicas()
+        if os.environ["RANK"] == "0":
+            torch.save(trainer._gradients.flat.double().cpu(), Path(os.environ["FOLDER"]) / "gradient.pt")
+        torch.distributed.barrier()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        group = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29533", FOLDER=folder)
+        command = [sys.executable, __file__, "--section", "two_processes", "--results", case.args.results]
+        command += ["--cpu"] * case.args.cpu
+        ranks = [subprocess.Popen(command, env=group | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(2)]
+        codes = [each.wait() for each in ranks]
+        assert codes == [0, 0], codes
+        two = torch.load(Path(folder) / "gradient.pt")
+    trainer = case.trainer(*shape, batch=batch, dropout=0.0, precision="fp32")
+    trainer.run_step(2).read()
+    error = difference(trainer._gradients.flat.double().cpu(), two)
+    case.note(two_processes_against_one=error)
+    assert error < 1e-4, error
+
+
+def main() -> int:
+    """Run all sections, or one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="gpu-results")
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--section", help=argparse.SUPPRESS)
+    parser.add_argument("--results", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.section is None:
+        return run_sections(args)
+    name, *more = args.section.split()
+    globals()[name](Case(args), *more)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

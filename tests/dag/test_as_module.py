@@ -1,0 +1,40 @@
+"""Another workflow takes this one as a module, as docs/training.md shows it."""
+
+import re
+
+import pytest
+import yaml
+
+from conftest import ROOT, SMALL, write_texts
+from prepared import run_module
+
+GUIDE = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A folder with the guide's Snakefile and settings; a function that runs Snakemake there."""
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    (tmp_path / "Snakefile").write_text(code.replace("../babelmill/Snakefile", str(ROOT / "Snakefile")))
+    write_texts(tmp_path / "texts/eng", "eng")
+    monkeypatch.chdir(tmp_path)
+
+    def run(values: dict):
+        (tmp_path / "settings.yaml").write_text(yaml.safe_dump({"title": "A study", "babelmill": values}))
+        return run_module("snakemake", "--dry-run", "--profile", str(ROOT / "profiles/local"))
+
+    return run
+
+
+def test_its_rules_and_ours(study):
+    done = study({key: SMALL[key] for key in SMALL if key != "targets"})
+    assert done.returncode == 0, done.stderr
+    jobs = dict(re.findall(r"^  (\w+) +(\d+)  ", done.stdout + done.stderr, re.MULTILINE))
+    stages = ("corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert")
+    assert jobs == dict.fromkeys((*stages, "figures"), "1")
+
+
+def test_its_settings_are_checked(study):
+    done = study({"train": {"epoch": 3}})
+    assert done.returncode == 1
+    assert "error: the module's config: unknown key train.epoch; did you mean epochs" in done.stderr

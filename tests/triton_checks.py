@@ -1,0 +1,52 @@
+"""Compare the Triton kernels with the formula. Run with TRITON_INTERPRET=1, which Triton reads when it is imported.
+
+In float32: products of bfloat16 are wrong in the interpreter.
+"""
+
+import sys
+
+import torch
+
+from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
+from babelmill.training import dropout
+from babelmill.training.attention_triton import TritonAttention, difference
+
+CPU = torch.device("cpu")
+
+
+def compare_alone(length: int) -> None:
+    """Values and gradients of one attention."""
+    for probability in (0.0, 0.1):
+        found = difference(CPU, 16, length, probability, torch.float32)
+        print(f"T {length}, dropout {probability}: {found:.1e}", flush=True)
+        assert found < 2e-6
+
+
+def compare_in_a_model(length: int, compiled: bool) -> None:
+    """The gradient of a whole model's weights in training; compiled, without a break in the graph."""
+    shape = GPTBertShape(60, 32, 48, 2, 2)
+    rows = torch.randint(60, (3, length), generator=torch.Generator().manual_seed(1))
+    seen = training_mask(torch.zeros_like(rows), torch.tensor([True, False, True]))
+    gradients = []
+    for kind in (dropout.KeyedAttention, TritonAttention):
+        torch.manual_seed(0)
+        model, keys = GPTBert(shape).train(), dropout.Keys(5, CPU)
+        dropout.install(model, keys, kind)
+        keys.begin_step(3)
+        keys.begin_pass(torch.tensor([4, 5, 6]), torch.arange(rows.numel()), length)
+        if compiled and kind is TritonAttention:
+            for block in model.transformer.attention_layers:
+                block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
+        hidden = model.encode(rows, seen)
+        model.classifier.features(hidden.flatten(0, 1)).square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    found = ((gradients[1] - gradients[0]).norm() / gradients[0].norm()).item()
+    print(f"a model, T {length}, compiled {compiled}: {found:.1e}", flush=True)
+    assert found < 1e-5
+
+
+if __name__ == "__main__":
+    for length in map(int, sys.argv[1:]):
+        compare_alone(length)
+    compare_in_a_model(40, compiled=False)
+    compare_in_a_model(40, compiled=True)

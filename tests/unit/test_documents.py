@@ -1,0 +1,121 @@
+"""The documents: links lead somewhere, and what they name (stages, keys, commands, configurations) exists."""
+
+import re
+import textwrap
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from babelmill import __version__
+from babelmill.cli import COMMANDS
+from babelmill.config.resolve import ROOT, Configuration
+from babelmill.config.schema import SECTIONS
+from babelmill.stages import STAGES
+
+DOCUMENTS = sorted(
+    path for folder in (".", "docs", "config", "profiles", "benchmarks") for path in (ROOT / folder).glob("*.md")
+)
+GUIDES = [path for path in DOCUMENTS if path.parent.name != "benchmarks" and path.name != "CHANGELOG.md"]
+FILES = (
+    "md",
+    "py",
+    "smk",
+    "yaml",
+    "json",
+    "parquet",
+    "safetensors",
+    "csv",
+    "bin",
+)  # ends of names, such as train.parquet
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def prose(path: Path) -> str:
+    """The text of a document without its blocks of code."""
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """The anchors that a forge makes of a document's headings."""
+    headings = re.findall(r"^#+ +(.+?) *$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        if re.match(r"\w+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), f"{name(path)} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{name(path)} links to {link}, of {sorted(anchors(target))}"
+
+
+def test_every_guide_is_in_the_index():
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(
+        re.findall(r"\]\((\S+\.md)\)", index)
+    )
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=name)
+def test_keys_and_commands_that_documents_name_exist(path):
+    text = path.read_text(encoding="utf-8")
+    sections = "|".join(SECTIONS)
+    for section, key in re.findall(rf"(?<![\w./*])({sections})\.([a-z_]+)\b(?!\(|\.\w)", text):
+        if key not in FILES:
+            assert key in SECTIONS[section].model_fields, f"{name(path)} names {section}.{key}"
+    for command in re.findall(r"(?:`|^|&& )babelmill ([a-z][a-z-]*)", text, re.MULTILINE):
+        assert command in COMMANDS, f"{name(path)} names the command {command}"
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=name)
+def test_configurations_that_documents_show_are_valid(path):
+    languages = {}
+    for _, language, block in FENCE.findall(path.read_text(encoding="utf-8")):
+        if language == "yaml":
+            said = yaml.safe_load(textwrap.dedent(block))
+            languages |= said.get("languages", {})
+            configuration = Configuration([("above", {"languages": languages}), (name(path), said)])
+            for model in {"eng", *said.get("models", {})}:
+                configuration.model(model)
+            for code in said.get("languages", {}):
+                configuration.corpus(code)
+
+
+def test_the_architecture_page_has_the_table_of_stages():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\|[^|]*\| (.*) \|$", text, re.MULTILINE))
+    assert rows.keys() == {*STAGES, "report"}
+    for stage in STAGES.values():
+        assert stage.folder.split("{")[0] in rows[stage.name], f"the folder of {stage.name}"
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__ and citation["cff-version"] == "1.2.0"
+
+
+def test_continuous_integration_runs_what_everybody_can_run():
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]["test"]["steps"]
+    assert steps[-1] == {"run": ".ci/run"}
+    said = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert all(f"make {target}" in said for target in ("setup", "lint", "test"))
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for hook in hooks[:4]:
+        tool = re.search(r"\.venv/bin/(\S+)", hook["entry"])[1]
+        assert f"$(BIN)/{tool}" in makefile, f"make lint does not run {tool}"

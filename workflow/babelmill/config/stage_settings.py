@@ -1,0 +1,231 @@
+"""The content of each stage's settings file, one type per stage. `stages.py` has the table of stages."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from babelmill.config import schema
+
+
+class Settings(BaseModel):
+    """What a stage is asked to do, as its settings file says.
+
+    Fields whose type is a section of the configuration are the sections that the stage reads; it reads no others. The
+    other fields are those that the stage's entry in the table `adds`.
+
+    Attributes:
+        stage: the name of the stage.
+        name: the language or the model.
+        languages: codes of the model's languages, in order.
+        code: version or digest of the stage's code.
+        raw: the content of the settings file, for the manifest.
+        modules: {module: digest} of the code that runs, for the manifest.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: str
+    name: str
+    languages: list[str] = []
+    code: str = ""
+    raw: dict[str, Any] = {}
+    modules: dict[str, str] = {}
+
+    @classmethod
+    def sections(cls) -> dict[str, type[schema.Section]]:
+        """Return the sections of the configuration that the stage reads."""
+        types = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {n: t for n, t in types.items() if isinstance(t, type) and issubclass(t, schema.Section)}
+
+
+class DownloadSettings(Settings):
+    """Which datasets to fetch, and how much of them.
+
+    Attributes:
+        source: {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
+        parts: instead of `source`, the entries of `corpus.hub`, each with the same keys.
+        columns: keys of `corpus` that say which columns are read, and how, if they differ from the defaults.
+        counted: with a budget, the keys of `corpus` that decide how much text a file yields.
+        byte_premium: with a budget, that of the language.
+    """
+
+    source: dict[str, Any] | None = None
+    parts: list[dict[str, Any]] = []
+    columns: dict[str, Any] = {}
+    counted: dict[str, Any] | None = None
+    byte_premium: float | None = None
+
+
+class BaseModelSettings(Settings):
+    """Where a model from elsewhere comes from.
+
+    Attributes:
+        source: the repository on the Hub; None for a local folder.
+        sources: the content of a local folder.
+        shape: the keys of its shape that the configuration sets beside `model.source`.
+        auto_class: the Auto class of transformers that its weights must fit; None for a GPT-BERT.
+    """
+
+    source: dict[str, Any] | None
+    sources: dict[str, Any]
+    shape: dict[str, Any]
+    auto_class: str | None = None
+
+
+class CorpusSettings(Settings):
+    """How to make a corpus. `sources`: the local text; `byte_premium`: that of the language, if there is a budget."""
+
+    corpus: schema.Corpus
+    sources: dict[str, Any]
+    byte_premium: float | None = None
+
+
+class TokenizerSettings(Settings):
+    """How to train or adopt a tokenizer.
+
+    Attributes:
+        source: the repository of an adopted tokenizer.
+        sources: {path: sha256} of a local tokenizer.
+        of_model: the `model.source` whose tokenizer is adopted.
+        characters: how many characters a model reads, if its tokens are characters.
+    """
+
+    tokenizer: schema.Tokenizer
+    mixture: schema.Mixture
+    source: dict[str, Any] | None
+    sources: dict[str, str]
+    of_model: str | None = None
+    characters: int | None = None
+
+
+class ShardsSettings(Settings):
+    """How to read labels, for a model that learns them. For other models, the tokenizer and the corpus decide all.
+
+    `labelled`: whether the model learns labels; `code_list`: the sha256 of the file `labels.codes`.
+    """
+
+    labels: schema.Labels
+    labelled: bool = False
+    code_list: str | None = None
+
+
+class TrainSettings(Settings):
+    """The model and how it is trained.
+
+    `begin_with`: the file of weights in the source's folder; None for random weights. `shape`: the keys of the source's
+    shape that the configuration sets.
+    """
+
+    model: schema.Model
+    train: schema.Train
+    labels: schema.Labels
+    mixture: schema.Mixture
+    begin_with: str | None = None
+    shape: dict[str, Any] = {}
+
+
+class RunSettings(Settings):
+    """How a training run is looked after. This is no stage: the train rule takes the file as an `ancient` input.
+
+    Attributes:
+        preset: the model's preset, for the names of logs.
+        bytes_per_word: {code: bytes per word} of languages whose script does not separate words, for snapshots.
+    """
+
+    run: schema.Run
+    preset: str = ""
+    bytes_per_word: dict[str, float] = {}
+
+
+class ExportSettings(Settings):
+    """What the Hugging Face folder holds."""
+
+    export: schema.Export
+
+
+class EvaluateSettings(Settings):
+    """How the exported model is measured.
+
+    Attributes:
+        scores: the metrics for the model's objective.
+        lossy: whether its tokenizer may lose text, since it is the tokenizer of `model.source`.
+        labelled, code_list: see `ShardsSettings`.
+    """
+
+    evaluation: schema.Evaluation
+    labels: schema.Labels
+    scores: list[str]
+    lossy: bool = False
+    labelled: bool = False
+    code_list: str | None = None
+
+
+class SuiteSettings(Settings):
+    """Which pairs of sentences a suite has for a language.
+
+    Attributes:
+        suite: its name.
+        columns: keys of `suite_section.Suite` that say how its files are read.
+        files: globs in the dataset on the Hub.
+        source: the dataset.
+        sources: instead of both, the local files.
+    """
+
+    suite: str = ""
+    columns: dict[str, str] = {}
+    files: list[str] = []
+    source: dict[str, Any] | None = None
+    sources: dict[str, Any] = {}
+
+
+class ScoreSettings(Settings):
+    """How a model is scored on a suite.
+
+    Attributes:
+        suite: its name.
+        covered: the model's languages for which the suite has pairs.
+        headline: whether the suite's score is the share of its pairs or the mean of its paradigms.
+        methods: how sentences are scored.
+        masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
+    """
+
+    suite: str = ""
+    covered: list[str] = []
+    headline: Literal["pairs", "paradigms"] = "pairs"
+    methods: list[str]
+    masked_pairs: int | Literal["all"] = "all"
+    within_word_l2r: bool = False
+    snapshots: bool = False
+
+
+class ConvertSettings(Settings):
+    """What the model card says beyond what was measured.
+
+    Attributes:
+        language_table: {code: {"name", "tag", "script"}} of the model's languages.
+        suites: {name: {"title", "baselines"}} of the suites that the model is scored on.
+    """
+
+    card: schema.Card
+    language_table: dict[str, dict[str, str]]
+    suites: dict[str, dict[str, Any]] = {}
+
+
+class PredictSettings(Settings):
+    """How the rows of a table are predicted. There is one settings file for each table in `predict.inputs`.
+
+    Attributes:
+        input: the name of the table.
+        table: the file, its sha256 (None if there is no such file), and how it is read.
+    """
+
+    predict: schema.Predict
+    input: str = ""
+    table: dict[str, Any] = {}
+
+
+class PublishSettings(Settings):
+    """How a model is published. `repository`: where it goes, `owner/name`."""
+
+    publish: schema.Publish
+    repository: str

@@ -1,0 +1,51 @@
+"""Add the exported snapshots to a converted model, with a card for each."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from babelmill.config.snapshots import FOLDER
+from babelmill.core import manifest
+from babelmill.core.files import atomic_write, link_or_copy, sha256
+from babelmill.runtime.snapshots import names
+
+CARD = """\
+---
+license: {license}
+---
+# {model} after {words} million words
+
+The averaged weights of [{model}](../main) after step {step:,} of its training, {tokens:,} tokens: a snapshot, for the
+study of how a model learns. The card of the branch `main` says how it was trained, and how to load it; add
+`revision="{name}"`. A word is what whitespace separates; where the script does not separate words, so many bytes.
+"""
+
+
+def convert_snapshots(
+    export: Path, folder: Path, kept: Callable[[str], bool], asked: manifest.StageSettings, license: str
+) -> dict[str, str]:
+    """Put the exported snapshots into the converted folder, each with a card. Files are hard links where possible.
+
+    Args:
+        export: the exported folder.
+        folder: the converted folder.
+        kept: tells whether a file of the export goes into the converted folder.
+        asked: the settings of the stage, for the manifests.
+        license: the licence that the cards declare.
+
+    Returns:
+        {name: sha256 of the snapshot's manifest}.
+    """
+    found = {}
+    for name in names(export):
+        source, target = export / FOLDER / name, folder / FOLDER / name
+        made = manifest.verify(source, within=export)
+        files, figures = [file for file in made["files"] if kept(file)], made["figures"]
+        for file in files:
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(source / file, target / file)
+        with atomic_write(target / "README.md", "w") as file:
+            words = f"{figures['million_words']:,g}"
+            file.write(CARD.format(**figures, license=license, model=asked.name, name=name, words=words))
+        manifest.write(target, asked, [*files, "README.md"], [source], figures)
+        found[name] = sha256(target / manifest.NAME)
+    return found

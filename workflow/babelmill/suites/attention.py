@@ -1,0 +1,75 @@
+"""Attention of an exported GPT-BERT for scoring: both sentences of a pair in one row, and short rows in less time.
+
+The sentences of a pair are equal up to some token, and so are the states of a causal model up to there. So a row holds
+the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each rest
+go on from the beginning.
+
+The scores are those of `babelmill.model.attention.attention`, which is shipped, and the operations are the same. Two
+things differ. Tokens may have any position. And the products with the tables of positions are made once per head, not
+once per head and row, and only with the table rows of distances that occur: in short rows these products took longer
+than attention itself.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+
+class FreePositions:
+    """Attention whose tokens may have any position. It replaces the attention of a model.
+
+    Attributes:
+        positions: the positions of the tokens in the next rows that the model reads, [B, T] int64, each below T; None
+            for 0, 1, 2, ...
+    """
+
+    def __init__(self, model: Any):
+        self.positions: torch.Tensor | None = None
+        for layer in model.model.transformer.attention_layers:
+            layer.attend = self
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_table: torch.Tensor,
+        key_table: torch.Tensor,
+        buckets: torch.Tensor,
+        visible: Any,
+        _dropout: float = 0.0,
+        _implementation: str = "sdpa",
+    ) -> tuple[torch.Tensor, None]:
+        """Return the weighted values, see `babelmill.model.attention.attention`, without cache and dropout."""
+        first, last = int(buckets.min()), int(buckets.max())
+        length, size = len(buckets), last - first + 1
+        buckets = self._of_positions(buckets) - first
+        places = size * torch.arange(length, device=buckets.device)
+        bias = _products(query, key_table[:, first : last + 1], places[:, None] + buckets)
+        bias += _products(key, query_table[:, first : last + 1], places + buckets)
+        scale = 1.0 / math.sqrt(3 * query.size(-1))
+        bias = bias.transpose(0, 1).mul_(scale).add_(visible.penalty)
+        return F.scaled_dot_product_attention(query, key, value, bias, scale=scale) * visible.alive, None
+
+    def _of_positions(self, buckets: torch.Tensor) -> torch.Tensor:
+        """Return the row of the tables for each pair of tokens, [B or 1, T, T].
+
+        `buckets` [T, T] are the rows for the positions 0, 1, 2, ...
+        """
+        if self.positions is None:
+            return buckets[None]
+        of_distance = torch.cat([buckets[0].flip(0), buckets[1:, 0]])  # from 1 - T to T - 1
+        return of_distance[self.positions[:, :, None] - self.positions[:, None, :] + len(buckets) - 1]
+
+
+def _products(states: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the products of states [B, n, T, d] with a table [n, R, d] that stand at some places: [n, B, T, T].
+
+    `places`, [B or 1, T, T], are indices into the T * R products of a row.
+    """
+    batch, heads, length, _ = states.shape
+    found = states.transpose(1, 2).flatten(0, 1).transpose(0, 1) @ table.mT
+    index = places.flatten(1).expand(heads, batch, -1)
+    return found.view(heads, batch, -1).gather(2, index).unflatten(2, (length, length))

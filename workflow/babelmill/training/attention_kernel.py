@@ -1,0 +1,105 @@
+"""The choice of one attention kernel for training on a GPU, before the first step.
+
+It is ours (`attention_triton.py`) if that supports the model and computes the right numbers on this machine, else one
+of PyTorch's. By default, PyTorch chooses at each call, and its choice may differ between training and validation. Where
+no fused kernel supports the inputs, PyTorch computes the formula without a warning, which is slower and keeps several
+[B, n, T, T] tensors. The memory-efficient kernel supports a bias, its gradient and dropout; flash attention supports no
+bias.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import torch
+from torch.nn import functional as F
+
+from babelmill.runtime.processes import Processes
+from babelmill.training.amounts import has_attention_kernel
+from babelmill.training.dropout import KeyedAttention
+
+log = logging.getLogger(__name__)
+
+ROWS = 2  # rows of a trial
+LENGTH = 100  # tokens per row of a trial: more than a tile, and no multiple of one
+CLOSE = 0.03  # largest difference of our kernels from the formula, in bf16, relative to the largest number
+
+
+def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttention] | None:
+    """Return our kernels, whose dropout is keyed by row, or None if they do not support the model.
+
+    If a process cannot use them, it logs a warning, and all processes return None.
+
+    Args:
+        processes: this process among the others; all call this together.
+        width: width of a head.
+        precision: `train.precision`.
+    """
+    if not has_attention_kernel(width, precision):
+        return None
+    problem, kernels = None, None
+    try:
+        from babelmill.training import attention_triton  # imports Triton, which PyTorch for GPUs brings
+
+        kernels = attention_triton.TritonAttention
+        found = attention_triton.difference(processes.device, width, LENGTH, 0.1, torch.bfloat16)
+        problem = None if found < CLOSE else f"it is off by {found:.1%} on this machine; please report it"
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # from Triton, a compiler or a driver
+        problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+    if not processes.any(problem is not None):
+        return kernels
+    if problem:
+        log.warning(
+            "attention is PyTorch's, which is slower, and drops by micro-batch (train.micro_batch_tokens is part of the"
+            " result): the kernel of Babelmill cannot be used: %s",
+            problem,
+        )
+    return None
+
+
+def pin(device: torch.device, heads: int, size: int, lengths: Iterable[int], dtype: torch.dtype) -> None:
+    """Let PyTorch compute this process's attention with its memory-efficient kernel only.
+
+    If that kernel does not support the model, PyTorch computes the formula instead, with a warning. Inputs that the
+    chosen one does not support are an error later.
+
+    Args:
+        device: the GPU.
+        heads: number of attention heads.
+        size: width of a head.
+        lengths: lengths of the rows.
+        dtype: type in which attention computes.
+    """
+    _only(fused=True)
+    for length in lengths:
+        try:
+            _attend(torch.empty(ROWS, heads, length, size, device=device, dtype=dtype))
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            _only(fused=False)
+            log.warning(
+                "PyTorch has no fused attention for rows of %d tokens with %d heads of %d numbers here (%s):"
+                " it computes the formula, which is slower and takes more memory",
+                length,
+                heads,
+                size,
+                str(error).splitlines()[0],
+            )
+            return
+
+
+def _only(fused: bool) -> None:
+    """Allow only the memory-efficient kernel, or only the formula."""
+    torch.backends.cuda.enable_mem_efficient_sdp(fused)
+    torch.backends.cuda.enable_math_sdp(not fused)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def _attend(like: torch.Tensor) -> None:
+    """Compute attention with everything that training uses, and its gradients."""
+    inputs = [torch.zeros_like(like, requires_grad=True) for _ in range(3)]
+    bias = like.new_zeros([*like.shape[:3], like.size(2)], requires_grad=True)
+    F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], bias, dropout_p=0.1).sum().backward()

@@ -1,0 +1,376 @@
+"""GPT-BERT's attention as Triton kernels: scores, positions, mask, softmax and dropout in one pass, for GPUs.
+
+The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They never make a [B, n, T, T]
+tensor: the mask is [B, 1, T, T], since all heads share it. They work on tiles of some queries and some keys:
+
+* The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
+  rows of the tables. Ordinary matrix products make these before.
+* The gradient of the position part is a sum over equal distances. Each tile of the scores' gradient is skewed, so that
+  a column holds one distance, and multiplied by the one-hot matrix of the distances' buckets. So there are no atomic
+  additions, and every run computes the same numbers.
+* The softmax is computed tile by tile (Dao et al., 2022, arXiv:2205.14135), and again in the backward pass.
+* The hash of `dropout.py` decides which attention weights are kept; it gives the same integers here.
+
+The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
+"""
+
+# pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
+# (a type checker does not know what Triton makes of a function)
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional as F
+
+from babelmill.model.attention import Visible, position_buckets, visible
+from babelmill.model.gpt_bert import training_mask
+from babelmill.training.dropout import KeyedAttention, Keys, draw
+
+# Queries (and keys) per tile, and warps per program. They were chosen by the registers that the compiler spills for
+# sm_90: with tiles of 64 the backward pass would spill 600 bytes per thread; with these it spills 170, and the forward
+# pass none.
+FORWARD, BACKWARD = (64, 8), (32, 4)
+
+
+@triton.jit
+def _mix(x):
+    """Do what `dropout.mix` does, in uint32."""
+    x ^= x >> 16
+    x *= 0x21F0AAAD
+    x ^= x >> 15
+    x *= 0x735A2D97
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def _scores(q, k, content, position, lut, mask, b, i, j, T, scale, PRECISION: tl.constexpr):
+    """Return the scores of a tile, [B, B] float32; -inf beyond the last key."""
+    inside = (i[:, None] < T) & (j[None, :] < T)
+    bucket = tl.load(lut + i[:, None] - j[None, :] + T - 1, mask=inside, other=0)
+    bias = tl.gather(content, bucket, 1) + tl.gather(position, bucket, 0)
+    penalty = tl.load(mask + (b * T + i[:, None]) * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
+    products = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    return tl.where(j[None, :] < T, (products + bias) * scale + penalty, float("-inf"))
+
+
+@triton.jit
+def _kept(key, h, i, j, T, dropped):
+    """Return which weights of a tile are kept, as `dropout.keep` does for the elements [n, T, T] of a row."""
+    element = (h * T + i[:, None]) * T + j[None, :]
+    number = _mix(key ^ _mix((element >> 1).to(tl.uint32) + 0x9E3779B9))
+    half = tl.where((element & 1) == 1, number >> 16, number & 0xFFFF)
+    return (half ^ 0x8000) >= dropped
+
+
+@triton.jit
+def _forward(
+    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, OUT, LSE, sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot,
+    heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator."""
+    bh = tl.program_id(1)
+    b, h = bh // heads, bh % heads
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    n, d, r = tl.arange(0, B), tl.arange(0, D), tl.arange(0, R)
+    q = tl.load(Q + b * sqb + h * sqh + i[:, None] * sqt + d[None, :], mask=i[:, None] < T, other=0.0)
+    content = tl.load(CONTENT + (bh * T + i[:, None]) * R + r[None, :], mask=i[:, None] < T, other=0.0).to(tl.float32)
+    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
+    high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
+    for start in range(0, T, B):
+        j = start + n
+        k = tl.load(K + b * skb + h * skh + j[:, None] * skt + d[None, :], mask=j[:, None] < T, other=0.0)
+        v = tl.load(V + b * svb + h * svh + j[:, None] * svt + d[None, :], mask=j[:, None] < T, other=0.0)
+        position = tl.load(POSITION + (bh * T + j[None, :]) * R + r[:, None], mask=j[None, :] < T, other=0.0)
+        s = _scores(q, k, content, position.to(tl.float32), LUT, MASK, b, i, j, T, scale, PRECISION)
+        highest = tl.maximum(high, tl.max(s, 1))
+        p, shrink = tl.exp(s - highest[:, None]), tl.exp(high - highest)
+        total, high = total * shrink + tl.sum(p, 1), highest
+        if DROPS:
+            p = tl.where(_kept(key, h, i, j, T, dropped), p * factor, 0.0)
+        out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
+    out = out / total[:, None]
+    place = OUT + b * sob + h * soh + i[:, None] * sot + d[None, :]
+    tl.store(place, out.to(OUT.dtype.element_ty), mask=i[:, None] < T)
+    tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
+
+
+@triton.jit
+def _by_bucket(
+    gradient, lut, first, T, OF_QUERIES: tl.constexpr, B: tl.constexpr, R: tl.constexpr, PRECISION: tl.constexpr,
+    dtype: tl.constexpr,
+):  # fmt: skip
+    """Return the sum of each row of a tile over the elements of each bucket, [B, R].
+
+    Column c of row a has the distance first + a - c if rows are queries, and first + c - a if rows are keys.
+    """
+    a, u, r = tl.arange(0, B), tl.arange(0, 2 * B), tl.arange(0, R)
+    column = a[:, None] - u[None, :] + (B - 1) if OF_QUERIES else a[:, None] + u[None, :] - (B - 1)
+    inside = (column >= 0) & (column < B)
+    skewed = tl.where(inside, tl.gather(gradient, tl.where(inside, column, 0), 1), 0.0)
+    distance = first + u - (B - 1)
+    bucket = tl.load(lut + distance + T - 1, mask=(distance > -T) & (distance < T), other=-1)
+    return tl.dot(skewed.to(dtype), (bucket[:, None] == r[None, :]).to(dtype), input_precision=PRECISION)
+
+
+@triton.jit
+def _tile_gradient(
+    q, k, v, do, content, position, lse, delta, lut, mask, key, b, h, i, j, T, scale, dropped, factor,
+    DROPS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the weights of a tile after dropout, and the gradient of its scores before scaling: [B, B] each."""
+    s = _scores(q, k, content, position, lut, mask, b, i, j, T, scale, PRECISION)
+    p = tl.where(i[:, None] < T, tl.exp(s - lse[:, None]), 0.0)
+    dp, dropped_p = tl.dot(do, tl.trans(v), input_precision=PRECISION), p
+    if DROPS:
+        kept = _kept(key, h, i, j, T, dropped)
+        dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
+    return dropped_p, p * (dp - delta[:, None]) * scale
+
+
+@triton.jit
+def _backward_of_queries(
+    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT,
+    sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
+    heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of B queries, and of their products with the table of keys."""
+    bh = tl.program_id(1)
+    b, h = bh // heads, bh % heads
+    begin = tl.program_id(0) * B
+    n, d, r = tl.arange(0, B), tl.arange(0, D), tl.arange(0, R)
+    i = begin + n
+    there = i[:, None] < T
+    q = tl.load(Q + b * sqb + h * sqh + i[:, None] * sqt + d[None, :], mask=there, other=0.0)
+    do = tl.load(DO + b * sob + h * soh + i[:, None] * sot + d[None, :], mask=there, other=0.0)
+    content = tl.load(CONTENT + (bh * T + i[:, None]) * R + r[None, :], mask=there, other=0.0).to(tl.float32)
+    lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
+    delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
+    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
+    dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
+    for start in range(0, T, B):
+        j = start + n
+        k = tl.load(K + b * skb + h * skh + j[:, None] * skt + d[None, :], mask=j[:, None] < T, other=0.0)
+        v = tl.load(V + b * svb + h * svh + j[:, None] * svt + d[None, :], mask=j[:, None] < T, other=0.0)
+        position = tl.load(POSITION + (bh * T + j[None, :]) * R + r[:, None], mask=j[None, :] < T, other=0.0)
+        _, ds = _tile_gradient(
+            q, k, v, do, content, position.to(tl.float32), lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
+            factor, DROPS, PRECISION,
+        )  # fmt: skip
+        dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
+        dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, PRECISION, k.dtype)
+    tl.store(DQ + b * sgb + h * sgh + i[:, None] * sgt + d[None, :], dq.to(DQ.dtype.element_ty), mask=there)
+    place = DCONTENT + (bh * T + i[:, None]) * R + r[None, :]
+    tl.store(place, dcontent.to(DCONTENT.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _backward_of_keys(
+    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION,
+    sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
+    heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
+    bh = tl.program_id(1)
+    b, h = bh // heads, bh % heads
+    begin = tl.program_id(0) * B
+    n, d, r = tl.arange(0, B), tl.arange(0, D), tl.arange(0, R)
+    j = begin + n
+    there = j[:, None] < T
+    k = tl.load(K + b * skb + h * skh + j[:, None] * skt + d[None, :], mask=there, other=0.0)
+    v = tl.load(V + b * svb + h * svh + j[:, None] * svt + d[None, :], mask=there, other=0.0)
+    position = tl.load(POSITION + (bh * T + j[None, :]) * R + r[:, None], mask=j[None, :] < T, other=0.0).to(tl.float32)
+    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
+    dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
+    for start in range(0, T, B):
+        i = start + n
+        q = tl.load(Q + b * sqb + h * sqh + i[:, None] * sqt + d[None, :], mask=i[:, None] < T, other=0.0)
+        do = tl.load(DO + b * sob + h * soh + i[:, None] * sot + d[None, :], mask=i[:, None] < T, other=0.0)
+        content = tl.load(CONTENT + (bh * T + i[:, None]) * R + r[None, :], mask=i[:, None] < T, other=0.0)
+        lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
+        delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
+        p, ds = _tile_gradient(
+            q, k, v, do, content.to(tl.float32), position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
+            factor, DROPS, PRECISION,
+        )  # fmt: skip
+        dv += tl.dot(tl.trans(p).to(do.dtype), do, input_precision=PRECISION)
+        turned = tl.trans(ds)
+        dk += tl.dot(turned.to(q.dtype), q, input_precision=PRECISION)
+        dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, PRECISION, q.dtype)
+    place = b * sgb + h * sgh + j[:, None] * sgt + d[None, :]
+    tl.store(DK + place, dk.to(DK.dtype.element_ty), mask=there)
+    tl.store(DV + place, dv.to(DV.dtype.element_ty), mask=there)
+    place = DPOSITION + (bh * T + j[:, None]) * R + r[None, :]
+    tl.store(place, dposition.to(DPOSITION.dtype.element_ty), mask=there)
+
+
+def _strides(x: torch.Tensor) -> tuple[int, int, int]:
+    """Return the strides of the first three dimensions of a [B, n, T, d] tensor; the last stride must be 1."""
+    first, second, third, last = x.stride()
+    assert last == 1, "the numbers of a head lie beside each other"
+    return first, second, third
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor of x's shape [B, n, T, d], in memory as [B, T, n, d], as linear layers take it."""
+    return x.new_empty(x.size(0), x.size(2), x.size(1), x.size(3)).transpose(1, 2)
+
+
+def _launch(
+    kernel: Any, tile: tuple[int, int], q: torch.Tensor, tensors: tuple[Any, ...], strides: list[int], dropout: float
+) -> None:
+    """Run a kernel for all heads of all rows. It drops the same share of weights as `dropout.keep`."""
+    block, warps = tile
+    rows, heads, length, width = q.shape
+    grid = triton.cdiv(length, block), rows * heads
+    numbers = heads, length, 1 / math.sqrt(3 * width), round(dropout * 2**16), 1 / (1 - dropout)
+    constants = {"DROPS": dropout > 0, "B": block, "D": width, "R": tensors[3].size(3), "num_warps": warps}
+    precision = "ieee" if q.dtype == torch.float32 else "tf32"  # tf32 has no effect on bf16
+    kernel[grid](*tensors, *strides, *numbers, **constants, PRECISION=precision)
+
+
+@torch.library.custom_op("babelmill::attention", mutates_args=())
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    lut: torch.Tensor,
+    mask: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return values [B, n, T, d], and the logarithm of each softmax's denominator [B, n, T] float32.
+
+    Args:
+        q, k, v: [B, n, T, d].
+        content, position: [B, n, T, R], q times the table of keys, and k times the table of queries.
+        lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
+        mask: [B, 1, T, T], added to the scores.
+        keys: [B] int32, the rows' dropout keys for this place in the model.
+        dropout: probability of dropping a weight.
+    """
+    out, lse = _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(out)]
+    tensors = (q, k, v, content, position, lut, mask, keys, out, lse)
+    _launch(_forward, FORWARD, q, tensors, strides, dropout)
+    return out, lse
+
+
+@_attention.register_fake
+def _(q, k, v, content, position, lut, mask, keys, dropout):
+    return _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("babelmill::attention_backward", mutates_args=())
+def _attention_backward(
+    do: torch.Tensor,
+    delta: torch.Tensor,
+    lse: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    lut: torch.Tensor,
+    mask: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q, k, v, content and position.
+
+    `delta`: [B, n, T], the sums over d of the values times their gradients.
+    """
+    dq, dk, dv = _like(q), _like(k), _like(v)
+    dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
+    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dq)]
+    read = (q, k, v, content, position, lut, mask, keys, do, lse, delta)
+    _launch(_backward_of_queries, BACKWARD, q, (*read, dq, dcontent), strides, dropout)
+    _launch(_backward_of_keys, BACKWARD, q, (*read, dk, dv, dposition), strides, dropout)
+    return dq, dk, dv, dcontent, dposition
+
+
+@_attention_backward.register_fake
+def _(do, delta, lse, q, k, v, content, position, lut, mask, keys, dropout):
+    return _like(q), _like(k), _like(v), torch.empty_like(content), torch.empty_like(position)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    *tensors, ctx.dropout = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _gradients(ctx: Any, do: torch.Tensor, _lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    *tensors, out, lse = ctx.saved_tensors
+    do = do if do.stride(3) == 1 else do.contiguous()
+    delta = (do.float() * out).sum(-1)
+    return *_attention_backward(do, delta, lse, *tensors, ctx.dropout), None, None, None, None
+
+
+_attention.register_autograd(_gradients, setup_context=_keep_for_backward)
+
+
+class TritonAttention(KeyedAttention):
+    """Attention by the kernels of this file. For `place` and `keys`, see `KeyedAttention`."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_table: torch.Tensor,
+        key_table: torch.Tensor,
+        buckets: torch.Tensor,
+        visible: Visible,
+        dropout: float = 0.0,
+        implementation: str = "sdpa",
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do what `KeyedAttention` does; see `attention` for the arguments."""
+        if implementation != "sdpa":
+            tensors = (query, key, value, query_table, key_table, buckets)
+            return super().__call__(*tensors, visible, dropout, implementation)
+        rows = max(16, triton.next_power_of_2(key_table.size(1)))
+        tables = [F.pad(table, (0, 0, 0, rows - table.size(1))) for table in (key_table, query_table)]
+        content, position = query @ tables[0].mT, key @ tables[1].mT
+        lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
+        keys, mask = draw(self._keys.rows, self._place), visible.penalty.contiguous()
+        values, _ = _attention(query, key, value, content, position, lut, mask, keys, dropout)
+        return values * visible.alive, None
+
+
+def difference(device: torch.device, width: int, length: int, dropout: float, dtype: torch.dtype) -> float:
+    """Return the largest difference between the kernels and the formula in float64.
+
+    Values and gradients are compared, each relative to its largest number, for a causal and a bidirectional row of
+    three documents. The second row has padding.
+    """
+    generator = torch.Generator().manual_seed(length)
+    segments = torch.arange(length).repeat(2, 1) * 3 // length
+    segments[1, -3:] = -1
+    seen = visible(training_mask(segments, torch.tensor([True, False])), dtype)
+    keys = Keys(7, device)
+    keys.begin_pass(
+        torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), length
+    )
+    buckets = position_buckets(length, length, 32, 512, device)
+    drawn = [
+        torch.randn(size, generator=generator).to(dtype) for size in ((2, length, 6 * width), *[(2, 63, width)] * 2)
+    ]
+    gradient = torch.randn(2, 2, length, width, generator=generator).to(dtype)
+    found = []
+    for attention, kind in ((KeyedAttention(3, keys), torch.float64), (TritonAttention(3, keys), dtype)):
+        leaves = [x.to(device, kind).requires_grad_() for x in drawn]
+        query, key, value = (part.unflatten(2, (2, width)).transpose(1, 2) for part in leaves[0].chunk(3, 2))
+        mask = Visible(*(part.to(device, kind) for part in seen))
+        values, _ = attention(query, key, value, leaves[1], leaves[2], buckets, mask, dropout)
+        values.backward(gradient.to(device, kind))
+        found.append([values.detach(), *(leaf.grad for leaf in leaves)])
+    pairs = [(ours.double(), theirs) for theirs, ours in zip(*found, strict=True)]
+    return max(((ours - theirs).abs().max() / theirs.abs().max()).item() for ours, theirs in pairs)

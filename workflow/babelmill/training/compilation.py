@@ -1,0 +1,177 @@
+"""Compilation of a model's blocks: which graphs there are, and when they are made.
+
+There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. So all graphs
+are known, and made, before the first step. A graph for another shape would stop the run for minutes later, perhaps in a
+step that has to end soon because of a signal or the end of an allocation. So another shape is computed without a graph,
+with a warning.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from babelmill.config import schema
+from babelmill.core.files import UserError
+from babelmill.runtime import compiling
+from babelmill.runtime.processes import Processes
+
+log = logging.getLogger(__name__)
+
+LEAST_ROWS = 2  # the fewest rows of a compiled forward pass: a single row would need a graph of its own
+STRICT = False  # True in tests: a shape that needs another graph is an error
+
+
+class Compiler(NamedTuple):
+    """How blocks are compiled.
+
+    Attributes:
+        backend: the backend of `torch.compile`.
+        required: whether the run fails if compiling fails.
+    """
+
+    backend: str | Callable[..., Any] = "inductor"
+    required: bool = True
+
+
+def compiler_of(
+    run: schema.Run, processes: Processes, compiles: bool, threads: int, cache: Path | None
+) -> Compiler | None:
+    """Return how blocks are to be compiled, and prepare for it. All processes call this together.
+
+    Args:
+        run: `run.compile`: "auto" compiles for GPUs where that is possible, "always" on a CPU, too.
+        processes: this process among the others.
+        compiles: whether the architecture can be compiled.
+        threads: number of threads of all processes on this machine together.
+        cache: see `compiling.prepare`.
+
+    Returns:
+        None if nothing is to be compiled.
+
+    Raises:
+        UserError: `run.compile` is "always", but compiling is not possible.
+    """
+    if run.compile == "never" or (run.compile == "auto" and (not compiles or processes.device.type == "cpu")):
+        return None
+    required, problem = run.compile == "always", "models of transformers and of labels are not compiled"
+    if compiles:
+        lacks = compiling.lacking(processes.device)
+        problem = lacks and f"this machine lacks {lacks}"
+    if not possible(required, processes, problem):
+        return None
+    compiling.prepare(threads // processes.local_size, cache)
+    return Compiler(required=required)
+
+
+def possible(required: bool, processes: Processes, problem: str | None) -> bool:
+    """Return whether all processes can compile. A process with a problem logs it.
+
+    Raises:
+        UserError: a process has a problem, and compiling is `required`.
+    """
+    if not processes.any(problem is not None):
+        return True
+    said = problem or "another process cannot compile, see its message"
+    if required:
+        raise UserError(f"run.compile = always: {said}")
+    if problem or processes.main:
+        log.warning("training without compiled kernels, which is slower: %s", said)
+    return False
+
+
+def _first_problem(
+    make: Callable[[int, bool], None], shapes: Sequence[tuple[int, bool]], leave: Callable[[], bool]
+) -> str | None:
+    for length, training in shapes:
+        if leave():
+            break
+        try:
+            make(length, training)
+        except (UserError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # from Dynamo, Inductor, Triton, a compiler or a driver
+            if leave():  # the signal may have ended the compiler
+                break
+            cause = getattr(error, "inner_exception", error)
+            lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+            return f"rows of {length} tokens: {type(cause).__name__}: {lines[0] if lines else 'no message'}"
+    return None
+
+
+class Blocks:
+    """Compiles the blocks of a model one by one. They are alike, so this takes the time of one block per length.
+
+    Args:
+        blocks: modules whose `forward` takes hidden states [B, T, H], and further tensors or tuples of tensors.
+        batched: returns those tensors among a block's inputs whose first dimension is B.
+        compiler: how to compile.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module], batched: Callable[..., Iterable[torch.Tensor]], compiler: Compiler):
+        self._batched, self._required, self.ready = batched, compiler.required, False
+        torch._dynamo.config.recompile_limit = 64
+        torch.compiler.set_stance("default")
+        for block in blocks:
+            self._compile(block, compiler.backend)
+
+    def _compile(self, block: nn.Module, backend: str | Callable[..., Any]) -> None:
+        plain = block.forward
+        compiled = torch.compile(plain, dynamic=False, fullgraph=True, backend=backend)
+
+        def forward(*inputs: Any) -> Any:
+            for tensor in self._batched(*inputs):
+                torch._dynamo.mark_dynamic(tensor, 0)
+            try:
+                return compiled(*inputs)
+            except RuntimeError as error:
+                if STRICT or not self.ready or "fail_on_recompile" not in str(error):
+                    raise
+                self._warn(str(error))
+            return plain(*inputs)
+
+        block.forward = forward
+
+    def warm_up(
+        self,
+        make: Callable[[int, bool], None],
+        shapes: Sequence[tuple[int, bool]],
+        processes: Processes,
+        leave: Callable[[], bool],
+    ) -> None:
+        """Make all graphs. All processes call this together.
+
+        The main process compiles first; the others find its kernels in the cache.
+
+        Args:
+            make: makes a pass with rows of a given length, in training or not.
+            shapes: the length, and whether it is training, of each graph.
+            processes: this process among the others.
+            leave: returns whether there is a reason to leave; then nothing more is compiled.
+
+        Raises:
+            UserError: a compilation failed, and compiling is required.
+        """
+        began = time.monotonic()
+        problem = _first_problem(make, shapes, leave) if processes.main else None
+        if not processes.any(problem is not None) and not processes.main:
+            problem = _first_problem(make, shapes, leave)
+        works = possible(self._required, processes, problem)
+        self.ready = works and not leave()
+        torch.compiler.set_stance("fail_on_recompile" if self.ready else "force_eager")
+        if self.ready:
+            log.info("kernels for %d shapes are compiled, in %.0f s", len(shapes), time.monotonic() - began)
+
+    def _warn(self, refused: str) -> None:
+        """Warn once of a shape that has no graph. From now on, every such shape is computed without one."""
+        torch.compiler.set_stance("eager_on_recompile")
+        reasons = [line.strip(" -") for line in refused.splitlines() if line.strip().startswith("- ")]
+        log.warning(
+            "a forward pass has no compiled kernels, and runs without them, slower: %s;"
+            " please report it, with the configuration",
+            "; ".join(reasons) or refused,
+        )
