@@ -4,7 +4,8 @@ BIN := .venv/bin
 export PYTHONPATH := workflow
 # pyright would look on the network for a newer version.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles a module when it is first imported, which takes less time than to compile all of them here.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SETUP := .venv/.installed
 
 .PHONY: demo test lint bench setup lock help
@@ -40,12 +41,13 @@ lock:  ## after a change of pins: install them without the lock, and write envs/
 	$(BIN)/python envs/lock.py > envs/lock.txt
 	@touch $(SETUP)
 
-# Installs again when the pins change. The package itself is used from this folder, never from a copy. Four processes
-# install what envs/lock.txt lists: one takes longer than all the rest together. The last line adds PyTorch, and fails if
-# the list does not fit pyproject.toml.
+# Installs again when the pins change. The package itself is used from this folder, never from a copy. The pip that comes
+# with Python takes twice as long. Four processes install what envs/lock.txt lists, and PyTorch; the last line adds what
+# PyTorch needs on this machine (CUDA's libraries), and fails if the list does not fit pyproject.toml.
 $(SETUP): pyproject.toml envs/lock.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or say make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
-	grep -v '^#' envs/lock.txt | xargs -P 4 -n 36 $(PIP) --no-deps
-	$(PIP) --no-build-isolation --editable '.[test,slurm]'
+	$(PIP) pip==25.3
+	{ grep -oE '(torch|triton)==[0-9.]+' pyproject.toml; grep -v '^#' envs/lock.txt; } | xargs -P 4 -n 36 $(PIP) --no-deps
+	$(PIP) --no-build-isolation --editable .
 	@touch $(SETUP)
