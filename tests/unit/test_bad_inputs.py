@@ -71,16 +71,16 @@ def refused(*words: str, **arguments) -> str:
     [
         (
             "train: {max_steps: 30}\npreset: tiny\ntrain: {epochs: 3}\n",
-            ["the key train stands twice", "line 1 and line 3"],
+            ["the key train appears twice", "line 1 and line 3"],
         ),
-        ("train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n", ["the key train.epochs stands twice", "line 2 and line 4"]),
+        ("train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n", ["the key train.epochs appears twice", "line 2 and line 4"]),
         (
             'models:\n  a: {languages: [eng]}\n  "a": {languages: [deu]}\n',
-            ["the key models.a stands twice", "line 2 and line 3"],
+            ["the key models.a appears twice", "line 2 and line 3"],
         ),
-        ('{"preset": "tiny",\n"preset": "small"}', ["the key preset stands twice", "line 1 and line 2"]),
-        ("train: {seed: 1, seed: 2}\n", ["the key train.seed stands twice, in line 1, and"]),
-        ("train:\n\tseed: 1\n", ["not valid YAML", "line 2", "this is a tab: indent by spaces"]),
+        ('{"preset": "tiny",\n"preset": "small"}', ["the key preset appears twice", "line 1 and line 2"]),
+        ("train: {seed: 1, seed: 2}\n", ["the key train.seed appears twice, in line 1, and"]),
+        ("train:\n\tseed: 1\n", ["not valid YAML", "line 2", "this is a tab: indent with spaces"]),
         ("preset: TINY\n", ["preset = 'TINY'", "did you mean tiny"]),
         (
             "languages: {no: {name: Norwegian}}\n",
@@ -149,7 +149,7 @@ def refused(*words: str, **arguments) -> str:
         ("tokenizer: {source: texts/a.txt}\n", ["tokenizer.source: texts/a.txt: not valid JSON"]),
         ("tokenizer: {source: odd.json}\n", ["tokenizer.source: odd.json: not a tokenizer"]),
         ("tokenizer: {source: plain.json}\n", ["tokenizer.source: plain.json has no token <s>"]),
-        ("corpus: {validation_files: [odd.xml]}\n", ["odd.xml: not a format that is read here", ".jsonl"]),
+        ("corpus: {validation_files: [odd.xml]}\n", ["odd.xml: this file format cannot be read", ".jsonl"]),
         ("corpus: {validation_files: ['texts/*.md']}\n", ["texts/*.md: no such file"]),
     ],
 )

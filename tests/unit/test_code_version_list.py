@@ -67,7 +67,7 @@ def test_two_forks_may_have_a_version_of_one_number_and_agree_on_the_next(versio
     path = versions(f"train 1 aaaaaaaa {A}", f"train 2 bbbbbbbb {B}", f"train 2 cccccccc {C}")
     assert code_versions.labels("train", B, lookup()) != code_versions.labels("train", C, lookup())
     with pytest.raises(
-        UserError, match=r"train 2 \(bbbbbbbb\) and train 2 \(cccccccc\): two branches each began this version"
+        UserError, match=r"with the same number: train 2 \(bbbbbbbb\) and train 2 \(cccccccc\); begin the next version"
     ):
         code_versions.add("train", D)
     assert code_versions.begin("train", D, {}).label == "train 3 (dddddddd)"
@@ -82,7 +82,7 @@ def test_a_line_that_is_none_is_named(versions):
 
 def test_a_stage_without_a_version_cannot_be_accepted(versions):
     versions()
-    with pytest.raises(UserError, match="train has no version yet: say --new train"):
+    with pytest.raises(UserError, match="train has no version yet: use --new train"):
         code_versions.add("train", A)
 
 

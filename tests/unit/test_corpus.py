@@ -96,7 +96,7 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
         ("a.csv", b"body\nx\n", r"a\.csv: no column 'text'; there are 'body'; set corpus\.text_column"),
         ("a.txt", b" \n", r"the corpus of eng is empty: 1 document in a\.\*; dropped: 1 empty"),
         ("a.jsonl", b"", r"the corpus of eng is empty: 0 documents in a\.\*; dropped: none"),
-        ("a.doc", b"x", r"a\.doc: not a format"),
+        ("a.doc", b"x", r"a\.doc: this file format"),
         (
             "a.txt",
             b"only one",
@@ -121,7 +121,7 @@ def test_a_glob_without_a_file(folder):
     (folder / "texts").mkdir()
     with pytest.raises(UserError, match=r"corpus\.files: texts/\*\.txt: no such file"):
         corpus_stage.expand(["there.txt", "texts/*.txt"], "files")
-    with pytest.raises(UserError, match=r"it is a folder, write texts/\*\.txt"):
+    with pytest.raises(UserError, match=r"this is a folder: write texts/\*\.txt"):
         corpus_stage.expand(["texts/"], "files")
 
 

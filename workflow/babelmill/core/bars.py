@@ -1,7 +1,7 @@
-"""How far a job is, for people: one bar on a terminal, a plain line every so often elsewhere and in the log.
+"""Show people how far a job is: as one bar on a terminal, and elsewhere and in the log as a plain line every 30 s.
 
-Several jobs may share a terminal. One of them draws, the one that holds the terminal's lock file; when it is done,
-another does.
+Several jobs may share a terminal. Only the one that holds the terminal's lock file draws its bar. When it ends, another
+job takes the lock file and draws.
 """
 
 import contextlib
@@ -20,16 +20,20 @@ CLEAR = "\r\033[K"
 
 
 class Bar:
-    """Shows that so much of a total is done."""
+    """Shows which part of a total is done, and estimates the time left."""
 
     EVERY = 30.0  # seconds between plain lines
     DRAWN_EVERY = 0.1  # seconds between two drawings
-    EARLY = 5.0  # seconds in which the time left is not foretold, and of less than 1 % in twelve times as many
+    EARLY = 5.0  # seconds before the first estimate of the time left; twelve times as many while less than 1 % is done
 
     def __init__(self, total: float, done: float = 0, at_once: bool = False):
-        """The total, and what is done before this process began, are of what the time goes by, such as tokens.
+        """Start the clock of a job.
 
-        A job that is over before `EVERY` seconds have passed has no plain line, unless the first comes `at_once`.
+        Args:
+            total: the size of the whole job, in a unit whose number is proportional to the time, such as tokens.
+            done: how much of it was done before this process began.
+            at_once: whether the first plain line appears immediately. Otherwise it appears after `EVERY` seconds, and a
+                shorter job has no plain line.
         """
         self._total, self._start, self._done = total, done, done
         self._began, self._drawn = time.monotonic(), -math.inf
@@ -41,9 +45,10 @@ class Bar:
                     handler.addFilter(self._beside_the_bar)
 
     def show(self, done: float, text: str) -> None:
-        """Say how far it is: `text` is what is done in the job's own words; time left is added. Ends with the total.
+        """Show how far the job is: `text` says it in the job's own words, and the time left is added to it.
 
-        The time left is unknown at the beginning, when a job still starts and little of it is done.
+        At the beginning, when too little is done for an estimate, the text says that the time left is unknown. When
+        `done` reaches the total, the bar closes.
         """
         self._done, now = done, time.monotonic()
         ended = done >= self._total > 0
@@ -57,7 +62,7 @@ class Bar:
             self.close()
 
     def close(self) -> None:
-        """Leave the bar as it is, and the terminal to others."""
+        """Leave the bar on the terminal as it is, and let other jobs draw there."""
         if self._bar is not None:
             self._bar.close()
         if self._lock is not None:
@@ -75,9 +80,9 @@ class Bar:
 
     def _draw(self, text: str) -> None:
         if self._bar is None:
-            from tqdm import tqdm  # on a terminal alone
+            from tqdm import tqdm  # imported only if there is a terminal
 
-            tqdm.monitor_interval = 0  # no thread that draws when nothing has happened
+            tqdm.monitor_interval = 0  # otherwise a thread of tqdm draws the bar again when nothing has happened
             form = "{percentage:3.0f}% [{bar:24}] {desc}"
             self._bar = tqdm(total=self._total, bar_format=form, dynamic_ncols=True, ascii=".#", miniters=math.inf)
         self._bar.n = self._done
@@ -88,22 +93,25 @@ class Bar:
         """Return whether this process draws on the terminal: it does already, or nobody else does."""
         if self._lock is None:
             name = f"babelmill-bar-{os.getuid()}-{stage_entry.terminal_id().replace(':', '-')}.lock"
-            with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # another draws, or the disk is full
+            with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # another job draws, or no space
                 lock = stack.enter_context(open(os.path.join(tempfile.gettempdir(), name), "w"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stack.pop_all()  # open while it is held
+                stack.pop_all()  # keeps the file open, and with it the lock
                 self._lock = lock
         return self._lock is not None
 
     def _beside_the_bar(self, record: logging.LogRecord) -> bool:
-        """On a terminal the bar stands for lines of progress, which go to the log file, and makes room for others."""
+        """Return whether a log message is shown on a terminal with a bar; clear the bar's line for it.
+
+        Lines of progress go only to the log file, because the bar already shows them.
+        """
         if hasattr(record, "bar"):
             return False
-        sys.stderr.write(CLEAR)  # of whatever job it is
+        sys.stderr.write(CLEAR)  # also if the bar belongs to another job
         return True
 
 
 def clock(seconds: float) -> str:
-    """12345 as 3:25:45."""
+    """Return seconds as hours, minutes and seconds: 12345 as 3:25:45."""
     seconds = int(seconds)
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

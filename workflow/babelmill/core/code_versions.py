@@ -1,17 +1,19 @@
-"""Versions of a stage's code: which digests give the same results.
+"""Find the version of a stage's code: it says which code digests give the same results.
 
-An upgrade of Babelmill must not train 45 models again because a message changed, and an edited loss must never pass
-unseen. So each stage has a version, which changes when its results do, and a list of the code digests that are known
-to give them. They stand in `code_versions.txt`, one digest per line, which git merges line by line:
+An upgrade of Babelmill must not train 45 models again because a message changed. But after an edit of the loss, the
+models must be trained again. So each stage has a version, which changes when its results change, and each version has a
+list of the code digests that are known to give these results. `code_versions.txt` has one line per digest, so that git
+can merge it line by line:
 
     train 2 3f2a91c0 3f2a91c05e7d4b11
     train 2 3f2a91c0 88d0a4f2c9b37e60
     train 3 b1946ac9 b1946ac92492d234 when {"train.objective": ["labels"]}
 
-(stage, version, first digits of the digest that the version began with, digest). The settings file of a stage says
-`train 2 (3f2a91c0)` where the present digest is in the list, and the digest itself where it is not: an edit of one's
-own reruns its stage, an upgrade reruns the stages that have a new version. A version with `when` holds for models whose
-settings have one of the values; for the others the version before it goes on.
+A line contains the stage, its version, the first digits of the digest that the version began with, and a digest. If the
+digest of the present code is in the list, the settings file of the stage says `train 2 (3f2a91c0)`. Otherwise it says
+the digest itself. So a user who edits the code reruns the edited stages, and an upgrade reruns only the stages that
+have a new version. A version with `when` is valid for models whose settings have one of these values. All other models
+keep the version before it.
 """
 
 import dataclasses
@@ -29,7 +31,7 @@ PATH = PACKAGE / "code_versions.txt"
 LINE = re.compile(r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})(?: when (\{.*\}))?")
 LABEL = re.compile(r"(\w+) (\d+) \(([0-9a-f]{8})\)")
 
-# Gives the value of a dotted key such as train.objective; UNKNOWN where it cannot tell.
+# A function that returns the value of a dotted key such as train.objective; UNKNOWN if it does not know the value.
 Lookup = Callable[[str], Any]
 UNKNOWN = object()
 
@@ -39,10 +41,10 @@ class Version:
     """A version of a stage's code.
 
     Attributes:
-        stage, number: its name.
-        first: first digits of the digest that it began with, so that two forks' fourth versions differ.
-        digests: all that are known to give its results.
-        when: values of settings, by dotted key, to which the version is limited; empty if it is not.
+        stage, number: the stage, and the number of the version; they name it.
+        first: the first digits of the digest that it began with, so that version 4 of two forks has two names.
+        digests: all digests that are known to give the results of this version.
+        when: the values of settings, by dotted key, to which the version is limited; empty if it has no limit.
     """
 
     stage: str
@@ -53,11 +55,11 @@ class Version:
 
     @property
     def label(self) -> str:
-        """What a settings file says."""
+        """Return the version as settings files name it: `train 2 (3f2a91c0)`."""
         return f"{self.stage} {self.number} ({self.first})"
 
     def holds(self, lookup: Lookup) -> bool | None:
-        """Whether the version holds for settings; None if these cannot tell."""
+        """Return whether the version is valid for settings; None if they do not contain all keys of `when`."""
         values = [(lookup(key), allowed) for key, allowed in self.when.items()]
         if any(value is not UNKNOWN and value not in allowed for value, allowed in values):
             return False
@@ -66,14 +68,14 @@ class Version:
 
 @functools.cache
 def read() -> dict[str, list[Version]]:
-    """The versions of each stage, oldest first. A UserError names a line that is none."""
+    """Return {stage: its versions, the oldest first}; raise a UserError that names a line of another form."""
     found: dict[str, list[Version]] = {}
     for number, line in enumerate(PATH.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
             continue
         match = LINE.fullmatch(line)
         if not match:
-            raise UserError(f"{PATH}, line {number}: stage, version, first digits and digest are expected: {line!r}")
+            raise UserError(f"{PATH}, line {number}: expected stage, version, first digits and digest, not {line!r}")
         stage, version, first, digest, when = match.groups()
         versions = found.setdefault(stage, [])
         known = next((v for v in versions if (v.number, v.first) == (int(version), first)), None)
@@ -86,9 +88,9 @@ def read() -> dict[str, list[Version]]:
 
 
 def fitting(stage: str, digest: str, lookup: Lookup) -> list[Version]:
-    """Return the version that code with this digest has, for settings that `lookup` knows; none if no version has it.
+    """Return the version of the code with this digest, for the settings that `lookup` knows.
 
-    There are several where `lookup` cannot tell.
+    The list is empty if the digest belongs to no version. It has several versions if `lookup` does not know all values.
     """
     versions = read().get(stage, [])
     place = next((i for i, version in enumerate(versions) if digest in version.digests), None)
@@ -103,44 +105,44 @@ def fitting(stage: str, digest: str, lookup: Lookup) -> list[Version]:
 
 
 def labels(stage: str, digest: str, lookup: Lookup) -> list[str]:
-    """Return what the settings file of a stage with this code may say: the digest itself if no version has it."""
+    """Return the labels that the settings file of a stage with this code may have: the digest if it has no version."""
     return [version.label for version in fitting(stage, digest, lookup)] or [digest]
 
 
 def newest(stage: str) -> Version | None:
-    """The last version of a stage; a UserError if two forks have one of the same number."""
+    """Return the last version of a stage; raise a UserError if two branches each began a version with this number."""
     versions = read().get(stage, [])
     if len(versions) > 1 and versions[-1].number == versions[-2].number:
         both = " and ".join(version.label for version in versions[-2:])
         raise UserError(
-            f"{PATH.name}: {both}: two branches each began this version; begin the next one:"
+            f"{PATH.name}: two branches each began a version with the same number: {both}; begin the next version:"
             f" babelmill accept --new {stage} --results ..."
         )
     return versions[-1] if versions else None
 
 
 def add(stage: str, digest: str) -> Version:
-    """Note that a digest gives the results of the stage's newest version; return this version."""
+    """Write down that a digest gives the results of the stage's newest version; return this version."""
     version = newest(stage)
     if version is None:
-        raise UserError(f"{stage} has no version yet: say --new {stage}")
+        raise UserError(f"{stage} has no version yet: use --new {stage}")
     lines = PATH.read_text(encoding="utf-8").splitlines()
     _write([*lines, f"{stage} {version.number} {version.first} {digest}"])
     return version
 
 
 def begin(stage: str, digest: str, when: dict[str, list[Any]]) -> Version:
-    """Begin a new version of a stage with a digest, limited to `when`; return it.
+    """Begin a new version of a stage with a digest, limited to `when`; return the version.
 
-    A digest that was accepted for the newest version by mistake moves to the new one.
+    If the digest was accepted for the newest version by mistake, it moves to the new version.
 
     Raises:
-        UserError: a version began with this digest, or an older one has it: there is nothing new.
+        UserError: a version began with this digest, or an older version has it, so nothing is new.
     """
     versions = read().get(stage, [])
     having = next((version for version in versions if digest in version.digests), None)
     if having and (having is not versions[-1] or digest.startswith(having.first)):
-        raise UserError(f"{stage}: this code has {having.label} already: there is no edit that could be new")
+        raise UserError(f"{stage}: this code already belongs to {having.label}: there is no edit for a new version")
     number = 1 + max((version.number for version in versions), default=0)
     version = Version(stage, number, digest[:8], [digest], when)
     lines = PATH.read_text(encoding="utf-8").splitlines()
@@ -160,8 +162,8 @@ def _write(lines: list[str]) -> None:
 def results_between(before: str, now: str, changelog: Path, others: Collection[str] = ()) -> list[str]:
     """Return the CHANGELOG's "Results" lines of the versions after label `before` up to label `now`, oldest first.
 
-    A line is `Results: train 3 (b1946ac9): ...`; `before` may be a digest that no version has. The versions with labels
-    in `others`, which are limited to other settings, changed nothing.
+    A line has the form `Results: train 3 (b1946ac9): ...`. `before` may be a digest that belongs to no version. The
+    lines of versions with labels in `others` are left out: these versions are limited to other settings.
     """
     match, last = LABEL.fullmatch(before), LABEL.fullmatch(now)
     if not last or not changelog.is_file():

@@ -23,6 +23,6 @@ def format_of(path: str | PurePath, label: str = "") -> tuple[str, str | None]:
     if suffix not in FORMATS:
         allowed = ", ".join(FORMATS)
         raise UserError(
-            f"{label}{path}: not a format that is read here; allowed are {allowed}, each also with .gz or .zst"
+            f"{label}{path}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
         )
     return suffix, compression

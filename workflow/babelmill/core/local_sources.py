@@ -1,12 +1,13 @@
-"""Local text files: which files a glob matches, and a digest of their content that reads only changed files.
+"""Find the local text files that a glob matches, and compute a digest of their content; read only changed files.
 
-A corpus depends on the content of its files, not on their times: `touch`, `cp -r` and a fresh clone repeat nothing, and
-an edit that keeps size and time is seen. Reading ten thousand files at every dry run would take minutes. So the hash of
-each file is kept beside the corpus that was made of it, in `source_hashes.json` (see `known_hashes.py`): a file that is
-as it was is not read.
+A corpus depends on the content of its files, not on their times. So nothing runs again after `touch`, `cp -r` or a
+fresh clone, and an edit that keeps a file's size and time is noticed. Reading ten thousand files at every dry run would
+take minutes. So `source_hashes.json`, beside the corpus that was made from the files, keeps the hash of each file (see
+`known_hashes.py`), and unchanged files are not read.
 
-Before the first corpus there is nothing to compare with, and nothing is hashed: the settings then say how many files
-and bytes there are, the stage hashes what it reads, and as long as the content is the same, the settings stay the same.
+Before the first corpus there is nothing to compare with, so nothing is hashed. The settings then contain only the
+number of files and bytes, and the stage hashes the files that it reads. As long as their content stays the same, the
+settings stay the same.
 """
 
 import hashlib
@@ -24,14 +25,14 @@ HASHES = "source_hashes.json"
 
 
 def files_of(pattern: str, label: str) -> list[str]:
-    """Return the files that a glob matches, sorted, and see that they can be read; `label` begins an error.
+    """Return the files that a glob matches, sorted, and check that they can be read; `label` begins an error.
 
     Raises:
-        UserError: there is no file, one may not be read, or is of no format that is read here.
+        UserError: no file matches, a file may not be read, or a file has a format that a corpus cannot be read from.
     """
     paths = expand_glob(pattern)
     if not paths:
-        hint = f"; it is a folder, write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+        hint = f"; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
         raise UserError(f"{label} {pattern}: no such file{hint}")
     for path in paths:
         format_of(path, f"{label} ")
@@ -41,22 +42,23 @@ def files_of(pattern: str, label: str) -> list[str]:
 
 
 def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
-    """Return {path: sha256} of local files; those that are as they were when they were last hashed are not read."""
+    """Return {path: sha256} of local files; files that have not changed since they were last hashed are not read."""
     return known_hashes.hashes(paths, corpus / HASHES)
 
 
 def snapshot(
     patterns: Mapping[str, str], corpus: Path, before: dict[str, Any] | None = None, what: str = "corpus"
 ) -> dict[str, dict[str, Any]]:
-    """What globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
+    """Describe what globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
     Args:
-        patterns: the globs, and the configuration file that names each, for the error.
-        corpus: the folder of the corpus that is made of the files. If its manifest says that it was made of exactly
-            this content, its own record is returned; the sha256 of that is None if there was no corpus before it.
-        before: what was returned for an earlier run. Without a corpus, its entries stay where count and bytes agree, so
-            that a deleted corpus repeats no more than itself.
-        what: the files are of, for the error.
+        patterns: {glob: the configuration file that contains it, for errors}.
+        corpus: the folder of the corpus that is made from the files. If its manifest says that the corpus was made from
+            exactly this content, the description in the manifest is returned. Its sha256 is None if there was no
+            earlier corpus when the corpus was made.
+        before: the description that an earlier run returned. If there is no corpus, those of its entries are returned
+            whose number of files and bytes are still right. So if a corpus is deleted, only the corpus is made again.
+        what: what the files belong to, for errors.
 
     Raises:
         UserError: see `files_of`.
@@ -68,7 +70,7 @@ def snapshot(
 def snapshot_of_files(
     files: Mapping[str, list[str]], corpus: Path, before: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Do what `snapshot` does with {what the user named: paths}."""
+    """Return what `snapshot` returns, for the files that were found for each pattern: {pattern: paths}."""
     recorded = _recorded(corpus)
     content = None if recorded is None else hashes(sorted({p for paths in files.values() for p in paths}), corpus)
     if recorded is not None and content == recorded["content"] and recorded["sources"].keys() >= files.keys():
@@ -90,7 +92,10 @@ def _entry(paths: list[str], content: dict[str, str] | None) -> dict[str, Any]:
 
 
 def _recorded(corpus: Path) -> dict[str, Any] | None:
-    """What the present corpus was made of: {"sources": as in its settings, "content": {path: sha256}}; None without."""
+    """Return what the present corpus was made from, or None if there is no corpus.
+
+    The form is {"sources": as in the settings of the corpus, "content": {path: sha256}}.
+    """
     try:
         manifest = read_json(corpus / "manifest.json")
         listing = {entry["path"]: entry["sha256"] for entry in manifest["figures"]["sources"]}

@@ -1,8 +1,9 @@
-"""What all entry points share: the arguments, the log, and errors in one line.
+"""Do what all entry points of stages share: read the arguments, write the log, and show an error in one line.
 
-A stage writes its messages to its log file and to standard error, so that the terminal shows errors and progress
-while a cluster keeps them. Where our logger plugin for Snakemake writes to the same terminal, it says what matters, and
-a stage adds warnings, and training how far it is. `python -m babelmill.<stage>` is also how a job is repeated by hand.
+A stage writes its messages to its log file and to standard error. So a terminal shows errors and progress, and a
+cluster keeps them. If our logger plugin for Snakemake writes to the same terminal, the plugin shows what is important.
+The stage then shows only its warnings and, now and then, the progress of the training. A user can also repeat a job by
+hand, with `python -m babelmill.<stage>`.
 """
 
 import argparse
@@ -16,11 +17,11 @@ from pathlib import Path
 from babelmill.core.files import UserError, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
-QUIET = (30.0, 1800.0)  # seconds between two messages of a stage beside it: the first time, and at most; they double
+QUIET = (30.0, 1800.0)  # seconds between two progress messages beside the plugin: at first, and at most; they double
 CLOCK = "%H:%M:%S"
 
 log = logging.getLogger("babelmill")
-shown_name = ""  # of the model, for its progress bar: there may be others on the same terminal
+shown_name = ""  # the name of the model, for its progress bar: other models may use the same terminal
 BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 
@@ -33,21 +34,21 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 
 def folder(text: str) -> Path:
-    """Argument type: the folder of a stage, given as itself or by its manifest.json, which is what a rule has."""
+    """Return the folder of a stage from an argument: the folder, or its manifest.json, which rules have as input."""
     path = Path(text)
     return path.parent if path.name == "manifest.json" else path
 
 
 def terminal_id() -> str:
-    """Identify what standard error is: the same for all processes that share it."""
+    """Return an id of what standard error writes to; it is the same for all processes that share it."""
     status = os.fstat(2)
     return f"{status.st_dev}:{status.st_ino}"
 
 
 class BesideThePlugin(logging.Filter):
-    """What a stage says beside the logger plugin: warnings, and now and then how far training is.
+    """Shows only warnings and, now and then, the progress of the training: the logger plugin shows the rest.
 
-    Errors are in the log, from which the plugin quotes them.
+    Errors are in the log, and the plugin quotes them from there.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class BesideThePlugin(logging.Filter):
         self._gap, self._last = QUIET[0], time.monotonic()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a message is shown."""
+        """Return whether a message is shown."""
         if hasattr(record, "bar") and time.monotonic() - self._last >= self._gap:
             self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
             return True
@@ -65,8 +66,9 @@ class BesideThePlugin(logging.Filter):
 def configure_logging(path: Path | None, subject: str = "") -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`.
 
-    `subject`: stage and name, for messages beside those of other stages. A log that is there goes on: it may be that of
-    a job which lives, and which refuses this one. (Snakemake begins each job with a new one.)
+    `subject`: stage and name, for a terminal that also shows the messages of other stages. Messages are appended to an
+    existing log: it may belong to a job that is still running and makes this one end with an error. (Snakemake begins
+    each job with a new log.)
     """
     terminal = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]

@@ -29,7 +29,7 @@ def parse(text: str, where: str | Path) -> Any:
             for key, first, second in repeated(loader, node, (), set()):
                 lines = " and ".join(f"line {line}" for line in sorted({first, second}))
                 raise UserError(
-                    f"{where}: the key {key} stands twice, in {lines}, and the first would be lost: write both under"
+                    f"{where}: the key {key} appears twice, in {lines}, and the first would be lost: write both under"
                     " one"
                 )
             return None if node is None else loader.construct_document(node)
@@ -38,7 +38,7 @@ def parse(text: str, where: str | Path) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
         problem = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
         mark = getattr(error, "problem_mark", None)
-        hint = "; this is a tab: indent by spaces" if mark and text[mark.index :].startswith("\t") else ""
+        hint = "; this is a tab: indent with spaces" if mark and text[mark.index :].startswith("\t") else ""
         raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
 
 
