@@ -1,5 +1,6 @@
 """What happens at each step: schedules, shares, and each token once an epoch."""
 
+import contextlib
 from fractions import Fraction
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import training_data
+from babelmill.config import schema
 from babelmill.core.files import UserError
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
@@ -72,6 +74,14 @@ def test_steps_are_the_fewest_that_cover_the_epochs(tokens, reduction):
 
     steps = steps_for(train, tokens)
     assert covered(steps) and not any(covered(fewer) for fewer in range(1, steps))
+
+
+@pytest.mark.parametrize(("most", "refused"), [(24, True), (25, False)])
+def test_more_steps_than_there_may_be_are_refused(monkeypatch, most, refused):
+    train = settings(max_steps=None, epochs=1.0, batch_reduction=1.0, sequence_lengths=[16], phase_starts=[0.0])
+    monkeypatch.setattr(schema, "MAX_STEPS", most)
+    with pytest.raises(UserError, match="more than 24 steps") if refused else contextlib.nullcontext():
+        assert steps_for(train, 25 * train.global_batch_tokens) == 25
 
 
 def test_each_token_is_a_target_once_an_epoch_in_an_order_of_its_own():

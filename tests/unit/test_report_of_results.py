@@ -68,3 +68,10 @@ def test_scores_of_another_model_are_none_of_this_one(asked):
         read_all(asked)
     shutil.rmtree("results/exports")
     assert there(asked).scores, "where nothing says otherwise"
+
+
+def test_a_result_that_cannot_be_read_is_one_line_also_in_a_complete_report(asked, monkeypatch):
+    """A run's record that lacks what its readers need: an error that names the folder, not a KeyError."""
+    monkeypatch.setattr("babelmill.reporting.results.read_record", lambda path: {}["step"])
+    with pytest.raises(UserError, match=r"results/models/eng: cannot be read \(KeyError: 'step'\)"):
+        read_all(asked)

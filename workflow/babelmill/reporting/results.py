@@ -96,10 +96,11 @@ def read_into(model: Model, strict: bool) -> None:
                 if take:
                     take(folder)
         except UNREADABLE as error:
+            known = isinstance(error, UserError | OSError)
+            said = str(error) if known else f"{folder}: cannot be read ({type(error).__name__}: {error})"
             if strict:
-                raise
+                raise UserError(said) from error
             model.manifests.pop(key, None)
-            said = str(error) or f"{folder}: cannot be read"
             model.problems += [said] if said not in model.problems else []
 
     def evaluation(folder: Path) -> None:

@@ -58,16 +58,15 @@ def steps_for(train: schema.Train, tokens: int) -> int:
         return int((lengths * rows).sum()) >= wanted
 
     high = 1
-    while not covers(high):
+    while high <= schema.MAX_STEPS and not covers(high):
         high *= 2
-        if high > 2 * schema.MAX_STEPS:
-            raise UserError(
-                f"train.epochs = {train.epochs:g} of {tokens:,} tokens in batches of train.global_batch_tokens ="
-                f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the"
-                " other"
-            )
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if covers(middle) else (middle, high)
+    if high > schema.MAX_STEPS:
+        raise UserError(
+            f"train.epochs = {train.epochs:g} of {tokens:,} tokens in batches of train.global_batch_tokens ="
+            f" {train.global_batch_tokens} are more than {schema.MAX_STEPS:,} steps; lower the one or raise the other"
+        )
     return high
