@@ -191,7 +191,7 @@ def test_parts_of_datasets_have_one_spelling(tmp_path, monkeypatch):
         ([{"config": "x"}], "each entry needs a repository, such as [{repository: Salesforce/wikitext, config: "),
         ([{"repository": "a/b", "confg": "x"}], "an entry has no key confg; its keys are repository, config, files"),
         ([{"repository": "a/b", "files": "x/*"}], "a list"),
-        ([{"repository": "a/b", "files": ["x/*", "x/*"]}], "x/* is there 2 times; name it once"),
+        ([{"repository": "a/b", "files": ["x/*", "x/*"]}], "x/* appears 2 times; name it once"),
         ([], "corpus.hub = []"),
         ([{"repository": ""}], "each entry needs a repository"),
     ],

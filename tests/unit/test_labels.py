@@ -105,8 +105,11 @@ def test_symbols_may_be_what_stands_between_separators():
         with pytest.raises(UserError, match=message):
             read([[text]], **asked)
     for values, message in [
-        ({"code": "hisco", "symbol_separator": "."}, "stands in codes of labels.code: general, not of hisco"),
-        ({"code": "general", "symbol_separator": ";", "separator": ";"}, "';' is labels.separator, too, which stands"),
+        ({"code": "hisco", "symbol_separator": "."}, "is only for labels.code: general, not for hisco"),
+        (
+            {"code": "general", "symbol_separator": ";", "separator": ";"},
+            "';' is also labels.separator, which separates",
+        ),
     ]:
         with pytest.raises(UserError, match=message):
             configuration(**values).model("eng")
@@ -292,13 +295,16 @@ def test_what_depends_on_the_section_labels():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]}, "descriptions are rows of one length at most"),
+        (
+            {"sequence_lengths": [64, 128], "phase_starts": [0, 0.5]},
+            "there is only one length, the most tokens of a text",
+        ),
         (
             {"objective": "causal", "typos": 0.1},
-            "train.typos = 0.1 disturbs labelled texts (train.objective: labels), not",
+            "train.typos = 0.1 changes only labelled texts (train.objective: labels), not",
         ),
         ({"lora_rank": 4}, "models of labels have no adapters; train.freeze: encoder trains"),
-        ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, which says none"),
+        ({"freeze": "encoder"}, "train.freeze: encoder keeps the weights of model.source, but model.source is not set"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values, message):
@@ -322,5 +328,5 @@ def test_a_model_of_labels_is_no_source():
     after = {"model": {"source": "occ"}, "languages": ["eng"]}
     configuration = Configuration([("test", {"models": {"occ": occ | {"languages": ["eng"]}, "more": after}})])
     assert configuration.model("occ").train.objective == "labels"
-    with pytest.raises(UserError, match=r"model\.source = occ: that is a model of labels; name a language model"):
+    with pytest.raises(UserError, match=r"model\.source = occ: this is a model of labels; name a language model"):
         configuration.model("more")

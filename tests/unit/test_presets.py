@@ -39,19 +39,19 @@ def test_a_preset_may_have_a_budget_for_the_text_of_its_language():
     made = configuration({"preset": "2gpu_standard", "languages": {"eng": {"corpus": {"budget": "1M words"}}}})
     assert [made.corpus(code).corpus.budget for code in ("eng", "deu")] == ["1000000 words", "500000 documents"]
     mixture = {"models": {"two": {"languages": ["eng", "deu"], "preset": "2gpu_standard"}}}
-    assert "which belongs to its languages: set languages.eng.corpus.budget" in refused(mixture, name="two")
+    assert "and eng has another preset: set languages.eng.corpus.budget" in refused(mixture, name="two")
     configuration(mixture, {"corpus": {"budget": "1M words"}}).model("two")
     other = {"preset": "1gpu_standard", "models": {"big": {"languages": ["eng"], "preset": "h200_8gpu_quality"}}}
-    assert "preset h200_8gpu_quality of model big has corpus.budget = 2M documents" in refused(other, name="big")
+    assert "preset h200_8gpu_quality of model big sets corpus.budget = 2M documents" in refused(other, name="big")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("# Mine.\ntran: {epochs: 3}\n", "config/presets/mine.yaml: unknown section tran; did you mean train"),
-        ("# Mine.\ncorpus: {files: [a.txt]}\n", "mine.yaml: of the section corpus, a preset may say the budget alone"),
+        ("# Mine.\ncorpus: {files: [a.txt]}\n", "mine.yaml: a preset may set only one key of the section corpus"),
         ("# Mine.\ntrain: {epoch: 3}\n", "config/presets/mine.yaml: train.epoch = 3"),
-        ("# Mine.\ncorpus:\n", "mine.yaml: corpus = None: keys are expected; leave out a section without any"),
+        ("# Mine.\ncorpus:\n", "mine.yaml: corpus = None: keys are expected; leave out a section that has none"),
     ],
 )
 def test_a_preset_of_ones_own_is_checked(tmp_path, text, message):

@@ -172,7 +172,7 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"files": ["a"], "good": "g", "bad": "b"}, "say `language`, or `languages`"),
+        ({"files": ["a"], "good": "g", "bad": "b"}, "set `language`; or set `languages`"),
         ({"files": ["a"], "good": "g", "bad": "g", "language": "eng"}, "good and bad are both the column 'g'"),
         ({"files": [], "good": "g", "bad": "b", "language": "eng"}, "suites.mine.files"),
         ({"files": ["a"], "good": "g", "bad": "b", "language": "eng", "goood": 1}, "goood"),

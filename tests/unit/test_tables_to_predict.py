@@ -238,7 +238,7 @@ def test_a_missing_column_of_a_plain_table_is_found_before_anything_runs(tmp_pat
             UserError, match=rf"letters\.csv: no column 'gone' \(predict\.inputs\.letters: {next(iter(there))}\)"
         ):
             settings("predict.letters", inputs={"letters": file})
-    with pytest.raises(UserError, match=r"there are 'first line;språk'; is the delimiter another one"):
+    with pytest.raises(UserError, match=r"its columns are 'first line;språk'; does the file have another delimiter"):
         settings("predict.letters", encoding="latin-1")
     settings("predict.letters")  # its encoding is another one, which the stage says with the line
 
@@ -282,7 +282,7 @@ def test_tables_in_the_configuration():
             settings("predict.census", **predict)
 
     refused(r"predict: context_column names a column, and context says it", context="da", context_column="lang")
-    refused(r"'a/b' is no name for a table", inputs={"a/b": "x.csv"})
-    refused(r"tables by name are expected", inputs="x.csv")
+    refused(r"'a/b' cannot be the name of a table", inputs={"a/b": "x.csv"})
+    refused(r"tables with their names are expected", inputs="x.csv")
     refused(r"a needs a file, such as {a: data/a\.csv}", inputs={"a": {"top": 3}})
     refused(r"a has no key top; its keys are file, text_column", inputs={"a": {"file": "x.csv", "top": 3}})

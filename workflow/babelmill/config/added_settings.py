@@ -1,4 +1,4 @@
-"""What stages add to the sections in their settings files, and which languages, models and tables a stage is for.
+"""Compute what stages add to the sections in their settings files, and which languages, models and tables they are for.
 
 The table of stages (`stages.py`) names these functions. Each takes the configuration and the name of the language or
 model. If a function returns a section, its values replace those of the configuration. None instead of a section leaves
@@ -24,7 +24,7 @@ OF_SUITES = (
 
 
 def add_nothing(_configuration: Configuration, _name: str) -> dict[str, Any]:
-    """Add nothing: the sections say all that the stage needs."""
+    """Add nothing: the sections contain all that the stage needs."""
     return {}
 
 
@@ -42,7 +42,7 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Name the model that this one goes on from."""
+    """Name the model that this model continues."""
     return inputs.base_model(configuration, name)
 
 
@@ -103,7 +103,7 @@ def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
+    """Add which metrics to compute, whether the tokenizer may lose text, and how codes are read."""
     lossy = {"lossy": True} if inputs.has_tokenizer_of_source(configuration, name) else {}
     scores = {"scores": list(OBJECTIVES[configuration.model(name).train.objective].scores)}
     added: dict[str, Any] = scores | lossy | how_codes_are_read(configuration, name)
@@ -114,7 +114,7 @@ def add_evaluate(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_score(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Say how sentences are scored."""
+    """Add how sentences are scored."""
     resolved = configuration.model(name)
     evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
     asked: dict[str, Any] = {"methods": list(methods)} | ({"snapshots": True} if evaluation.snapshots else {})
@@ -124,7 +124,7 @@ def add_score(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_suite_scored(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-    """Say on which suite a model is scored, and in which of its languages."""
+    """Add on which suite a model is scored, and in which of its languages."""
     covered = suites.languages_of_suite(configuration, name, part)
     return {"suite": part, "covered": covered, "headline": configuration.suite(part).headline}
 
@@ -158,7 +158,7 @@ def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
 
 
 def add_table(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-    """Say which table is predicted, and how it is read."""
+    """Add which table is predicted, and how it is read."""
     return {"input": part, "table": prediction_table(configuration, name, part)}
 
 

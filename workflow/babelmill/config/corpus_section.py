@@ -17,7 +17,7 @@ TABLES = {
 
 
 class DatasetPart(Section):
-    """An entry of `corpus.hub`: files of a dataset on the Hub. What is null or empty is not asked for.
+    """An entry of `corpus.hub`: files of a dataset on the Hub. A key that is null or empty has no effect.
 
     Attributes:
         repository: its name; {language} stands for the language's code.
@@ -65,7 +65,9 @@ class Corpus(Section):
     def _prompts_have_columns(self) -> Self:
         if self.prompt_column is not None and self.prompt_column == self.text_column:
             name = f"corpus.prompt_column = {self.prompt_column!r}"
-            raise ValueError(f"{name} is corpus.text_column, too: name the column of the responses there")
+            raise ValueError(
+                f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
+            )
         plain = [path for path in [*self.files, *self.validation_files] if split_name(path)[0] == ".txt"]
         found = plain[0] if plain else self.builtin
         for key, words in TABLES.items():
@@ -78,7 +80,9 @@ class Corpus(Section):
         names = {"text_column": self.text_column, "context_column": self.context_column}
         for key, name in names.items():
             if name in self.label_columns:
-                raise ValueError(f"corpus.label_columns names {name!r}, which is corpus.{key}: a column is one of them")
+                raise ValueError(
+                    f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them"
+                )
         if self.context_column is not None and self.context is not None:
             raise ValueError(
                 f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"
@@ -87,11 +91,11 @@ class Corpus(Section):
         for key in ("context_column", "context"):
             if getattr(self, key) is not None and not self.label_columns:
                 raise ValueError(
-                    f"corpus.{key} = {getattr(self, key)!r} is of labelled text: name corpus.label_columns"
+                    f"corpus.{key} = {getattr(self, key)!r} is for labelled text: also set corpus.label_columns"
                 )
         if self.label_columns and self.prompt_column is not None:
             raise ValueError(
                 f"corpus.prompt_column = {self.prompt_column!r} and corpus.label_columns = {self.label_columns}: text"
-                " has prompts or labels, not both; what is known of a labelled text is corpus.context_column"
+                " has prompts or labels, not both; for a context of labelled text, set corpus.context_column"
             )
         return self

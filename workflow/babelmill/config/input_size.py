@@ -15,7 +15,7 @@ DOCUMENT = 2000  # bytes per document, in English
 
 
 def text_bytes(configuration: Configuration, code: str) -> float:
-    """Return about how many bytes of text a language's corpus has; without a corpus, those of its input."""
+    """Return about how many bytes of text a language's corpus has; without a corpus, how many its input has."""
     corpus = Path("results/corpora", code, "train.parquet")
     return UNPACKED * corpus.stat().st_size if corpus.is_file() else input_bytes(configuration, code)
 

@@ -79,13 +79,13 @@ def hub_tokenizer(configuration: Configuration, model: str) -> dict[str, Any] | 
 
 
 def has_base_model(configuration: Configuration, model: str) -> bool:
-    """Return whether a model goes on from one that this workflow did not make; the stage `base_model` fetches it."""
+    """Return whether a model continues one that this workflow did not make; the stage `base_model` fetches it."""
     source = configuration.model(model).source
     return source is not None and source.kind != "model"
 
 
 def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
-    """Return whether a model uses the tokenizer of the model that it goes on from."""
+    """Return whether a model uses the tokenizer of the model that it continues."""
     resolved = configuration.model(model)
     return resolved.source is not None and not resolved.tokenizer.source
 
@@ -99,7 +99,7 @@ def characters(configuration: Configuration, model: str) -> int | None:
 
 
 def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None:
-    """Return the repository that a model goes on from, in the form of `hub_datasets`; None if there is none."""
+    """Return the repository of the model that a model continues, in the form of `hub_datasets`; None without one."""
     resolved = configuration.model(model)
     if not resolved.source or resolved.source.kind != "hub":
         return None
@@ -114,13 +114,13 @@ def require_labels(configuration: Configuration, model: str) -> None:
     for code in resolved.languages if resolved.train.objective == "labels" else ():
         if not configuration.corpus(code).corpus.label_columns:
             raise UserError(
-                f"{resolved.origins['train.objective']}: train.objective: labels learns what stands in the columns of"
-                f" labelled text; name those of {code}: languages.{code}.corpus.label_columns"
+                f"{resolved.origins['train.objective']}: train.objective: labels needs labelled text, and the corpus of"
+                f" {code} has no columns of labels; name them in languages.{code}.corpus.label_columns"
             )
 
 
 def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return what the settings of `base_model` say.
+    """Return the content of the settings of `base_model`.
 
     Returns:
         `source`, the repository on the Hub, or `sources`, the content of a folder; `shape`, the keys that the
@@ -132,7 +132,7 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
     resolved = configuration.model(model)
     source = resolved.source
     if source is None or source.kind == "model":
-        raise UserError(f"model {model} goes on from no model of elsewhere (model.source): there is nothing to fetch")
+        raise UserError(f"model {model} continues no folder or repository (model.source): there is nothing to fetch")
     asked: dict[str, Any] = {"shape": source.beside}
     if resolved.model.architecture == "transformers":
         asked["auto_class"] = OBJECTIVES[resolved.train.objective].auto_class
@@ -156,7 +156,7 @@ def require_model(folder: str, where: str) -> list[str]:
     if files := model_files(folder):
         return files
     problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
-    raise UserError(f"{where}: {problem}; name one such as `save_pretrained` writes")
+    raise UserError(f"{where}: {problem}; name a folder that `save_pretrained` of transformers wrote")
 
 
 def model_files(folder: str) -> list[str]:
@@ -189,7 +189,7 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
 def _snapshot(named: tuple[tuple[str, str], ...], code: str) -> dict[str, dict[str, Any]]:
     before: dict[str, Any] = {}
     where = dict(named)
-    with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
+    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
         before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
     return snapshot(where, CORPORA / code, before)
 
@@ -224,13 +224,13 @@ def check_tokenizer(path: str, where: str) -> None:
     except UserError as error:
         raise UserError(f"{where}: {str(error).removeprefix(f'{path}: ').partition(';')[0]}") from None
     except (KeyError, TypeError):
-        raise UserError(f"{where}: not a tokenizer of the `tokenizers` library") from None
+        raise UserError(f"{where}: not a tokenizer file of the `tokenizers` library") from None
     known = special.keys() | {piece if isinstance(piece, str) else piece[0] for piece in vocabulary}
     for token in ("<s>", "</s>", "<pad>", "<mask>"):
         if token not in known:
             raise UserError(f"{where} has no token {token}; add it as a special token")
         if not special.get(token):
-            raise UserError(f"{where}: the token {token} is not special; declare it so")
+            raise UserError(f"{where}: the token {token} is not special; declare it as a special token")
 
 
 def architecture_name(configuration: Configuration, model: str) -> str:

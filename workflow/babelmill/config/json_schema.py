@@ -2,8 +2,8 @@
 
     python -m babelmill.config.json_schema
 
-makes it from the types of `schema.py` and the comments of `config/defaults.yaml`. The schema checks keys, types and
-bounds. Only the workflow checks whether several keys go together.
+This command makes it from the types in `schema.py` and the comments in `config/defaults.yaml`. The schema checks keys,
+types and bounds. Only the workflow checks whether several keys go together.
 """
 
 import re

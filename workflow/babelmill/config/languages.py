@@ -31,14 +31,14 @@ class Language:
 
     @property
     def bytes_per_word(self) -> float | None:
-        """The number of bytes that count as a word, as in budgets; None if the script separates words by spaces."""
+        """Return how many bytes count as a word, as in budgets; None if the script separates words by spaces."""
         return WORD * self.byte_premium if self.script in UNSPACED else None
 
 
 def nearest_or_new(word: str, known: Iterable[str]) -> str:
     """Return what an unknown name may have meant and, if it looks like a code, how to add it as a new language."""
     entry = f"languages: {{{word}: {{name: NAME, corpus: {{files: [texts/{word}/*.txt]}}}}}}"
-    return nearest(word, known) + (f" (a new language is added by `{entry}`)" if CODE.fullmatch(word) else "")
+    return nearest(word, known) + (f" (to add a new language, write `{entry}`)" if CODE.fullmatch(word) else "")
 
 
 def read_table(path: Path) -> dict[str, Language]:

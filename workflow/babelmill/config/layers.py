@@ -64,7 +64,7 @@ def lookup(values: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one mapping of dotted keys."""
+    """Return nested mappings as a single mapping of dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

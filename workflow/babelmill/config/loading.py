@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--configfile", nargs="+", default=None, help="configuration files (they replace the profile's)"
     )
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="values over all files")
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="values that override all files")
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def read_profile(folder: str | Path) -> dict[str, Any]:
-    """Read a profile's values; a UserError if the folder holds none."""
+    """Read a profile's values; raise a UserError if the folder has no profile."""
     names = ("profile.v9+.yaml", "profile.yaml", "config.v9+.yaml", "config.v8+.yaml", "config.yaml")
     path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
     if path is None:

@@ -1,4 +1,4 @@
-"""Marks on keys of the configuration: when settings files leave a key out, and where in the file a key stands.
+"""Marks on keys of the configuration: when settings files leave a key out, and at which place in the file a key is.
 
 `schema.py` puts the marks beside the types of the keys, and `canonical.py` applies them.
 """
@@ -48,7 +48,7 @@ class Implied:
 
 
 def from_scratch(value: Any) -> OnlyIf:
-    """Mark a key of the architecture: a model that goes on from another (`source`) takes the value from it."""
+    """Mark a key of the architecture: a model that continues another (`source`) takes the value from it."""
     return OnlyIf("source", (None,), value)
 
 

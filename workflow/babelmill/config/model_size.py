@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 TIB = 2**40
-# Weights, gradients, their average, and two moments of the optimizer, in fp32.
+# Weights, gradients, the average of the weights, and two moments of the optimizer, in fp32.
 BYTES_PER_PARAMETER = 20
 LIMIT = 2 * TIB
 

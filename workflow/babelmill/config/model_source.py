@@ -1,4 +1,4 @@
-"""`model.source`: what a model goes on from: a model of this workflow, a folder, or a repository on the Hub.
+"""Read `model.source`, the model that a model continues: one of this workflow, a folder, or a repository on the Hub.
 
 The three are tried in this order. All code that needs to know what `model.source` means uses this module. It reads only
 the configuration: neither the files of models nor the network.
@@ -14,7 +14,7 @@ from babelmill.config.layers import ABSENT, Layer, lookup, nearest
 from babelmill.config.schema import Section
 from babelmill.core.files import UserError
 
-# The keys of the section `model` that the weights fix: a model that goes on from another has the same values.
+# The keys of the section `model` that the weights fix: a model that continues another has the same values.
 SHAPE = (
     "hidden_size",
     "intermediate_size",
@@ -32,7 +32,7 @@ RESULTS = re.compile(r"(converted|results/\w+)/(\w+)/?")
 
 @dataclasses.dataclass(frozen=True)
 class ModelSource:
-    """What a model goes on from.
+    """The model that a model continues.
 
     Attributes:
         kind: a model of this workflow, a folder, or a repository on the Hub.
@@ -61,7 +61,7 @@ def kind_of(text: str, models: Collection[str]) -> Literal["model", "folder", "h
 def unknown(text: str, models: Collection[str]) -> str:
     """Return the error message for a `model.source` that is none of the three."""
     if found := RESULTS.fullmatch(text):
-        return f"there is no such folder; a model of this workflow is named by itself, {found[2]}"
+        return f"there is no such folder; for a model of this workflow, write only its name, {found[2]}"
     return (
         f"there is no model {text!r} in the configuration{nearest(text, models)} (a folder begins with ./, a repository"
         " on the Hub is written as owner/name)"
@@ -119,7 +119,7 @@ def source_of(
     models: Collection[str],
     shape: dict[str, Any],
 ) -> ModelSource | None:
-    """Return what a model goes on from; None if it begins with random weights.
+    """Return the model that a model continues; None if it begins with random weights.
 
     Args:
         name: the name of the model.
@@ -142,7 +142,7 @@ def source_of(
     for key, value in beside.items():
         if kind == "model" and value != shape.get(key, value):
             raise UserError(
-                f"{origins[f'model.{key}']}: model.{key} = {value}: model {name} goes on from {text}, where it is"
+                f"{origins[f'model.{key}']}: model.{key} = {value}: model {name} continues {text}, where it is"
                 f" {shape[key]}; leave the key out"
             )
     unread = [key for key in SHAPE if key not in beside and key not in shape]

@@ -10,7 +10,7 @@ from babelmill.config.values import prediction_inputs
 
 
 class PredictInput(Section):
-    """An entry of `predict.inputs`. What is null is as the section `predict` says.
+    """An entry of `predict.inputs`. For a key that is null, the value of the section `predict` applies.
 
     Attributes:
         file: the table.

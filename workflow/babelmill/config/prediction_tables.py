@@ -48,9 +48,11 @@ def _refuse_missing(path: str, said: dict[str, Any], name: str) -> None:
         return  # the stage reports it, with the line
     for key in ("text_column", "context_column"):
         if there and said[key] and said[key] not in there:
-            hint = "; is the delimiter another one (predict.delimiter)?" if len(there) == 1 else ""
+            hint = "; does the file have another delimiter (predict.delimiter)?" if len(there) == 1 else ""
             found = ", ".join(map(repr, there))
-            raise UserError(f"{path}: no column {said[key]!r} (predict.inputs.{name}: {key}); there are {found}{hint}")
+            raise UserError(
+                f"{path}: no column {said[key]!r} (predict.inputs.{name}: {key}); its columns are {found}{hint}"
+            )
 
 
 def _digest(path: str, model: str, name: str) -> str | None:

@@ -81,7 +81,7 @@ class Configuration:
                 if not self.is_model(member) and not (name == "targets" and member in self.batches):
                     raise UserError(
                         f"{self.origin(name) or self.origin('batches.' + name) or DEFAULTS}: {name} names"
-                        f" {member!r}, which is no model{nearest_or_new(member, self.known_models())}"
+                        f" {member!r}, which is not a model{nearest_or_new(member, self.known_models())}"
                     )
 
     # Which models, languages and suites exist.
@@ -108,23 +108,23 @@ class Configuration:
             if code not in self.table:
                 raise UserError(
                     f"{self.origin('models.' + model)}: models.{model}.languages names {code!r},"
-                    f" which is no language{nearest_or_new(code, self.table)}"
+                    f" which is not a language{nearest_or_new(code, self.table)}"
                 )
         return tuple(languages) or (model,)
 
     def ancestors(self, model: str) -> list[str]:
-        """Return the models of this workflow that a model goes on from (`model.source`), the nearest first.
+        """Return the models of this workflow that a model continues (`model.source`), the nearest first.
 
         Raises:
-            UserError: one of them goes on from `model`, or from itself.
+            UserError: one of them continues `model`, or itself.
         """
         chain, names, where = [model], self.known_models(), ""
         while (said := self._said_source(chain[-1])) and kind_of(said[0], names) == "model":
             where = where or said[1]
             if said[0] in chain:
                 raise UserError(
-                    f"{where}: model.source: {' from '.join([*chain, said[0]])}: a model cannot go on from itself;"
-                    " name another, under models.<name>.model of the model that goes on"
+                    f"{where}: model.source: {' continues '.join([*chain, said[0]])}: a model cannot continue itself;"
+                    " name another model, under models.<name>.model of the model that continues it"
                 )
             chain.append(said[0])
         return chain[1:]
@@ -159,7 +159,7 @@ class Configuration:
             for code in own.covered:
                 if code not in self.table:
                     raise UserError(
-                        f"suites.{name} names {code!r}, which is no language{nearest_or_new(code, self.table)}"
+                        f"suites.{name} names {code!r}, which is not a language{nearest_or_new(code, self.table)}"
                     )
             return own
         known = {path.stem for path in (self.root / SUITES).glob("*.yaml")}
@@ -215,7 +215,7 @@ class Configuration:
         return resolved
 
     def _shape_of(self, model: str) -> dict[str, Any]:
-        """Return the keys of the section `model` that are known of the workflow's model that `model` goes on from."""
+        """Return the known keys of the section `model` of the workflow's model that `model` continues."""
         ancestors = self.ancestors(model)
         if not ancestors:
             return {}
@@ -294,8 +294,9 @@ class Configuration:
             origin = self.corpus(code).origins["corpus.budget"]
             if origin == DEFAULTS or (origin.startswith(PRESETS) and origin != f"{PRESETS}{preset}.yaml"):
                 raise UserError(
-                    f"preset {preset} of model {name} has corpus.budget = {budget}, which belongs to its languages: set"
-                    f" languages.{code}.corpus.budget, or preset: {preset} for all"
+                    f"preset {preset} of model {name} sets corpus.budget = {budget}, but a budget belongs to a"
+                    f" language, and {code} has another preset: set languages.{code}.corpus.budget, or preset: {preset}"
+                    " for all"
                 )
 
     @functools.cache  # noqa: B019
@@ -306,9 +307,9 @@ class Configuration:
             if section not in known:
                 raise UserError(f"{path}: unknown section {section}{nearest(section, known)}")
             if not isinstance(said, dict):
-                raise UserError(f"{path}: {section} = {said!r}: keys are expected; leave out a section without any")
+                raise UserError(f"{path}: {section} = {said!r}: keys are expected; leave out a section that has none")
         if values.get("corpus", {}).keys() - {"budget"}:
-            raise UserError(f"{path}: of the section corpus, a preset may say the budget alone")
+            raise UserError(f"{path}: a preset may set only one key of the section corpus, corpus.budget")
         return values
 
     def _sections(self, names: list[str], layers: list[Layer]) -> tuple[dict[str, Any], dict[str, str]]:

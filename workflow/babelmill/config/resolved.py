@@ -38,7 +38,7 @@ class ResolvedCorpus(Resolved):
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedModel(Resolved):
-    """The settings of a model. `source`: what it goes on from; None if its training begins with random weights."""
+    """The settings of a model. `source`: the model that it continues; None if training begins with random weights."""
 
     preset: str
     source: ModelSource | None
@@ -57,15 +57,15 @@ class ResolvedModel(Resolved):
 
 
 def check_source(resolved: ResolvedModel, source: ResolvedModel) -> None:
-    """Raise a UserError if no model can go on from `source`, a model of this workflow."""
+    """Raise a UserError if no model can continue `source`, a model of this workflow."""
     where = f"{resolved.origins['model.source']}: model.source = {source.name}"
     if source.train.lora_rank:
         raise UserError(
-            f"{where}: that model's results are adapters; name the folder where they are merged,"
+            f"{where}: the results of this model are adapters; name the folder where they are merged,"
             f" ./results/exports/{source.name}"
         )
     if source.train.objective == "labels":
-        raise UserError(f"{where}: that is a model of labels; name a language model")
+        raise UserError(f"{where}: this is a model of labels; name a language model")
 
 
 def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known: bool) -> None:
@@ -76,7 +76,8 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
     train, source, origins = resolved.train, resolved.source, resolved.origins
     if train.freeze != "none" and not source:
         raise UserError(
-            f"{origins['train.freeze']}: train.freeze: encoder keeps the weights of model.source, which says none"
+            f"{origins['train.freeze']}: train.freeze: encoder keeps the weights of model.source, but model.source is"
+            " not set"
         )
     if message := refused(resolved.model, train):
         where = where_said(layers, "model.", f"model.source {message}" if source else message)
@@ -89,7 +90,7 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
     if longest > positions:
         raise UserError(
             f"{origins['train.sequence_lengths']}: train.sequence_lengths has {longest}, more than"
-            f" model.max_position_embeddings = {positions}; lower the one or raise the other"
+            f" model.max_position_embeddings = {positions}; lower the first or raise the second"
         )
     vocab_size = 0 if resolved.tokenizer.source else resolved.tokenizer.vocab_size
     message = too_long(resolved.model, train, resolved.evaluation)

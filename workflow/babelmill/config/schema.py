@@ -35,10 +35,10 @@ SPELT = ("general", "hisco", "occ1950")  # values of labels.code whose codes are
 
 # Keys that model.config may not set, since the workflow does, and what to set instead.
 OF_THE_WORKFLOW = {
-    "vocab_size": "say tokenizer.vocab_size",
-    "max_position_embeddings": "say model.max_position_embeddings",
-    "n_positions": "say model.max_position_embeddings",
-    "token_id": "the ids of special tokens are its tokenizer's",
+    "vocab_size": "set tokenizer.vocab_size",
+    "max_position_embeddings": "set model.max_position_embeddings",
+    "n_positions": "set model.max_position_embeddings",
+    "token_id": "the ids of special tokens come from the tokenizer",
 }
 
 
@@ -85,10 +85,10 @@ class Model(Section):
     @model_validator(mode="after")
     def _config_of_its_architecture(self) -> Self:
         if self.source is not None and self.config is not None:
-            raise ValueError(f"model.config: a model that goes on from {self.source} has that one's; leave it out")
+            raise ValueError(f"model.config: a model that continues {self.source} takes its config; leave the key out")
         wanted = self.architecture == "transformers" and self.source is None
         if wanted != (self.config is not None):
-            needed = "needs model.config" if self.config is None else "has no model.config"
+            needed = "needs model.config" if self.config is None else "does not use model.config"
             raise ValueError(
                 f"model.architecture = {self.architecture!r} {needed}: the model of transformers and its sizes, such as"
                 " {model_type: gpt2, n_embd: 512, n_layer: 8, n_head: 8}, under model.architecture: transformers"
@@ -184,13 +184,13 @@ class Train(Section):
             return self
         if len(self.sequence_lengths) > 1:
             raise ValueError(
-                f"train.sequence_lengths = {self.sequence_lengths}: descriptions are rows of one length at most, with"
-                " train.objective: labels; give one, such as [128], and train.phase_starts: [0]"
+                f"train.sequence_lengths = {self.sequence_lengths}: with train.objective: labels there is only one"
+                " length, the most tokens of a text; set one, such as [128], and train.phase_starts: [0]"
             )
         if self.lora_rank:
             raise ValueError(
                 f"train.lora_rank = {self.lora_rank}: models of labels have no adapters; train.freeze: encoder trains"
-                " the heads alone"
+                " only the heads"
             )
         return self
 
@@ -198,7 +198,7 @@ class Train(Section):
     def _typos_are_in_labelled_text(self) -> Self:
         if self.typos and self.objective != "labels":
             raise ValueError(
-                f"train.typos = {self.typos:g} disturbs labelled texts (train.objective: labels), not the text of"
+                f"train.typos = {self.typos:g} changes only labelled texts (train.objective: labels), not the text of"
                 f" train.objective: {self.objective}; leave it out"
             )
         return self
@@ -207,7 +207,8 @@ class Train(Section):
     def _adapters_have_a_rank(self) -> Self:
         if self.lora_alpha is not None and not self.lora_rank:
             raise ValueError(
-                f"train.lora_alpha = {self.lora_alpha} scales adapters, and train.lora_rank = 0 means none; set a rank"
+                f"train.lora_alpha = {self.lora_alpha} scales adapters, but train.lora_rank = 0 means no adapters; set"
+                " a rank"
             )
         return self
 
@@ -253,9 +254,9 @@ class Labels(Section):
     def _symbols_of_codes(self) -> Self:
         said = f"labels.symbol_separator = {self.symbol_separator!r}"
         if self.symbol_separator and self.code != "general":
-            raise ValueError(f"{said} stands in codes of labels.code: general, not of {self.code}; leave it out")
+            raise ValueError(f"{said} is only for labels.code: general, not for {self.code}; leave it out")
         if self.symbol_separator and self.symbol_separator == self.separator:
-            raise ValueError(f"{said} is labels.separator, too, which stands between the codes of a column")
+            raise ValueError(f"{said} is also labels.separator, which separates the codes of a column; change one")
         return self
 
 
@@ -300,7 +301,7 @@ class Evaluation(Section):
 
 
 class Card(Section):
-    """What only the author can tell about the model."""
+    """What only the author knows about the model."""
 
     license: str
     authors: list[str]
@@ -317,7 +318,7 @@ class Publish(Section):
 
 
 class Run(Section):
-    """How a training run is looked after. Changing these never repeats a run."""
+    """How a training run is monitored and saved. Changing these keys never repeats a run."""
 
     checkpoint_every: Positive
     checkpoint_share: Annotated[Number, Field(gt=0, le=1)]

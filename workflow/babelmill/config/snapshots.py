@@ -23,7 +23,7 @@ def in_order(value: Any) -> Any:
     except (TypeError, ValueError):
         found = [0.0]
     if isinstance(value, str) or any(not 0 < point <= 1e6 for point in found):
-        raise ValueError("babylm, or a list of millions of words, such as [1, 10, 100], is expected")
+        raise ValueError("expected babylm, or a list of millions of words, such as [1, 10, 100]")
     return found
 
 

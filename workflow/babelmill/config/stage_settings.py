@@ -44,9 +44,9 @@ class DownloadSettings(Settings):
     Attributes:
         source: {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
         parts: instead of `source`, the entries of `corpus.hub`, each with the same keys.
-        columns: keys of `corpus` that say which columns are read, and how, if they differ from the defaults.
+        columns: the keys of `corpus` that define which columns are read, and how, if they differ from the defaults.
         counted: with a budget, the keys of `corpus` that decide how much text a file yields.
-        byte_premium: with a budget, that of the language.
+        byte_premium: with a budget, the language's byte premium.
     """
 
     source: dict[str, Any] | None = None
@@ -73,7 +73,7 @@ class BaseModelSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """How to make a corpus. `sources`: the local text; `byte_premium`: that of the language, if there is a budget."""
+    """How to make a corpus. `sources`: the local text; `byte_premium`: the language's, if there is a budget."""
 
     corpus: schema.Corpus
     sources: dict[str, Any]
@@ -125,7 +125,7 @@ class TrainSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a training run is looked after. This is no stage: the train rule takes the file as an `ancient` input.
+    """How a training run is monitored and saved. This is no stage: the train rule takes the file as an `ancient` input.
 
     Attributes:
         preset: the model's preset, for the names of logs.
@@ -165,10 +165,10 @@ class SuiteSettings(Settings):
 
     Attributes:
         suite: its name.
-        columns: keys of `suite_section.Suite` that say how its files are read.
+        columns: the keys of `suite_section.Suite` that define how its files are read.
         files: globs in the dataset on the Hub.
         source: the dataset.
-        sources: instead of both, the local files.
+        sources: instead of `files` and `source`, the local files.
     """
 
     suite: str = ""
@@ -184,7 +184,7 @@ class ScoreSettings(Settings):
     Attributes:
         suite: its name.
         covered: the model's languages for which the suite has pairs.
-        headline: whether the suite's score is the share of its pairs or the mean of its paradigms.
+        headline: what the suite's score is: the share of its pairs, or the mean of its paradigms.
         methods: how sentences are scored.
         masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
     """

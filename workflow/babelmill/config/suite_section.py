@@ -14,9 +14,9 @@ class Baseline(Section):
 
     Attributes:
         language: the code of the language, as in this workflow.
-        model: what was scored.
-        pipeline: what scored it; a model's scores differ between pipelines.
-        score: percent of the pairs.
+        model: the model that was scored.
+        pipeline: the program that scored it; a model's scores differ between pipelines.
+        score: percent of the pairs that are right.
     """
 
     language: Text
@@ -65,16 +65,20 @@ class Suite(Section):
     @model_validator(mode="after")
     def _languages_are_said(self) -> Self:
         if (self.language is None) == (not self.languages):
-            raise ValueError("say `language`, or `languages` where the files of each have its code in their names")
+            raise ValueError(
+                "set `language`; or set `languages`, if the names of the files contain each language's code"
+            )
         if self.languages and any("{language}" not in pattern for pattern in self.files):
-            raise ValueError("with `languages`, each of `files` needs {language}, or all languages have the same pairs")
+            raise ValueError(
+                "with `languages`, each of `files` needs {language}: else all languages have the same pairs"
+            )
         if self.good == self.bad:
             raise ValueError(f"good and bad are both the column {self.good!r}")
         return self
 
     @property
     def covered(self) -> dict[str, str]:
-        """The languages of the suite: {code: the language's name in the names of the files}."""
+        """Return the languages of the suite: {code: the language's name in the names of the files}."""
         return {self.language: self.language} if self.language else self.languages
 
     def files_of(self, code: str) -> list[str]:

@@ -39,7 +39,7 @@ def suites_of_language(configuration: Configuration, code: str) -> list[str]:
 
 
 def pairs_of_suite(configuration: Configuration, code: str, name: str) -> dict[str, Any]:
-    """Return what the settings of the stage `suite` say: the suite, how its files are read, and where they are.
+    """Return the content of the settings of the stage `suite`: the suite, how its files are read, and where they are.
 
     Raises:
         UserError: the suite has no pairs of the language, or a file does not exist.
@@ -71,6 +71,6 @@ def hub_suites(configuration: Configuration, models: list[str]) -> list[dict[str
 @functools.cache
 def _snapshot(files: tuple[str, ...], where: str, code: str, name: str) -> dict[str, Any]:
     before: dict[str, Any] = {}
-    with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
+    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
         before = dict(read_json(SETTINGS / code / f"suite.{name}.json")["sources"])
     return snapshot(dict.fromkeys(files, where), SUITES / name / code, before, "suite")

@@ -97,14 +97,14 @@ def wrong(config: dict[str, Any]) -> str | None:
         return f"model.config.model_type = {model_type!r}: transformers has no such model{nearest(model_type, types)}"
     known = keys(model_type)
     for key in sorted(config.keys() - known - {"model_type"}) if known else ():
-        return f"model.config has {key!r}, which {types[model_type]} of transformers does not{nearest(key, known)}"
+        return f"model.config has {key!r}, which {types[model_type]} of transformers does not have{nearest(key, known)}"
     fields, aliases = _fields(model_type)
     for key, value in config.items():
         declared = fields.get(aliases.get(key, key))
         kinds = ast.unparse(declared.annotation) if declared else ""
         names = {kind.split("[")[0].strip() for kind in kinds.split("|")}
         if names <= KNOWN and type(value) in KINDS and not names & KINDS[type(value)]:
-            return f"model.config.{key} = {value!r}: {types[model_type]} of transformers has {kinds} there"
+            return f"model.config.{key} = {value!r}: {types[model_type]} of transformers expects {kinds}"
     return None
 
 
@@ -119,17 +119,17 @@ def refused(model: schema.Model, train: schema.Train) -> str | None:
         return None
     name = "model.architecture = 'transformers'"
     if train.objective == "hybrid":
-        return f"{name} has masked or causal classes, no hybrid ones; set train.objective: masked, diffusion or causal"
+        return f"{name} has no hybrid models, only masked or causal; set train.objective: masked, diffusion or causal"
     return wrong(model.config) if model.config else None
 
 
 def without_adapters(train: schema.Train, export: schema.Export) -> str | None:
-    """Return why adapters cannot be exported; None if they can, or if none are asked for."""
+    """Return why adapters cannot be exported; None if they can, or if the configuration does not ask for adapters."""
     if export.adapter == "none" or train.lora_rank:
         return None
     return (
-        f"export.adapter = {export.adapter!r} asks for adapters, and train.lora_rank = 0 trains none; set"
-        " export.adapter: none, or a rank"
+        f"export.adapter = {export.adapter!r} asks for adapters, but train.lora_rank = 0 trains none; set"
+        " export.adapter: none, or set a rank"
     )
 
 
@@ -144,6 +144,6 @@ def too_long(model: schema.Model, train: schema.Train, evaluation: schema.Evalua
         return None
     return (
         f"evaluation.sequence_length = {evaluation.sequence_length} is more than model.max_position_embeddings ="
-        f" {model.max_position_embeddings}, all that model.architecture = 'transformers' can read; lower the one or"
-        " raise the other"
+        f" {model.max_position_embeddings}, the most that model.architecture = 'transformers' can read; lower the"
+        " first or raise the second"
     )

@@ -38,7 +38,7 @@ def each_once(names: list[str]) -> list[str]:
     """Refuse a list with a repeated entry, since it would be read or built twice."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice} is there {names.count(twice)} times; name it once")
+        raise ValueError(f"{twice} appears {names.count(twice)} times; name it once")
     return names
 
 
@@ -46,14 +46,16 @@ def column_names(value: Any) -> Any:
     """Return a list of names; a single name becomes a list of one."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list) and "" in names:
-        raise ValueError("a column without a name is not read: give it one")
+        raise ValueError(
+            '"" is not the name of a column: columns without a name cannot be read; give the column a name'
+        )
     return names
 
 
 def delimiter(text: str) -> str:
     """Refuse a text that cannot separate the fields of a .csv."""
     if len(text) != 1 or text in '"\r\n':
-        raise ValueError(f"{text!r} is not one character that can stand between fields, such as ';' or \"\\t\"")
+        raise ValueError(f"{text!r} is not one character that can separate fields, such as ';' or \"\\t\"")
     return text
 
 
@@ -75,10 +77,12 @@ def dataset_parts(value: Any) -> Any:
 def prediction_inputs(value: Any) -> Any:
     """Return {name: table with the keys of `PredictInput`}; a path alone means the table's file."""
     if not isinstance(value, dict):
-        raise ValueError("tables by name are expected, such as {census1880: data/census.parquet}")
+        raise ValueError("tables with their names are expected, such as {census1880: data/census.parquet}")
     for name in value:
         if not re.fullmatch(r"[a-zA-Z0-9]+(_[a-zA-Z0-9]+)*", str(name)):
-            raise ValueError(f"{name!r} is no name for a table: letters and digits in groups joined by underscores")
+            raise ValueError(
+                f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
+            )
     tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
     for name, said in tables.items():
         if not isinstance(said, dict) or not said.get("file"):
@@ -92,8 +96,8 @@ def precision(value: Any) -> Any:
     """Refuse fp16 with the reason, since people want it for GPUs without bf16."""
     if str(value).lower() in ("fp16", "float16", "half", "16"):
         raise ValueError(
-            "fp16 is not supported: its gradients get too small and too large without scaling the loss, which would"
-            " change what is trained; choose bf16 (the same speed and memory) or, where a GPU has no bf16, fp32"
+            "fp16 is not supported: without scaling of the loss, its gradients get too small or too large, and scaling"
+            " would change the trained model; choose bf16 (the same speed and memory), or fp32 if the GPU has no bf16"
         )
     return value
 
@@ -101,12 +105,12 @@ def precision(value: Any) -> Any:
 def optimizer(value: Any) -> Any:
     """Refuse Muon, which an earlier version had, and say what to use instead."""
     if str(value).lower() == "muon":
-        raise ValueError("Muon is no longer here, since nothing was trained with it; set adamw or lamb")
+        raise ValueError("the optimizer Muon is no longer supported, since no model was trained with it; set adamw or lamb")
     return value
 
 
 def two_numbers(value: Any) -> Any:
-    """Refuse anything but a list of two."""
+    """Refuse any value that is not a list of two."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("a list of two numbers is expected, such as [0.9, 0.98]")
     return value
@@ -116,7 +120,7 @@ def ratio(value: object) -> str:
     """Reduce "8/16" to "1/2", so that equal ratios are equal settings."""
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(value))
     if not match or not int(match[2]) > 0 or not 0 < int(match[1]) < int(match[2]):
-        raise ValueError("a ratio n/d with 0 < n < d is allowed, for instance 1/2 or 15/16")
+        raise ValueError("expected a ratio n/d with 0 < n < d, for instance 1/2 or 15/16")
     reduced = Fraction(int(match[1]), int(match[2]))
     return f"{reduced.numerator}/{reduced.denominator}"
 
@@ -129,7 +133,7 @@ def budget(value: float | str | None) -> float | str | None:
     digits, factor, unit = match.groups() if match else ("0", "", "")
     amount = float(digits) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[factor]
     if not amount or (factor and unit == "MB"):
-        raise ValueError("megabytes of English-equivalent text, or such as 500k words or 5M documents, are allowed")
+        raise ValueError("expected megabytes of English-equivalent text, or a text such as 500k words or 5M documents")
     if unit == "MB" or not (factor or unit):
         return amount
     return f"{round(amount)} {unit or 'words'}"
@@ -145,8 +149,8 @@ def repo_template(text: str) -> str:
         name = name.replace(f"{{{field}}}", "x")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII):
         raise ValueError(
-            f"owner/name with the fields {', '.join(f'{{{field}}}' for field in REPO_FIELDS)} is allowed, of letters,"
-            " digits, dots, hyphens and underscores"
+            f"expected owner/name, with letters, digits, dots, hyphens, underscores and the fields"
+            f" {', '.join(f'{{{field}}}' for field in REPO_FIELDS)}"
         )
     return text
 
@@ -156,4 +160,4 @@ def exponent(value: Any) -> float:
     try:
         return {"size": 1.0, "uniform": 0.0}[value] if value in ("size", "uniform") else float(number(value))
     except (TypeError, ValueError):
-        raise ValueError("size, uniform or a number from 0 to 1 is allowed") from None
+        raise ValueError("expected size, uniform or a number from 0 to 1") from None

@@ -30,7 +30,7 @@ def in_plain_words(kind: str, message: str, value: Any) -> str:
         return "a list is expected, such as " + (f'["{word}"]' if isinstance(value, bool) else f"[{value}]")
     if kind == "string_type" and isinstance(value, bool):
         words = "yes, on and true" if value else "no, off and false"
-        return f'YAML reads the words {words} as {value}; quote the word if it is one: "{word}"'
+        return f'YAML reads the words {words} as {value}; if you mean the word, put it in quotes: "{word}"'
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
