@@ -54,6 +54,25 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     assert_same(data, finished)
 
 
+@pytest.mark.slow  # Inductor compiles C++ for a minute and a half
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_kernels_are_compiled_ends_in_75(data, tmp_path, number):
+    """Sent to the whole process group, with Inductor's own processes at work."""
+    data.run_settings(compile="always")
+    cache = tmp_path / "compiled"
+    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name}
+    command = [sys.executable, "-m", *data.command("model", 1, "--compiled", str(cache), "--threads", "2")]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not any(cache.rglob("*.cpp")):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    said = process.communicate(timeout=400)[1]
+    assert process.returncode == 75, said
+    assert f"received {number.name}" in said and "Traceback" not in said
+    assert "kernels for" not in said and "without compiled kernels" not in said
+
+
 def kill_at_random_moments(data: Data, seed: int, kills: int) -> None:
     """With kill -9, while it starts, trains or saves; then let it end."""
     choose = random.Random(seed)
