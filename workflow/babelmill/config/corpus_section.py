@@ -80,9 +80,7 @@ class Corpus(Section):
         names = {"text_column": self.text_column, "context_column": self.context_column}
         for key, name in names.items():
             if name in self.label_columns:
-                raise ValueError(
-                    f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them"
-                )
+                raise ValueError(f"corpus.label_columns names {name!r}, which is also corpus.{key}: remove one of them")
         if self.context_column is not None and self.context is not None:
             raise ValueError(
                 f"corpus.context_column = {self.context_column!r} and corpus.context = {self.context!r}: a text has one"

@@ -35,7 +35,9 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
     check(user, {*User.model_fields, *SECTIONS})
     for group in ("models", "languages", "batches"):
         if not isinstance(user.get(group, {}), dict):
-            raise UserError(f"{origin((group,))}: {group} = {user[group]!r}: a mapping from names to values is expected")
+            raise UserError(
+                f"{origin((group,))}: {group} = {user[group]!r}: a mapping from names to values is expected"
+            )
     for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
         for name, entry in user.get(group, {}).items():
             check(entry, entry_type.model_fields, group, name)

@@ -105,7 +105,9 @@ def precision(value: Any) -> Any:
 def optimizer(value: Any) -> Any:
     """Refuse Muon, which an earlier version had, and say what to use instead."""
     if str(value).lower() == "muon":
-        raise ValueError("the optimizer Muon is no longer supported, since no model was trained with it; set adamw or lamb")
+        raise ValueError(
+            "the optimizer Muon is no longer supported, since no model was trained with it; set adamw or lamb"
+        )
     return value
 
 
