@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from babelmill.model.attention import attention, position_buckets, visible
+from babelmill.runtime.processes import scoring_device
 from babelmill.training import attention_kernel
 from babelmill.training.cpu_kernels import CPUAttention
 from babelmill.training.dropout import Keys
@@ -145,3 +146,16 @@ def test_the_formula_never_stands_in_silently(caplog):
     finally:
         for kernel, enabled in before.items():
             getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(enabled)
+
+
+def test_scores_on_a_gpu_are_not_computed_by_cudnn(monkeypatch):
+    """PyTorch would prefer it on an H100; the switch exists in builds without CUDA, too."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        assert scoring_device().type == "cpu" and torch.backends.cuda.cudnn_sdp_enabled()
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        assert scoring_device().type == "cuda" and not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

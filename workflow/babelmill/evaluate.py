@@ -58,6 +58,7 @@ from babelmill.evaluation.validation_text import Score, Text, pooled
 from babelmill.model.code_decoder import longest_text
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
+from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings, recorded
 from babelmill.tokens.labels import as_written, code_list
 from babelmill.tokens.quality import measure
@@ -134,7 +135,7 @@ SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarra
 def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateSettings) -> Scores:
     """Score all variants of an exported model: {language: {variant: {metric: score}}}."""
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = scoring_device()
     scores: Scores = {language: {} for language in texts}
     for variant in exported.variants:
         for metric in settings.scores:
@@ -223,7 +224,7 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
     cut = 0
     for variant in exported.variants:
         named = None if variant == exported.default_variant else variant
-        model: Any = load(AutoModel, folder, named).to("cuda" if torch.cuda.is_available() else "cpu")
+        model: Any = load(AutoModel, folder, named).to(scoring_device())
         tokens = Tokens(tokenizer, longest)
         progress = ScoringProgress(variant, len(text.languages), "texts")
         predicted[variant] = predict(model, tokens, text, methods, progress)

@@ -25,6 +25,7 @@ from babelmill.prediction.rows import Asked, Prediction, in_words, write_review
 from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
+from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings
 from babelmill.stages import STAGES
 
@@ -56,7 +57,7 @@ def predict(
     """
     for path in [out, *([review[1]] if review else [])]:
         check_name(path)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = scoring_device()
     identity = identity | wanted._asdict() | {"columns": [asked.text, asked.context, asked.said]}
     identity["rows"] = table.rows
     identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}

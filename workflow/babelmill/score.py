@@ -32,6 +32,7 @@ from babelmill.core.files import UserError, atomic_write, read_json, sha256, wri
 from babelmill.core.words import plural, sample_of
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
+from babelmill.runtime.processes import scoring_device
 from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.partial import Partial
@@ -79,7 +80,7 @@ class Model:
         """Load the model for a method; return a scorer of rows, and the most tokens that it reads (None: no limit)."""
         auto = AutoModelForCausalLM if how.causal else AutoModelForMaskedLM
         model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
-        model.to("cuda" if torch.cuda.is_available() else "cpu").config.use_cache = False
+        model.to(scoring_device()).config.use_cache = False
         longest = None if runs_code(self.folder) else longest_row(model)
         return Scorer(model, self.tokenizer.pad_token_id or 0, how.causal), longest
 

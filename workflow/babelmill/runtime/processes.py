@@ -69,6 +69,7 @@ class Processes:
                 )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
+            leave_out_cudnn_attention()
         if size > 1:
             dist.init_process_group(**group_of(device), timeout=TIMEOUT)
         return cls(rank, size, local_size, device)
@@ -135,6 +136,22 @@ class Processes:
             with lost_process():
                 dist.all_reduce(tensor, operation)
         return tensor
+
+
+def scoring_device() -> torch.device:
+    """Return the device on which a single process scores a model: a GPU, or the CPU if there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    leave_out_cudnn_attention()
+    return torch.device("cuda")
+
+
+def leave_out_cudnn_attention() -> None:
+    """Prevent PyTorch from choosing cuDNN's attention, which it prefers on an H100 or H200.
+
+    Nobody has tried it with our masks, which hold -1.7e38 where a padding token may attend to nothing.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def group_of(device: torch.device) -> dict[str, Any]:
