@@ -96,4 +96,4 @@ def test_local_text_needs_no_download(hub, work):
     work.configure({"languages": {"eng": {"corpus": {"builtin": "python-docs"}}}})
     assert work.would_run(targets=TARGET) == {("corpus", "eng")}
     done = work.python("-m", "babelmill", "lock")
-    assert "no text of eng comes from the Hub" in done.stderr
+    assert "no text, tokenizer, model or suite of eng comes from the Hub" in done.stderr

@@ -151,7 +151,7 @@ def test_a_new_version_trains_again_and_why_quotes_the_changelog(checkout):
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
     said = checkout.babelmill("why", "eng")
     # In between there may be versions that are limited to models of other settings: nothing is said of these.
-    assert re.search(rf"train +{NEXT} \(\w{{8}}\) in place of train \d+ \(\w{{8}}\): the z-loss counts half\n", said)
+    assert re.search(rf"train +{NEXT} \(\w{{8}}\) instead of train \d+ \(\w{{8}}\): the z-loss counts half\n", said)
     # From then on the old code's results are the old ones, and the new code's edits can be accepted.
     checkout.package("training/masking.py", "int((1 - hiding.keep) * 2**32)", "int(2**32 * (1 - hiding.keep))")
     assert NEXT in checkout.babelmill("accept", "train")

@@ -86,7 +86,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(undisturbed, workspace, wa
     assert process.wait() != 0
     said = (workspace.path / "out.txt").read_text()
     if way != "kill -9 of the trainer":
-        assert "0 of 1 model converted, interrupted: 1 model goes on from here with the same command\n" in said
+        assert "0 of 1 model converted, interrupted: 1 model continues from here with the same command\n" in said
     else:
         assert "0 of 1 model converted, 1 job failed:\n  train eng:" in said
     assert not (workspace.path / "results/models/eng/model.safetensors").exists(), (
@@ -128,7 +128,7 @@ def test_a_killed_snakemake_is_unlocked_and_goes_on(undisturbed, workspace, monk
     log = (workspace.path / "logs/train/eng.log").read_text()
     second = workspace.snakemake(*goal, check=False)
     assert second.returncode != 0
-    assert f"error: train eng: an earlier run's job still does this, process {launcher}" in second.stderr
+    assert f"error: train eng: a job of an earlier run is still doing this, process {launcher}" in second.stderr
     assert (workspace.path / "logs/train/eng.log").read_text() == log and "M parameters" in log
     for pid in orphans:
         os.kill(pid, signal.SIGTERM)

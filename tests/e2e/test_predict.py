@@ -170,7 +170,7 @@ def test_what_is_asked_wrongly_is_one_line(labeller, tmp_path):
     refused("not a model of labels", tmp_path / "model", tmp_path / "in.csv", out)
     refused("no model: there is no config.json", tmp_path, tmp_path / "in.csv", out)
     refused("there are 'id', 'occ1', 'lang'", labeller, tmp_path / "in.csv", out, "--text", "occ2")
-    refused("is there already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
+    refused("exists already; delete it", labeller, tmp_path / "in.csv", tmp_path / "there.csv")
     refused("written as .csv or .tsv", labeller, tmp_path / "in.csv", tmp_path / "out.xlsx")
     refused("--threshold 2.0: a probability", labeller, tmp_path / "in.csv", out, "--threshold", 2)
     refused("the decoder says itself", labeller, tmp_path / "in.csv", out, "--threshold", 0.3)

@@ -332,4 +332,4 @@ def test_a_folder_is_published_by_hand(hub, work):
     text.mkdir(parents=True, exist_ok=True)
     manifest.write(text, manifest.Asked("corpus", "eng", {}), [])
     refused = work.python(*command[:3], "results/corpora/eng", *command[4:]).stderr
-    assert "is what the stage corpus left, and no converted model; publish converted/{model}" in refused
+    assert "has the results of the stage corpus, not a converted model; publish converted/{model}" in refused

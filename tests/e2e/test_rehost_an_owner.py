@@ -61,16 +61,16 @@ def test_a_look_says_a_line_of_each_and_writes_nothing(story):
     assert story["dry"].returncode == 1 and list(said) == [
         f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")
     ]
-    assert said["lab/old-bert"] == "skipped: no GPT-BERT (model_type bert)"
+    assert said["lab/old-bert"] == "skipped: not a GPT-BERT (model_type bert)"
     assert "model.safetensors: truncated or damaged" in said["lab/old-fra"]
-    assert said["lab/old-deu"].startswith("failed: it has no tokenizer.json; name that of another repository")
+    assert said["lab/old-deu"].startswith("failed: it has no tokenizer.json; name another repository")
     assert said["lab/old-zho"] == "failed: its tokenizer has 97 entries, the model 96: not the model's"
     found = "22,227 parameters, masked target next"
     for name, files in {
         "eng": "model.safetensors, model_ema.safetensors, model_main.safetensors",
         "nld": "mono_nld_small_1_2.bin, mono_nld_small_1_2_ema.bin",
     }.items():
-        made = f"ready in rehosted/lab/old-{name}, --push makes lab/old-{name} so"
+        made = f"ready in rehosted/lab/old-{name}, --push writes it to lab/old-{name}"
         assert said[f"lab/old-{name}"] == f"main and ema in {files}, {found}; {made}"
     assert not [line for line in story["asked"] if re.match("POST|PUT|DELETE", line)]
     assert story["dry"].stderr.count("comparisons with the training model: difference at most") == len(DONE)
@@ -81,7 +81,7 @@ def test_one_commit_each_also_after_a_kill(story):
     hub = story["hub"]
     assert story["killed"] == -9 and story["after"] == {"eng": 1, "nld": 0}
     said = lines(story["resumed"])
-    assert said["lab/old-eng"] == "done already: it is Babelmill's"
+    assert said["lab/old-eng"] == "done already: Babelmill made it"
     history = hub.repositories["models/lab/old-nld"].history
     assert said["lab/old-nld"].endswith(f"pushed to lab/old-nld, commit {history[0]['commit']}")
     assert "next attempt in 1 s" in story["resumed"].stderr and "building" not in story["resumed"].stderr
@@ -156,5 +156,5 @@ def test_to_another_repository_with_the_tokenizer_of_a_third(story):
     assert len(hub.repositories["models/lab/new-deu"].history) == 1
     assert hub.repositories["models/lab/old-deu"].history == [] and hub.repositories["models/lab/new-deu"].private
     done = run_module("babelmill", *command, "lab/new", cwd=story["folder"])
-    assert "failed: lab/new exists and holds something else (config.json)" in lines(done)["lab/old-deu"]
+    assert "failed: lab/new exists and has other files (config.json)" in lines(done)["lab/old-deu"]
     assert done.returncode == 1 and hub.repositories["models/lab/new"].history == []

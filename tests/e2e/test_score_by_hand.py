@@ -112,7 +112,7 @@ def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):
     rows = [pq.read_table(f"scores/{name}/mine/pairs.parquet") for name in ("mine", "org--model")]
     assert rows[0].equals(rows[1]) and "fused_good" in rows[0].column_names
     done = run_module("babelmill", "score", "org/model", "--suite", "mine", cwd=Path.cwd())
-    assert done.returncode == 1 and "brings code of its own, which would be run" in done.stderr
+    assert done.returncode == 1 and "contains Python code that would be run" in done.stderr
     (Path("mine") / "modeling_gpt_bert.py").write_text("raise SystemExit('run')")
     done = run_module("babelmill", "score", "mine", "--suite", "mine", cwd=Path.cwd())
     assert done.returncode == 1 and "mine/modeling_gpt_bert.py" in done.stderr and "run'" not in done.stderr
@@ -140,7 +140,7 @@ def test_what_cannot_be_scored_is_refused(capsys):
     for words, expected in (
         (["gpt2", "--suite", "mine"], "names neither a causal nor a masked language model"),
         (["gpt2", "--suite", "mime"], "there is no suite 'mime'; did you mean mine"),
-        (["gpt2", "--suite", "multiblimp"], "has several languages: say --language"),
+        (["gpt2", "--suite", "multiblimp"], "has several languages: add --language"),
         (["gpt2", "--suite", "mine", "--language", "deu"], "the suite mine has no pairs of deu"),
         (["config", "--suite", "mine"], "config: has no config.json"),
         (["config/gpt2", "--suite", "mine"], "config/gpt2: no such folder"),

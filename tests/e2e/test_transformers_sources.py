@@ -108,7 +108,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     shutil.copytree(workspace.path / "converted/more", alone, ignore=shutil.ignore_patterns("model*.safetensors"))
     said = workspace.python("-m", "babelmill", "show", "alone", "--prompt", "the").stderr
     assert said == (
-        "error: alone holds adapters alone (export.adapter: only), and its card says how to load them; to try the model"
+        "error: alone holds only adapters (export.adapter: only), and its card says how to load them; to try the model"
         " here, set export.adapter: also\n"
     )
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text

@@ -269,7 +269,7 @@ def test_a_manifest_that_is_none():
     write_json(
         folder / "manifest.json", {"stage": "corpus", "files": {}, "settings": {}, "upstream": {}, "figures": {}}
     )
-    with pytest.raises(UserError, match="results/corpora/eng: is no converted model"):
+    with pytest.raises(UserError, match="results/corpora/eng: not a converted model"):
         show.run(argparse.Namespace(folder=folder, masked=None, prompt=None))
 
 

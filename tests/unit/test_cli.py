@@ -84,7 +84,7 @@ def test_another_checkouts_script_refuses(tmp_path):
     (package / "__init__.py").write_text("")
     done = babelmill("status", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"error: this is the babelmill of {ROOT}, and this folder has its own")
+    assert done.stderr.startswith(f"error: this babelmill belongs to {ROOT}, but this folder has its own")
 
 
 def test_the_shell_completes_commands_and_options():

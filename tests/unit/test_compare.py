@@ -68,7 +68,7 @@ def test_two_models(capsys):
     assert float(difference.split()[1]) == pytest.approx(shares[0] - shares[1], abs=0.11)
     low, _, high = difference.split("(")[1].strip(")").partition(" to ")
     assert 0 < float(low) < shares[0] - shares[1] < float(high)
-    assert "exact McNemar test: a alone is right on" in found
+    assert "exact McNemar test: a is right and the other is wrong on" in found
     marked = [line.split()[1] for line in lines if line.startswith("  *  ")]
     assert marked == ["one"], "where they differ"
     assert lines[next(i for i, line in enumerate(lines) if "p (Holm)" in line) + 1].split()[:2] == ["*", "one"]
@@ -125,7 +125,7 @@ def test_bits_per_byte_of_other_documents_are_not_compared(capsys):
         (("a", "edited"), "a was scored on pairs.tsv (aaaaaaaaaaaa), edited on pairs.tsv (bbbbbbbbbbbb)"),
         (("a", "shuffled"), "a and shuffled were not scored on the same pairs"),
         (("a", "nix"), "nix: neither a model with scores in results, nor"),
-        (("a", "edited", "--suite", "blimp"), "a: has no scores on blimp; it was scored on mine"),
+        (("a", "edited", "--suite", "blimp"), "a has no scores on blimp; it was scored on mine"),
         (("a", "edited,a"), "a is on both sides"),
         (("a", ","), "a model is expected on each side"),
     ],
@@ -159,4 +159,4 @@ def test_stale_scores_are_refused(capsys):
     folder = Path("results/evaluations/b")
     write_json(folder / "manifest.json", manifest.read(folder) | {"upstream": {"results/exports/b": "e" * 64}})
     assert main(["compare", "a", "b"]) == 1
-    assert "these are scores of another model than the one in results/evaluations/b" in capsys.readouterr().err
+    assert "these scores belong to another model than the one in results/evaluations/b" in capsys.readouterr().err

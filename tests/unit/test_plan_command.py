@@ -62,7 +62,7 @@ def test_snapshots_are_counted_and_those_that_a_finished_run_has_not_kept_are_na
     monkeypatch.chdir(workspace.path)
     assert cli.main(["plan", "eng"]) == 0
     assert (
-        "eng: 0 snapshots kept of 2; not kept: chck_0.0002M (beyond its end, or asked for later"
+        "eng: 0 snapshots kept of 2; not kept: chck_0.0002M (the run ended before, or was finished when you asked for them"
         in capsys.readouterr().out
     )
 

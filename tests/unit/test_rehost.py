@@ -217,15 +217,17 @@ def hub(hub, folder, monkeypatch):
 
 def test_an_owner_and_a_prefix(hub, capsys, monkeypatch):
     assert "shows no models of 'labs': correct the name" in refused(capsys, "labs/old")
-    assert "lab/odl-: no model of this owner begins so; did you mean lab/old-" in refused(capsys, "lab/odl-")
+    assert "lab/odl-: this owner has no model whose name begins like this; did you mean lab/old-" in refused(
+        capsys, "lab/odl-"
+    )
     assert "owner/prefix is expected" in refused(capsys, "lab")
     assert "needs a token" in refused(capsys, "lab/old-", "--push")
-    assert "{lang} is none of {owner}" in refused(capsys, "lab/old-", "--repo-template", "a/{lang}")
+    assert "{lang} is not one of {owner}" in refused(capsys, "lab/old-", "--repo-template", "a/{lang}")
     assert "not a regular expression" in refused(capsys, "lab/old-", "--checkpoint-regex", "(")
     assert main(["rehost", "lab/old-deu"]) == 1  # it is private
     said = capsys.readouterr().err.splitlines()
-    assert "HF_TOKEN is not set: private repositories of lab are not among these" in said[0]
-    assert "lab/old-deu: no model of this owner begins so" in said[1]
+    assert "HF_TOKEN is not set, so private repositories of lab are not found" in said[0]
+    assert "lab/old-deu: this owner has no model whose name begins like this" in said[1]
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     names = [f"lab/old-{name}" for name in ("bert", "deu", "eng", "fra", "nld", "zho")]
     assert rehosting.repositories("lab/old-") == names and hub.count("cursor=3")
@@ -267,7 +269,7 @@ def test_what_cannot_be_converted(hub, capsys):
         "gone": "is gated: accept its terms",
         "keys": "failed: config.json: hidden_size = None",
         "learnt": "failed: the model has learnt too little to tell what masked positions predicted: say --masked-target",
-        "no_config": "skipped: no GPT-BERT (it has no config.json)",
+        "no_config": "skipped: not a GPT-BERT (it has no config.json)",
         "no_weights": "has no weights as tensors",
         "shapes": "is not the GPT-BERT model that its config.json describes",
         "tokens": "not a tokenizer of the `tokenizers` library",
@@ -302,9 +304,9 @@ def test_checkpoints_in_a_folder(hub, folder, capsys):
     write_json("base.json", config())
     assert "no config.json beside" in said(capsys, "./old", *pattern)["./old"]
     command = ["./old", *pattern, "--config", "base.json"]
-    assert "is '/' of it, no owner/name" in said(capsys, *command)["./old"]
+    assert "gives '/', which is not owner/name" in said(capsys, *command)["./old"]
     lines = said(capsys, *command, "--repo-template", "ada/new", "--tokenizer", "{language}.json")
-    assert lines["./old (eng)"].startswith("failed: ada/new is where ./old (deu) goes")
+    assert lines["./old (eng)"].startswith("failed: ada/new is the target of ./old (deu)")
     assert "--tokenizer deu.json: no such file" in lines["./old (deu)"]
     lines = said(capsys, *command, "--repo-template", "ada/new-{language}", "--tokenizer", "lab/old-eng")
     assert "learnt too little" in lines["./old (eng)"] and "learnt too little" in lines["./old (deu)"]
@@ -316,7 +318,7 @@ def test_checkpoints_of_several_languages_in_a_repository(hub, capsys):
     hub.commit("models/lab/all", files() | {name: pickled(weights("module.")) for name in names})
     lines = said(capsys, "lab/all", "--checkpoint-glob", "*.bin", "--checkpoint-regex", PATTERN)
     assert "learnt too little" in lines["lab/all (deu)"]
-    assert lines["lab/all (eng)"].startswith("failed: lab/all is where lab/all (deu) goes; tell them apart")
+    assert lines["lab/all (eng)"].startswith("failed: lab/all is the target of lab/all (deu); make different names")
 
 
 def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):

@@ -127,7 +127,7 @@ def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
         event |= {"benchmark": None, "reason": "", "local": True, "resources": SimpleNamespace(gpu=gpus)}
         view.show(logging.makeLogRecord(event))
     said = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines()]
-    note = "begins" if has_gpu() else "begins on the CPU: no GPU is here"
+    note = "begins" if has_gpu() else "begins on the CPU: this machine has no GPU"
     assert said == ["begins", "begins", note, "begins"]
 
 
@@ -136,8 +136,8 @@ def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch
     of_train, *others = (
         Job(stage, "eng", True, None, None, "Missing output files: x", 0) for stage in ("train", "export", "shards")
     )
-    assert would_run([of_train, others[0]]).splitlines()[1].endswith("eng: not there yet, goes on after step 8")
-    assert "goes on" not in would_run([of_train, *others]), "its tokens are made again"
+    assert would_run([of_train, others[0]]).splitlines()[1].endswith("eng: not made yet, continues after step 8")
+    assert "continues" not in would_run([of_train, *others]), "its tokens are made again"
 
 
 def jobs(reasons: dict[str, str]) -> list[Job]:

@@ -77,7 +77,7 @@ def test_training_under_way(workspace):
         assert "left after step" in path.read_text()
         assert re.search(r"train +stopped +[1-9][\d,]*/100,000 .*left after step [\d,]+; the same command", stopped)
         why = workspace.python("-m", "babelmill", "why", "eng").stdout
-        assert re.search(r"^  train .*; goes on after step [1-9]", why, re.MULTILINE), why
+        assert re.search(r"^  train .*; continues after step [1-9]", why, re.MULTILINE), why
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

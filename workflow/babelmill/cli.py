@@ -1,7 +1,7 @@
-"""`babelmill COMMAND`: parse the arguments, set up logging and report errors, for all commands.
+"""Run `babelmill COMMAND`: parse the arguments, set up logging and report errors, for all commands.
 
-Each command is a module of `commands/` with `add_arguments(parser)` and `run(args)`. Only the module of the command
-that was asked for is imported, so that no command waits for the libraries of another.
+Each command is a module of `commands/` with `add_arguments(parser)` and `run(args)`. Only the module of the given
+command is imported, so that no command waits for the libraries of another.
 """
 
 import argparse
@@ -18,25 +18,25 @@ from babelmill.core.files import UserError, trouble
 from babelmill.core.stage_entry import configure_logging
 
 COMMANDS = {
-    "status": "how far each model is",
-    "why": "what would run for a model, and for which reason",
-    "plan": "what training will cost: steps, memory, GPU-hours",
-    "presets": "presets with their size and cost, and how to run one",
-    "config": "every setting of a model, and where it comes from",
-    "score": "a model from anywhere on a suite, by hand",
-    "surprisal": "bits per word of a text, as a table",
-    "compare": "two models: bits per byte, and suites with tests",
-    "predict": "codes of the rows of a table, by a model of labels",
-    "report": "a page and a table of all scores, from what is there",
-    "show": "summary and sample output of a converted model",
+    "status": "show how far each model is",
+    "why": "show what would run for a model, and why",
+    "plan": "show what training will cost: steps, memory, GPU-hours",
+    "presets": "list the presets and their cost, and how to run one",
+    "config": "show every setting of a model, and its origin",
+    "score": "score any model on a suite of minimal pairs",
+    "surprisal": "print the bits of each word of a text, as a table",
+    "compare": "compare two models: bits per byte, suites with tests",
+    "predict": "predict codes for a table, with a model of labels",
+    "report": "write a page and a table of all existing scores",
+    "show": "show scores and sample output of a converted model",
     "clean": "list or delete the checkpoints that no setting uses",
-    "lock": "pin texts and tokenizers of the Hub to commits",
-    "publish": "a converted folder to a repository on the Hub, by hand",
-    "rehost": "mend repositories of GPT-BERTs that older scripts pushed",
+    "lock": "pin texts, tokenizers and models of the Hub to commits",
+    "publish": "publish a converted folder on the Hub, by hand",
+    "rehost": "repair GPT-BERTs on the Hub that older scripts pushed",
     "unlock": "remove the lock that a killed Snakemake left",
-    "accept": "say whether edited code gives the same results",
-    "convert-training": "a Hugging Face folder from what training left",
-    "convert-gpt-bert": "the same from a published GPT-BERT checkpoint",
+    "accept": "record whether edited code gives the same results",
+    "convert-training": "convert results of training, without the workflow",
+    "convert-gpt-bert": "convert a published GPT-BERT checkpoint",
 }
 PACKAGE = Path(__file__).resolve().parent
 
@@ -65,7 +65,7 @@ def parser_for(commands: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     version = f"babelmill {__version__}"
     parser.add_argument("--version", action="version", version=version, help=argparse.SUPPRESS)
-    title = "look at the workflow and look after it, in the folder where Snakemake runs it"
+    title = "inspect and maintain the workflow, in the folder where Snakemake runs it"
     subparsers = parser.add_subparsers(title=title, prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if name not in commands:
@@ -87,11 +87,11 @@ def complete_in_the_shell() -> None:
 
 
 def refuse_another_checkout() -> None:
-    """Raise a UserError if the working folder is a checkout with a package of its own."""
+    """Raise a UserError if the working folder is a checkout with another copy of the package."""
     here = Path("workflow/babelmill")
     if (here / "__init__.py").is_file() and not here.samefile(PACKAGE):
         raise UserError(
-            f"this is the babelmill of {PACKAGE.parents[1]}, and this folder has its own: call"
+            f"this babelmill belongs to {PACKAGE.parents[1]}, but this folder has its own: call"
             " .venv/bin/babelmill here (`make setup` installs it)"
         )
 
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what is left in a stream to /dev/null when Python flushes it at exit."""
+    """Send the unwritten output of a stream to /dev/null when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -1,4 +1,7 @@
-"""`babelmill clean`: list the checkpoint folders, and with `--remove` delete those that no setting uses.
+"""List the checkpoint folders, and with `--remove` delete those that no setting uses.
+
+    babelmill clean
+    babelmill clean --remove
 
 A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
 which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
@@ -42,16 +45,16 @@ def unused(configuration: Configuration, folder: Path) -> str | None:
             return None
         return difference(before, settings, data, now["data"] if now else data)
     except (AttributeError, KeyError, TypeError):
-        return f"{path} does not say what it is of"
+        return f"{path} has no record of settings and data"
 
 
 def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str, Any], data_now: dict[str, Any]) -> str:
     """Return how a run differs from what would be trained now: in data, code or settings, of which a few are named."""
     if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
         settings_too = "the present settings, but " if before == settings else ""
-        return f"of {settings_too}other data: {', '.join(other)}"
+        return f"made with {settings_too}other data: {', '.join(other)}"
     if before.get("code") != settings["code"]:
-        return f"of other code: {before.get('code')}, now {settings['code']}"
+        return f"made with other code: {before.get('code')}, now {settings['code']}"
     changed = changed_values(before, settings)
     return f"an edit away: {'; '.join(changed)}" if len(changed) <= FEW else f"{len(changed)} settings differ"
 

@@ -1,4 +1,4 @@
-"""Tables that commands print: rows as lines with aligned columns."""
+"""Format the tables that commands print: rows as lines with aligned columns."""
 
 from collections.abc import Iterable, Sequence
 

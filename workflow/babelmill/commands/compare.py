@@ -63,8 +63,8 @@ def model_of(word: str) -> Model:
     if "/" in word or not ((RESULTS / "scores" / word).is_dir() or (RESULTS / "evaluations" / word).is_dir()):
         there = sorted({path.parent.name for path in RESULTS.glob("scores/*/*")} | _evaluated())
         raise UserError(
-            f"{word}: neither a model with scores in {RESULTS}, nor a folder of scores or a converted one; there are"
-            f" {', '.join(there) or 'no scores yet: see evaluation.suites'}"
+            f"{word}: neither a model with scores in {RESULTS}, nor a folder of scores, nor a converted model; models"
+            f" with scores: {', '.join(there) or 'none yet, see evaluation.suites'}"
         )
     return of_results(word)
 
@@ -93,7 +93,9 @@ def converted(folder: Path) -> Model:
 
     about = manifest.read(folder)
     if "evaluation" not in about["figures"]:
-        raise UserError(f"{folder}: neither a converted model nor scores; `babelmill score {folder} --suite ...` first")
+        raise UserError(
+            f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
+        )
     evaluation, name = about["figures"]["evaluation"], about["name"]
     found = scores_in(folder.resolve().parents[1] / RESULTS / "scores" / name)
     check_same_export(found, about, folder)
@@ -111,7 +113,7 @@ def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Pa
     for path in scores.values():
         if not exported.items() <= manifest.read(path)["upstream"].items():
             raise UserError(
-                f"{path}: these are scores of another model than the one in {folder}; run the workflow again"
+                f"{path}: these scores belong to another model than the one in {folder}; run the workflow again"
             )
 
 
@@ -124,11 +126,13 @@ def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
 
     everyone = [model for side in sides for model in side]
     if without := [model.name for model in everyone if model.evaluation is None]:
-        return [f"bits per byte: not compared, for there is no evaluation.json of {', '.join(dict.fromkeys(without))}"]
+        return [
+            f"bits per byte: not compared, because there is no evaluation.json of {', '.join(dict.fromkeys(without))}"
+        ]
     evaluations = [model.evaluation or {} for model in everyone]
     texts = [(model.texts, _size(model.evaluation or {})) for model in everyone]
     if any(each != texts[0] for each in texts):
-        return ["bits per byte: not compared, for they were not measured on the same documents"]
+        return ["bits per byte: not compared, because they were not measured on the same documents"]
     metrics = metrics_of(evaluations[0])
     lines = [f"{units(evaluations[0])}, with standard errors over {plural(texts[0][1][0], 'document')}"]
     rows = [["", *names]]
@@ -164,7 +168,7 @@ def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[
     if comparison.compared < comparison.pairs:
         lines.append(f"  of {comparison.pairs:,}: only these have scores on both sides (evaluation.masked_pairs)")
     if len(set(comparison.methods)) > 1:
-        lines.append("  each side is scored in its own way; --method chooses one for both")
+        lines.append("  the two sides are scored by different methods; --method chooses one for both")
     rows = []
     for name, headline, seeds in zip(names, comparison.headlines, comparison.seeds, strict=True):
         low, high = headline["interval"]
@@ -181,7 +185,7 @@ def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
     """Return the lines about the significance test."""
     test, seeds = comparison.test, max(map(len, comparison.seeds)) > 1
     call = "sign test of the means over seeds" if seeds else "exact McNemar test"
-    better = "is better" if seeds else "alone is right"
+    better = "is better" if seeds else "is right and the other is wrong"
     lines = [
         f"  {call}: {names[0]} {better} on {plural(test.first, 'pair')},",
         f"    {names[1]} on {test.second:,}: p = {number(test.p)}",
@@ -189,7 +193,7 @@ def test_lines(comparison: "Comparison", names: list[str]) -> list[str]:
     if test.half:
         lines.append(f"    {plural(test.half, 'pair')} with equal scores of both sentences left out")
     if seeds:
-        lines.append("    this p is about these models; the interval is about their recipes")
+        lines.append("    the p value compares these models; the interval compares their recipes")
     return lines
 
 
@@ -209,7 +213,7 @@ def pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
     """Return lines with the pairs on which the sides differ most."""
     if not comparison.most:
         return []
-    lines = ["", "  where they differ most: ln p of the good sentence (+) less that of the bad one (-)"]
+    lines = ["", "  largest differences: ln p of the good sentence (+) minus ln p of the bad one (-)"]
     for pair in comparison.most:
         margins = ", ".join(f"{name} {margin:+.1f}" for name, margin in zip(names, pair.margins, strict=True))
         lines += [f"  {margins}", f"    + {cut(pair.good, WIDTH - 6)}", f"    - {cut(pair.bad, WIDTH - 6)}"]
@@ -248,22 +252,28 @@ def called(side: list[Model]) -> str:
 def introduction(sides: list[list[Model]], names: list[str]) -> str:
     """Return a text that says whether weights or recipes are compared."""
     if max(map(len, sides)) > 1:
-        few = "" if min(map(len, sides)) > 1 else "\nOne side is a single model: what another seed gives is not known."
-        return f"{names[0]} beside {names[1]}: recipes, by means over the models of each side.{few}"
+        few = (
+            "" if min(map(len, sides)) > 1 else "\nOne side is a single model, so its variation over seeds is unknown."
+        )
+        return f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.{few}"
     return (
-        f"{names[0]} beside {names[1]}: the weights of two models.\n"
-        "To compare how they are made, name several of each side, with other seeds: a1,a2,a3 b1,b2,b3"
+        f"{names[0]} and {names[1]}: this compares the weights of two models.\n"
+        "To compare how they are made, name several models with different seeds on each side: a1,a2,a3 b1,b2,b3"
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("first", metavar="A", help="a model, or several: eng, converted/eng, scores/gpt2, a1,a2,a3")
-    parser.add_argument("second", metavar="B", help="the other")
-    parser.add_argument("--suite", help="this suite alone (default: all that both were scored on)")
+    parser.add_argument(
+        "first", metavar="A", help="a model, or several with commas: eng, converted/eng, scores/gpt2, a1,a2,a3"
+    )
+    parser.add_argument("second", metavar="B", help="the model or models to compare with")
+    parser.add_argument("--suite", help="compare only on this suite (default: all suites that both were scored on)")
     methods = ["causal", "masked", "fused", "bound"]
-    parser.add_argument("--method", choices=methods, help="how sentences are scored (default: each model's headline)")
-    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="how many pairs to show (default: 5)")
+    parser.add_argument(
+        "--method", choices=methods, help="use the scores of this method (default: each model's headline)"
+    )
+    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="show N pairs (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -280,13 +290,13 @@ def run(args: argparse.Namespace) -> None:
         names = [cut(args.first, 24), cut(args.second, 24)]
     everyone = [model for side in sides for model in side]
     if twice := [word for word in args.first.split(",") if word and word in args.second.split(",")]:
-        raise UserError(f"{twice[0]} is on both sides: name models that differ")
+        raise UserError(f"{twice[0]} is on both sides: name different models")
     suites = [suite for suite in everyone[0].scores if all(suite in model.scores for model in everyone)]
     others = sorted({suite for model in everyone for suite in model.scores} - set(suites))
     if args.suite and args.suite not in suites:
         without = next(model for model in everyone if args.suite not in model.scores)
         there = ", ".join(without.scores) or "no suite"
-        raise UserError(f"{without.name}: has no scores on {args.suite}; it was scored on {there}")
+        raise UserError(f"{without.name} has no scores on {args.suite}; it was scored on {there}")
     blocks = [[introduction(sides, names)], bits_per_byte(sides, names)]
     for suite in [args.suite] if args.suite else suites:
         scored = [[comparison.read(model.scores[suite], model.name) for model in side] for side in sides]
@@ -295,9 +305,9 @@ def run(args: argparse.Namespace) -> None:
             found = comparison.compare((scored[0], scored[1]), suite, code, args.method, args.pairs)
             blocks.append(suite_lines(found, f"{suite}, {code}" if len(languages) > 1 else suite, names))
         if not languages:
-            blocks.append([f"{suite}: they were scored on it in different languages"])
+            blocks.append([f"{suite}: not compared, because the models were scored in different languages"])
     if others and not args.suite:
-        blocks.append([f"not compared, for some have no scores on it: {', '.join(others)}"])
+        blocks.append([f"not compared, because some models have no scores: {', '.join(others)}"])
     if not suites:
-        blocks.append(["no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
+        blocks.append(["there is no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
     print("\n\n".join("\n".join(block) for block in blocks))

@@ -1,4 +1,7 @@
-"""`babelmill config eng`: show the resolved configuration of models, and the layer of each value."""
+"""Show the resolved configuration of models, and the layer that each value came from.
+
+babelmill config eng
+"""
 
 import argparse
 

@@ -2,7 +2,7 @@
 
     babelmill convert-gpt-bert model.bin --config base.json --tokenizer tokenizer.json --out FOLDER
 
-The folder is built and proven as in the workflow. Its card says what the files say; nothing is measured.
+The folder is built and proven as in the workflow. Its card contains what the files say; no scores are measured.
 """
 
 import argparse

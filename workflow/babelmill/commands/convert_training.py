@@ -2,7 +2,7 @@
 
     babelmill convert-training results/models/eng --tokenizer results/tokenizers/eng --out FOLDER
 
-The folder is built and proven as in the workflow. Its card says what the files say; nothing is measured.
+The folder is built and proven as in the workflow. Its card contains what the files say; no scores are measured.
 """
 
 import argparse
@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", type=folder, help="a folder like results/models/eng, or a step-*.safetensors of a run"
     )
-    parser.add_argument("--tokenizer", required=True, type=Path, help="its tokenizer.json, or the folder of it")
+    parser.add_argument(
+        "--tokenizer", required=True, type=Path, help="its tokenizer.json, or the folder with this file"
+    )
     parser.add_argument("--out", required=True, type=Path, help="the folder to make; it must not exist")
 
 

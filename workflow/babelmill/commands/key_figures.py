@@ -1,4 +1,4 @@
-"""The key figures of a stage's results in a few words, which a run prints when a stage ends.
+"""Give the key figures of a stage's results in a few words, which a run prints when the stage ends.
 
 They are read from the results, not from a stage's messages, since a stage may have run on another machine.
 """
@@ -124,18 +124,18 @@ def of_score(folder: Path) -> str:
 
 
 def of_convert(folder: Path) -> str:
-    """Say where the model is."""
+    """Name the folder of the model."""
     return folder.as_posix()
 
 
 def of_predict(about: Path) -> str:
-    """Count rows, and say where they are."""
+    """Count rows, and name the file with them."""
     figures, table = read_json(about)["figures"], about.with_suffix(".csv")
     return f"{figures['rows']:,} rows, {figures['without_text']:,} without text: {table.as_posix()}"
 
 
 def of_publish(receipt: Path) -> str:
-    """Say where on the Hub the model is."""
+    """Name the place of the model on the Hub."""
     return read_json(receipt)["url"]
 
 

@@ -1,4 +1,4 @@
-"""`babelmill lock`: pin texts, tokenizers, models and suites on the Hub, so that another person gets the same bytes.
+"""Pin texts, tokenizers, models and suites on the Hub to commits, so that another person gets the same bytes.
 
     babelmill lock                  # for the configuration's targets
     babelmill lock eng tier1        # for these models and batches
@@ -51,7 +51,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
         entries[key] = {"repository": asked[0], "revision": asked[1], "commit": commit}
     if not entries:
         raise UserError(
-            f"no text of {', '.join(codes)} comes from the Hub, no tokenizer, model or suite: there is nothing to lock"
+            f"no text, tokenizer, model or suite of {', '.join(codes)} comes from the Hub: there is nothing to lock"
         )
     revisions.write_lock(entries)
     return entries
@@ -60,7 +60,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("models", nargs="*", help="models and batches (default: the configuration's targets)")
-    parser.add_argument("--update", action="store_true", help="resolve branches anew, even if they were before")
+    parser.add_argument("--update", action="store_true", help="resolve branches again, even if they are already pinned")
     loading.add_arguments(parser)
 
 

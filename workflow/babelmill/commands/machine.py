@@ -1,8 +1,8 @@
-"""The machine that `babelmill plan` assumes: the GPUs of a training job and their speed, or the processor's speed.
+"""Describe the machine that `babelmill plan` assumes: the GPUs of a training job and their speed, or the processor.
 
-Without GPUs, this machine's processor trains. Its speed is what finished or running trainings of the same shape reached
-here. Before there is such a training, a product of matrices of the model's size gives an estimate, within a factor of
-two. This module does not import torch.
+Without GPUs, this machine's processor trains. Its speed is the speed that finished or running trainings of the same
+shape reached here. Before there is such a training, a matrix product of the model's size gives an estimate, which is
+right within a factor of two. This module does not import torch.
 """
 
 import functools
@@ -61,7 +61,7 @@ def profile_resources(profile: str | None) -> dict[str, Any]:
     values = loading.read_profile(profile)
     for key in ("default-resources", "set-resources", "resources"):
         if not isinstance(values.get(key) or {}, dict):
-            raise UserError(f"{profile}: {key} is expected to be a mapping of names to values")
+            raise UserError(f"{profile}: {key} is expected to be a mapping from names to values")
     resources = {**(values.get("default-resources") or {}), **((values.get("set-resources") or {}).get("train") or {})}
     limit = (values.get("resources") or {}).get("gpu")
     return {**resources, "limit": limit, "here": values.get("executor", "local") == "local"}
@@ -123,7 +123,7 @@ def vocab_size_here(folder: Path) -> int:
     """Return the vocabulary size of the model in a run's folder. Raise a UserError if another device trained it."""
     attempt = read_json(folder / "attempt.json")
     if (attempt.get("host"), attempt.get("device")) != (platform.node(), "cpu"):
-        raise UserError(f"{folder}: was trained elsewhere")
+        raise UserError(f"{folder}: was trained on another device")
     return read_json(STAGES["tokenizer"].path(folder.parent.name, "") / manifest.NAME)["figures"]["vocab_size"]
 
 

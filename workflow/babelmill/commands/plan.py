@@ -1,11 +1,13 @@
-"""`babelmill plan tier1`: show what training will cost, before any job is submitted.
+"""Show what training will cost, before any job is submitted.
 
-Steps are computed as in training, from the tokens of the shards where they exist (old shards: made with earlier
-settings). Before that, tokens are estimated from the corpus or what is known of it, and the table says so. Hours are
-floating-point operations divided by the speed of the GPUs: their peak times the utilisation (MFU) that finished or
-running trainings of the same shape measured, or an assumed one. A step takes as long as the GPU with the most
-micro-batches needs, so idle GPUs add hours. On a machine without GPUs, hours are those of its processor (`machine.py`).
-Nothing here imports torch.
+    babelmill plan tier1
+
+Steps are computed as in training, from the number of tokens in the shards ("old shards" were made with earlier
+settings). If there are no shards yet, the number of tokens is estimated, and the table says from what. Hours are
+floating-point operations divided by the speed of the GPUs: their peak times the utilisation (MFU). Finished or running
+trainings of the same shape give the utilisation; otherwise it is assumed. A step takes as long as the GPU with the most
+micro-batches needs, so idle GPUs add hours. On a machine without GPUs, hours are hours of its processor (`machine.py`).
+This command does not import torch.
 """
 
 import argparse
@@ -199,7 +201,7 @@ def known_peak(gpu: str) -> float:
     """Return the peak of a GPU in FLOP/s. Raise a UserError if it is not known."""
     peak = peak_of(gpu)
     if peak is None:
-        raise UserError(f"{gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
+        raise UserError(f"{gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
     return peak
 
 
@@ -279,10 +281,10 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
     on_gpus = any(cost.gpus for cost in costs)
     found = [
         f"GPU: {gpu} (--gpu names another), {known_peak(gpu) / 1e12:,.0f} TFLOP/s in bf16."
-        " Training alone, no validation."
+        " Only training is counted, no validation."
         if on_gpus
-        else "No GPU: hours of this machine's processor (--gpu names one, --profile a cluster's). Training alone, no"
-        " validation."
+        else "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster). Only"
+        " training is counted, no validation."
     ]
     if any(cost.source != "shards" for cost in costs):
         found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
@@ -290,20 +292,21 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
         found.append("old shards: tokens of shards that earlier settings made (`babelmill why` says what has changed).")
     if any(not cost.measured for cost in costs):
         source = (
-            "is a share of the GPU's peak that is assumed (--mfu sets it)"
+            "is an assumed share of the GPU's peak (--mfu sets it),"
             if on_gpus
-            else "is guessed from a product of matrices, within a factor of two or three,"
+            else "is estimated from a matrix product, within a factor of two or three,"
         )
         memory = "a GPU's memory" if on_gpus else "memory"
         found.append(
-            f"A speed with a ? {source} and GiB (of {memory}) a rough formula, until a training here measures both."
+            f"A speed with a ? {source} and GiB (of {memory}) come from a rough formula, until a training here measures"
+            " both."
         )
     for line in dict.fromkeys(f"{cost.model}: {cost.strategies}" for cost in costs if cost.strategies):
         found.append(line)
     if any(cost.gpus > 1 and cost.busy < 0.9 for cost in costs):
         found.append(
-            "busy: GPUs wait for each other where micro-batches, or rows, are few: fewer GPUs do the same"
-            " (or a lower train.micro_batch_tokens)."
+            "busy: GPUs wait for each other when there are few micro-batches or rows: fewer GPUs are as fast, or set a"
+            " lower train.micro_batch_tokens."
         )
     return found
 
@@ -324,8 +327,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", help="models and batches (default: the configuration's targets)")
     loading.add_arguments(parser)
     parser.add_argument("--gpu", help=f"the GPU, such as A100 (default: gpu_model of the profile, or {ASSUMED_GPU})")
-    parser.add_argument("--gpus", type=int, nargs="+", help="of a training job; several numbers: a line for each")
-    parser.add_argument("--mfu", type=float, help="share of the GPU's peak that is reached, such as 0.3")
+    parser.add_argument("--gpus", type=int, nargs="+", help="GPUs of a training job; several numbers give a line each")
+    parser.add_argument("--mfu", type=float, help="assumed utilisation, as a share of the GPU's peak, such as 0.3")
     parser.add_argument("--tsv", action="store_true", help="tab-separated values, numbers unrounded")
 
 
@@ -337,11 +340,11 @@ def run(args: argparse.Namespace) -> None:
     gpu = named or ASSUMED_GPU
     if peak_of(gpu) is None:
         origin = "--gpu" if args.gpu else f"gpu_model in {args.profile}:"
-        raise UserError(f"{origin} {gpu}: its peak is not known; name a similar one by --gpu, such as A100 or L40S")
+        raise UserError(f"{origin} {gpu}: its peak is not known; name a similar GPU with --gpu, such as A100 or L40S")
     if any(gpus < 0 for gpus in args.gpus or ()):
-        raise UserError(f"--gpus {min(args.gpus)}: numbers of GPUs are expected, 0 for none")
+        raise UserError(f"--gpus {min(args.gpus)}: expected a number of GPUs; 0 means no GPU")
     if args.mfu is not None and not 0 < args.mfu <= 1:
-        raise UserError(f"--mfu {args.mfu}: a share of the peak above 0 and up to 1 is expected")
+        raise UserError(f"--mfu {args.mfu}: expected a share of the peak, above 0 and at most 1")
     if resources["here"] and not (named or args.mfu or args.gpus or has_gpu()):
         resources = resources | {"limit": 0}
     costs = [

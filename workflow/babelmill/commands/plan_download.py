@@ -12,7 +12,7 @@ from babelmill.core.formats import split_name
 from babelmill.corpus.sampling import Budget
 
 PACKED = 3  # bytes of text per byte of a compressed file or of Parquet
-DOCUMENT = 2000  # bytes per document, assumed where a budget counts documents and none has been read
+DOCUMENT = 2000  # bytes per document, assumed if a budget counts documents and no document has been read
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ def outdated(configuration: Configuration, code: str) -> bool:
 
 
 def download_notes(configuration: Configuration, codes: list[str], bytes_per_token: float) -> list[str]:
-    """Return a plan's lines about downloads that have not been done. If the Hub cannot be asked, one line says why."""
+    """Return a plan's lines about downloads still to do. If the Hub cannot be asked, one line says why."""
     notes = []
     for code in codes:
         if Path("results/downloads", code, "manifest.json").is_file() and not outdated(configuration, code):
             continue
         found = hub_text(configuration, code)
         if isinstance(found, str):
-            return [*notes, f"{code}: what will be downloaded is not known: {found}"]
+            return [*notes, f"{code}: the size of the download is not known: {found}"]
         if found:
             notes.append(
                 f"{code}: downloads {found.files:,} of {found.of:,} files, {amount(found.bytes)}; the text takes about"

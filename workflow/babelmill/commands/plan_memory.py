@@ -45,7 +45,10 @@ class States:
 
 
 def states_of(size: schema.Model | Counted, train: schema.Train, vocab_size: int, rank: int, average: bool) -> States:
-    """Return the states of a training. `rank`: of adapters, 0 if all weights are trained; `average`: one is kept."""
+    """Return the states of a training.
+
+    `rank`: the rank of the adapters, 0 if all weights are trained; `average`: whether averaged weights are kept.
+    """
     count, sharded = parameters(size, vocab_size), isinstance(size, Counted)
     trained = rank * size.sides if isinstance(size, Counted) and rank else count
     return States(count, trained, 5 if average else 4, 2 if train.precision == "bf16" else WEIGHT, sharded)

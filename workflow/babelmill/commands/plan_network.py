@@ -1,4 +1,4 @@
-"""The shape of the model whose training is planned: from its settings, or from the trained model that it starts from.
+"""Find the shape of the model whose training is planned: in its settings, or in the model that it continues.
 
 For a model on the Hub, only config.json is fetched, no weights.
 """
@@ -20,7 +20,7 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
     """Return the settings of a model with the shape that it will have, and the number of entries of its vocabulary.
 
     Raises:
-        UserError: the config.json of the model that it starts from cannot be fetched, or does not state its shape.
+        UserError: the config.json of the model that it continues cannot be fetched, or does not contain its shape.
     """
     root = [model, *configuration.ancestors(model)][-1]
     resolved, of_root = configuration.model(model), configuration.model(root)
@@ -32,14 +32,14 @@ def network_of(configuration: Configuration, model: str) -> tuple[schema.Model, 
         return published(resolved.model, config), config["vocab_size"]
     if missing := [key for key in (*SHAPE, "vocab_size") if key not in config and key not in ("gate", "layer_mixing")]:
         raise UserError(
-            f"{root} goes on from {of_root.source.name}, whose config.json has no {missing[0]}; its shape is known when"
-            f" it is there: `snakemake {of_root.source.weights}`"
+            f"{root} continues {of_root.source.name}, whose config.json has no {missing[0]}; to find its shape, fetch"
+            f" the model first: `snakemake {of_root.source.weights}`"
         )
     return with_shape(resolved.model, config), config["vocab_size"]
 
 
 def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]:
-    """Return the config.json of the folder or the repository that a model starts from."""
+    """Return the config.json of the folder or the repository that a model continues."""
     source = configuration.model(model).source
     assert source is not None
     where = f"{configuration.model(model).origins['model.source']}: model.source = {source.name!r}"
@@ -51,12 +51,12 @@ def config_of_source(configuration: Configuration, model: str) -> dict[str, Any]
         path = fetched(configuration, model)
     config = read_json(path)
     if not isinstance(config, dict):
-        raise UserError(f"{where}: config.json is not that of a model")
+        raise UserError(f"{where}: config.json is not the configuration of a model")
     return llada.config_of(config, where) if config.get("model_type") == "llada" else config
 
 
 def fetched(configuration: Configuration, model: str) -> Path:
-    """Fetch the config.json of the repository that a model starts from; return its path in the cache."""
+    """Fetch the config.json of the repository that a model continues; return its path in the cache."""
     from babelmill.hub import revisions  # imports the Hub's client, which other plans do not need
     from babelmill.hub.client import QUICK, explained, impatiently
     from babelmill.hub.files import fetch

@@ -1,4 +1,4 @@
-"""Snapshots in `babelmill plan`: how many a run will keep, and which a finished run has kept (`run.snapshots`)."""
+"""Count snapshots for `babelmill plan`: those that a run will keep, and those that a finished run has kept."""
 
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from babelmill.stages import STAGES
 
 def reached(configuration: Configuration, model: str, tokens: float) -> list[float]:
     """Return the points, in millions of words, that a run on `tokens` tokens will reach, approximately."""
-    words = tokens * BYTES_PER_TOKEN / WORD  # in other languages, the byte premium multiplies both and cancels
+    words = (
+        tokens * BYTES_PER_TOKEN / WORD
+    )  # in other languages, the byte premium multiplies both sides and cancels out
     return [point for point in points(configuration.model(model).run.snapshots) if point * 1e6 <= words]
 
 
@@ -30,8 +32,11 @@ def note(configuration: Configuration, model: str, tokens: float) -> str | None:
         kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
         lost = [name_of(point) for point in ahead if point not in kept]
         missing = (
-            f"; not kept: {', '.join(lost)} (beyond its end, or asked for later: it is not repeated)" if lost else ""
+            f"; not kept: {', '.join(lost)} (the run ended before, or was finished when you asked for them; it is not"
+            " repeated for snapshots)"
+            if lost
+            else ""
         )
         return f"{model}: {plural(len(kept), 'snapshot')} kept of {len(asked)}{missing}."
-    beyond = f" The others of {len(asked)} lie beyond its end." if len(ahead) < len(asked) else ""
-    return f"{model}: about {plural(len(ahead), 'snapshot')}, counted in the disk.{beyond}"
+    beyond = f" The others of {len(asked)} are after the end of the run." if len(ahead) < len(asked) else ""
+    return f"{model}: about {plural(len(ahead), 'snapshot')}, included in the disk space.{beyond}"

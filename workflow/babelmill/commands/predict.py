@@ -2,9 +2,9 @@
 
     babelmill predict converted/occ in.csv --text occ1 --context lang --out out.csv
 
-The table is .csv, .tsv, .parquet or .jsonl, plain or with .gz or .zst. The output has all its columns and
-after them the codes that the model finds with their probabilities, and the likeliest codes. After an interruption, the
-same command continues.
+The table is a .csv, .tsv, .parquet or .jsonl file, plain or with .gz or .zst. The output has all columns of the table.
+After them come the codes that the model finds, with their probabilities, and the likeliest codes. After an
+interruption, the same command continues.
 """
 
 import argparse
@@ -15,25 +15,33 @@ from typing import Any
 from babelmill.config.values import delimiter
 from babelmill.core.files import UserError, sha256
 
-REVIEW = "write the rows to look at, too: up to N without text, then the N whose codes are least certain"
+REVIEW = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("model", type=Path, help="the folder: converted/occ")
-    parser.add_argument("table", type=Path, help="the rows to predict")
+    parser.add_argument("model", type=Path, help="the model's folder, such as converted/occ")
+    parser.add_argument("table", type=Path, help="the table with the rows to predict")
     parser.add_argument("--text", required=True, metavar="COLUMN", help="column of the text")
     parser.add_argument("--context", metavar="COLUMN", help="column of the context, if the model was trained with one")
-    parser.add_argument("--context-is", metavar="TEXT", default="", help="the context of all rows")
+    parser.add_argument("--context-is", metavar="TEXT", default="", help="one context for all rows")
     parser.add_argument("--out", required=True, type=Path, help="the .csv or .tsv to make; it must not exist")
-    parser.add_argument("--top", type=int, default=5, help="how many of the likeliest codes (default: 5)")
-    parser.add_argument("--method", choices=["blocks", "linear"], default="blocks", help="how (default: blocks)")
-    parser.add_argument("--threshold", type=float, help="of further codes (linear; default: the best)")
+    parser.add_argument("--top", type=int, default=5, help="write so many of the likeliest codes (default: 5)")
+    parser.add_argument(
+        "--method", choices=["blocks", "linear"], default="blocks", help="how codes are predicted (default: blocks)"
+    )
+    parser.add_argument(
+        "--threshold", type=float, help="linear: write further codes from this probability on (default: the best)"
+    )
     parser.add_argument("--review", nargs=2, metavar=("N", "FILE"), help=REVIEW)
-    parser.add_argument("--delimiter", help="of .csv and .tsv (default: comma, tab)")
+    parser.add_argument("--delimiter", help="delimiter of .csv and .tsv (default: comma, tab)")
     encodings = ["utf-8", "latin-1", "cp1252"]
-    parser.add_argument("--encoding", choices=encodings, default="utf-8", help="of .csv and .tsv (default: utf-8)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
+    parser.add_argument(
+        "--encoding", choices=encodings, default="utf-8", help="encoding of .csv and .tsv (default: utf-8)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of threads (default: all cores)"
+    )
 
 
 def review_of(words: list[str] | None) -> tuple[int, Path] | None:
@@ -50,7 +58,7 @@ def refuse_existing(paths: list[Path]) -> None:
     """Raise a UserError if one of the files to write already exists."""
     for path in paths:
         if path.exists():
-            raise UserError(f"{path} is there already; delete it, or name another file")
+            raise UserError(f"{path} exists already; delete it, or name another file")
 
 
 def refuse_delimiter(said: str | None) -> None:
@@ -66,14 +74,16 @@ def run(args: argparse.Namespace) -> None:
     review = review_of(args.review)
     written = [args.out, *([review[1]] if review else [])]
     if review and review[1].resolve() == args.out.resolve():
-        raise UserError(f"--review {review[1]}: is --out, too: name another file")
+        raise UserError(f"--review {review[1]} is the same file as --out: name another file")
     refuse_existing(written)
     if args.top < 1:
         raise UserError(f"--top {args.top}: at least 1 is expected")
     if args.threshold is not None and not 0 <= args.threshold <= 1:
         raise UserError(f"--threshold {args.threshold}: a probability from 0 to 1 is expected")
     if args.context and args.context_is:
-        raise UserError("--context names the column of the context, and --context-is says it for all rows: choose one")
+        raise UserError(
+            "--context names the column of the context, and --context-is gives one context for all rows: choose one"
+        )
     refuse_delimiter(args.delimiter)
     import torch  # takes seconds
 

@@ -1,11 +1,12 @@
-"""`babelmill presets`: show what each preset is for and costs; `babelmill presets NAME`: how to run one.
+"""Show what each preset is for and what it costs, or how to run one preset.
 
     babelmill presets                       # hours on GPUs like those of this machine, as many as each preset asks for
     babelmill presets --gpu A100            # on GPUs of another kind
     babelmill presets 1gpu_standard
 
-A preset is a file in `config/presets/`; your own files in it are listed, too. The text is the preset's own budget, or
-100 million words of English; one million for a preset that asks for no GPU.
+A preset is a file in `config/presets/`; your own files in this folder are listed, too. The cost is for a text of the
+preset's budget. Without a budget, it is for 100 million words of English, or one million words if the preset asks for
+no GPU.
 """
 
 import argparse
@@ -28,9 +29,9 @@ LANGUAGE = "eng"
 WORDS = {False: "100000000 words", True: "1000000 words"}  # text of a preset without a budget; True: it asks for no GPU
 HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
 NOTE = (
-    "Hours of training on as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each), calculated; without GPUs,"
-    " on this machine's processor. `babelmill plan` counts with your text. A preset for more GPUs than there are runs"
-    " on fewer, with the same result. `babelmill presets NAME` says more of one, and how to run it."
+    "Hours of training are calculated for as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each); without"
+    " GPUs, for this machine's processor. `babelmill plan` calculates them for your text. A preset also runs on fewer"
+    " GPUs than it asks for, with the same result. `babelmill presets NAME` says more about a preset and how to run it."
 )
 WIDTH = 100  # characters per line
 
@@ -135,7 +136,7 @@ def commands(name: str) -> list[str]:
     hub = f" 'corpus={{hub: [{{repository: allenai/c4, config: en}}]{amount}}}'"
     lines = [run.format(resources=resources, name=name, more=""), "", "With text of a dataset on the Hub:", ""]
     lines += [run.format(resources=resources, name=name, more=hub)]
-    fewer = ["", "On fewer GPUs the result is the same: say how many there are by --resources gpu=N."]
+    fewer = ["", "On fewer GPUs the result is the same: give their number with --resources gpu=N."]
     return lines + (fewer if gpus > 1 else [])
 
 

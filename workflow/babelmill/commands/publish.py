@@ -18,14 +18,14 @@ from babelmill.core.files import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("folder", type=Path, help="converted/{model}, or what convert-training made")
-    parser.add_argument("--repo", required=True, help="owner/name; it is made if it does not exist")
-    parser.add_argument("--private", action="store_true", help="keep it private, or make it so")
+    parser.add_argument("--repo", required=True, help="owner/name; the repository is created if it does not exist")
+    parser.add_argument("--private", action="store_true", help="make the repository private, or keep it private")
 
 
 def run(args: argparse.Namespace) -> None:
     """Push the folder, and print where it is."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", args.repo, re.ASCII):
-        raise UserError(f"--repo {args.repo}: owner/name is expected, such as lab/babybabellm-eng")
+        raise UserError(f"--repo {args.repo}: expected owner/name, such as lab/babybabellm-eng")
     if not (args.folder / manifest.NAME).is_file():
         raise UserError(
             f"{args.folder}: has no {manifest.NAME}; publish a folder of the workflow (converted/eng), or one that"
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     made = manifest.read(args.folder)
     if made["stage"] != "convert":
         raise UserError(
-            f"{args.folder}: is what the stage {made['stage']} left, and no converted model; publish"
+            f"{args.folder}: has the results of the stage {made['stage']}, not a converted model; publish"
             " converted/{model}"
         )
     from babelmill.publish import publish_folder  # imports the client of the Hub

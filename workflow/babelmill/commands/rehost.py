@@ -1,11 +1,11 @@
-"""Repair repositories of GPT-BERT models from older scripts: our code, proven weights, a card, in one commit each.
+"""Repair repositories of GPT-BERT models from older scripts: add our code, proven weights and a card, in one commit.
 
     babelmill rehost owner/prefix                    # fetch, convert and prove; write nothing to the Hub
     HF_TOKEN=... babelmill rehost owner/prefix --push
 
-Every model of the owner whose name has this prefix is converted, and gets a line. You can look at its folder in
-rehosted/. After an interruption, run the same command again: finished models are skipped. Licence and languages of the
-old card stay, and so do files that are not replaced; the repository's history keeps the old versions.
+Every model of the owner whose name has this prefix is converted, and gets a line of output. You can look at its folder
+in rehosted/. After an interruption, run the same command again: finished models are skipped. Licence and languages of
+the old card stay, and so do files that are not replaced; the repository's history keeps the old versions.
 """
 
 import argparse
@@ -17,16 +17,18 @@ from babelmill.core.files import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", help="owner/prefix; or a folder of checkpoints, such as ./model_checkpoints")
-    parser.add_argument("--push", action="store_true", help="write to the Hub; without it, nothing there is changed")
+    parser.add_argument("source", help="owner/prefix, or a folder of checkpoints, such as ./model_checkpoints")
+    parser.add_argument(
+        "--push", action="store_true", help="write to the Hub; without this option, the Hub is not changed"
+    )
     parser.add_argument(
         "--masked-target",
         choices=["next", "same"],
         help="what masked positions predicted: the next token (GPT-BERT), or the same one (BabyBabelLM's code);"
-        " without it, the model itself is asked",
+        " without this option, the model's own predictions decide",
     )
     parser.add_argument(
-        "--tokenizer", metavar="ID_OR_PATH", help="of another repository, or a file; {language} may stand in it"
+        "--tokenizer", metavar="ID_OR_PATH", help="tokenizer of another repository, or a file; may contain {language}"
     )
     parser.add_argument(
         "--checkpoint-glob", metavar="GLOB", help="the files that hold the weights, such as 'mono_*_small_1_2*.bin'"
@@ -34,17 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-regex",
         metavar="REGEX",
-        help=r"what such a name says: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
+        help=r"how to read the names of these files: '^mono_(?P<lang>[a-z]{3})_small_1_2(?P<ema>_ema)?\.bin$'",
     )
-    parser.add_argument("--config", type=Path, help="the JSON file with the shape, where there is no config.json")
+    parser.add_argument("--config", type=Path, help="the JSON file with the shape, if there is no config.json")
     parser.add_argument(
         "--repo-template",
         default="{owner}/{name}",
         metavar="OWNER/NAME",
-        help="where to push; {owner} and {name} are the repository's, {language} its language (default: where it is)",
+        help="where to push; {owner} and {name}: the repository's; {language}: its language (default: same place)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("rehosted"), help="folder for what is made (default: %(default)s)"
+        "--out", type=Path, default=Path("rehosted"), help="folder for the converted models (default: %(default)s)"
     )
 
 
@@ -71,5 +73,5 @@ def check(args: argparse.Namespace) -> None:
     for name in re.findall(r"{(.*?)}", args.repo_template):
         if name not in ("owner", "name", "language"):
             raise UserError(
-                f"--repo-template {args.repo_template}: {{{name}}} is none of {{owner}}, {{name}} and {{language}}"
+                f"--repo-template {args.repo_template}: {{{name}}} is not one of {{owner}}, {{name}} and {{language}}"
             )

@@ -1,8 +1,8 @@
-"""The loop of `babelmill rehost` over old repositories: what each holds, how it is converted, and the line it gets.
+"""Run `babelmill rehost`: a loop over old repositories that reads each, converts it, and prints a line about it.
 
-The Hub tells what is done: a repository is done if its config.json is ours. A model with another target is done if the
-target's manifest names the commit that it was made from. A model that was made but not pushed is in a folder with such
-a manifest.
+The Hub shows which models are done: a repository is done if Babelmill wrote its config.json. A model with another
+target is done if the target's manifest names the commit that it was made from. A model that was made but not pushed is
+in a folder with such a manifest.
 """
 
 import argparse
@@ -96,9 +96,9 @@ class Lines:
             self.failed += 1
             self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
             if error.__cause__ and out_of_reach(cause(error.__cause__)):
-                text = f"{constants.ENDPOINT} does not answer, and what follows {label} is yet to be done"
+                text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
                 raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
-        except Exception as error:  # whatever is wrong with this model, the others are done
+        except Exception as error:  # an error of one model must not stop the others
             self.failed += 1
             problem = trouble(error) if isinstance(error, OSError) else None
             if not problem:
@@ -126,7 +126,9 @@ def run(args: argparse.Namespace) -> int:
             for old in found:
                 with lines.of(old.label, old.files.where):
                     if (other := targets.setdefault(old.target, old.label)) != old.label:
-                        raise UserError(f"{old.target} is where {other} goes; tell them apart in --repo-template")
+                        raise UserError(
+                            f"{old.target} is the target of {other}; make different names with --repo-template"
+                        )
                     lines.say(old.label, rehost(old, args))
     return 1 if lines.failed else 0
 
@@ -142,11 +144,11 @@ def repositories(source: str) -> list[str]:
         raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
     owner = source.split("/")[0]
     if not get_token():
-        log.warning("HF_TOKEN is not set: private repositories of %s are not among these", owner)
+        log.warning("HF_TOKEN is not set, so private repositories of %s are not found", owner)
     known = owners.models_of(owner)
     found = [name for name in known if name.startswith(source)]
     if not found:
-        raise UserError(f"{source}: no model of this owner begins so{nearest(source, known)}")
+        raise UserError(f"{source}: this owner has no model whose name begins like this{nearest(source, known)}")
     return found
 
 
@@ -162,20 +164,22 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
     else:
         info = owners.state(OLD, source)
         if info is None:
-            raise UserError("it is no longer there, or HF_TOKEN may not read it")
+            raise UserError("the repository no longer exists, or HF_TOKEN may not read it")
         files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
     config = args.config or files.some("config.json").get("config.json")
     if config and not args.config:
         content = read_json(config)
         if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
-            return "done already: it is Babelmill's"
+            return "done already: Babelmill made it"
         if model_type := old_repository.model_type_of(content):
-            return f"skipped: no GPT-BERT (model_type {model_type})"
+            return f"skipped: not a GPT-BERT (model_type {model_type})"
     found = old_repository.checkpoints(files.names, args.checkpoint_glob, args.checkpoint_regex)
     if config is None:
         if found:
-            raise UserError(f"no config.json beside {', '.join(next(iter(found.values())).names)}; name it: --config")
-        return "skipped: no GPT-BERT (it has no config.json)"
+            raise UserError(
+                f"no config.json beside {', '.join(next(iter(found.values())).names)}; name the file with --config"
+            )
+        return "skipped: not a GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
     models = []
     for said, weights in found.items():
@@ -194,8 +198,8 @@ def language_and_target(source: str, said: str | None, args: argparse.Namespace)
     target = re.sub(r"{(\w+)}", lambda field: values[field[1]], args.repo_template)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target, re.ASCII):
         raise UserError(
-            f"--repo-template {args.repo_template} is {target!r} of it, no owner/name"
-            + ("; the pattern --checkpoint-regex finds a language by (?P<lang>...)" if not language else "")
+            f"--repo-template {args.repo_template} gives {target!r}, which is not owner/name"
+            + ("; --checkpoint-regex needs (?P<lang>...) to find the language" if not language else "")
         )
     return language, target
 
@@ -226,7 +230,7 @@ def rehost(old: Old, args: argparse.Namespace) -> str:
         make(old, args, asked, out)
     found = manifest.read(out)["figures"]["found"] + (", private" if old.private else "")
     if not args.push:
-        return f"{found}; ready in {out}, --push makes {old.target} so"
+        return f"{found}; ready in {out}, --push writes it to {old.target}"
     message = f"Rehosted from {origin(old.source)}, by Babelmill {__version__}"
     here = old.source["commit"] if old.target == old.source.get("repository") else None
     pushed = publish_folder(out, old.target, out.name, old.private, message, here)
@@ -257,7 +261,7 @@ def already(old: Old) -> str | None:
         return f"done already: {old.target} is made from it"
     if known is None and (others := [name for name in there.names if name != ".gitattributes"]):
         raise UserError(
-            f"{old.target} exists and holds something else ({', '.join(others[:3])}); name another in --repo-template"
+            f"{old.target} exists and has other files ({', '.join(others[:3])}); name another target in --repo-template"
         )
     return None
 
@@ -328,14 +332,14 @@ def tokenizer_of(old: Old, asked: str | None) -> Path:
     if asked is None:
         if path := old.files.some("tokenizer.json").get("tokenizer.json"):
             return path
-        raise UserError("it has no tokenizer.json; name that of another repository, or a file: --tokenizer")
+        raise UserError("it has no tokenizer.json; name another repository or a file with --tokenizer")
     if "{language}" in asked and old.language is None:
         raise UserError(
-            f"--tokenizer {asked}: its language is not known; find it by (?P<lang>...) in --checkpoint-regex"
+            f"--tokenizer {asked}: the model's language is not known; --checkpoint-regex needs (?P<lang>...) to find it"
         )
     name = asked.replace("{language}", old.language or "")
     if Path(name).exists() or not HUB_NAME.fullmatch(name) or name.endswith(".json"):
         return manual_conversion.tokenizer_path(Path(name))
-    use = replace(TOKENIZER, key="--tokenizer", instead="name another repository or a file in --tokenizer")
+    use = replace(TOKENIZER, key="--tokenizer", instead="name another repository or a file with --tokenizer")
     commit = resolve(use, name, "main")
     return of_repository(use, name, commit, "main").get(["tokenizer.json"])["tokenizer.json"]

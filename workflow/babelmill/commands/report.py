@@ -16,12 +16,12 @@ from babelmill.core.words import plural
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("names", nargs="+", help="batches and models, or `all`: the targets")
+    parser.add_argument("names", nargs="+", help="batches and models, or `all` for the targets")
     loading.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the report, and say where it is."""
+    """Write the report, and print where it is."""
     from babelmill.report import write  # imports the libraries that read results
     from babelmill.reporting.asked import asked_of
     from babelmill.reporting.results import read_all

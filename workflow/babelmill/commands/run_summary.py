@@ -1,7 +1,7 @@
-"""The beginning and the end of a run of the workflow: cancel the jobs of an earlier run, and print a summary.
+"""Begin and end a run of the workflow: cancel the jobs of an earlier run, and print a summary.
 
 The Snakefile calls `cancel_leftovers` when a run begins and `summary` when it ends. Failed jobs are found in
-Snakemake's own log, since a job that was cancelled or never started is in no log of a stage.
+Snakemake's log, since a job that was cancelled or never started has written no log of its stage.
 """
 
 import os
@@ -48,7 +48,7 @@ class Failure:
 
     @property
     def name(self) -> str:
-        """The model or language, as in the path of the stage's log."""
+        """Return the model or language, as in the path of the stage's log."""
         log = next((path for path in self.logs if path.parts[:2] == ("logs", self.rule)), None)
         return Path(*log.parts[2:]).with_suffix("").as_posix() if log else self.output.as_posix()
 
@@ -63,17 +63,17 @@ class Failure:
 
     @property
     def has_error(self) -> bool:
-        """True if its log contains an error; the log of an interrupted job has none."""
+        """Return whether its log contains an error; the log of an interrupted job has none."""
         return any(last_words(log)[0] for log in self.logs) or self.status.startswith("sbatch: ")
 
     @property
     def left_early(self) -> bool:
-        """True if it is a training that a signal ended and that has saved a checkpoint."""
+        """Return whether it is a training that a signal ended and that has saved a checkpoint."""
         return LEFT_EARLY in self.last_words
 
     @property
     def last_words(self) -> str:
-        """The last line of its log, without the time."""
+        """Return the last line of its log, without the time."""
         return re.sub(r"^[\d:]+ ", "", next((words for log in self.logs if (words := last_words(log)[1])), ""))
 
     def text(self, lines: int) -> str:
@@ -114,7 +114,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     """Return the summary of a run: where its models are, their scores, what failed, and what will continue.
 
     Args:
-        logs: Snakemake's own logs of this run.
+        logs: Snakemake's logs of this run.
         configuration: the present configuration.
         models: the models that were asked for.
         seconds: seconds since the run began.
@@ -127,7 +127,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     ends = [f"{len(done)} of {plural(len(models), 'model')} converted"] if models else []
     if interrupted:
         left = len(models) - len(done)
-        going = f"{plural(left, 'model')} {'goes' if left == 1 else 'go'} on" if left else "it goes on"
+        going = f"{plural(left, 'model')} {'continues' if left == 1 else 'continue'}" if left else "it continues"
         ends.append(f"interrupted: {going} from here with the same command")
     if failed:
         ends.append(f"{plural(len(failed), 'job')} failed:")
@@ -145,7 +145,7 @@ def table(models: list[str]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as people do: `8 s`, `3:05`, `12:03:05`."""
+    """Return seconds as text: `8 s`, `3:05` (minutes), `12:03:05` (hours)."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -168,7 +168,7 @@ def cancel_leftovers() -> None:
     """Cancel the jobs that a killed Snakemake left in the queue, and wait for their end.
 
     This Snakemake holds the folder's lock, so no other one waits for these jobs, which would do the same work twice.
-    Training saves a checkpoint when it is cancelled, and the new job goes on from there.
+    Training saves a checkpoint when it is cancelled, and the new job continues from there.
     """
     jobs = leftovers()
     if not jobs:

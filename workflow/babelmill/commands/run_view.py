@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: one line when a stage of a model begins or ends, errors, and little else.
+"""Show a run on the terminal: one line when a stage of a model begins or ends, errors, and little else.
 
 The logger plugin passes Snakemake's events to `RunView`. Snakemake's other messages and all messages of stages are in
 the log files. A dry run shows a table of what would run, grouped by stage and reason.
@@ -127,7 +127,7 @@ class RunView:
             "error": self._message,
             "": self._message,
         }
-        if not dry_run:  # stages on the same terminal leave it to these lines
+        if not dry_run:  # stages on the same terminal then show only warnings and progress
             os.environ[TERMINAL] = terminal_id()
 
     def show(self, record: logging.LogRecord) -> None:
@@ -172,7 +172,7 @@ class RunView:
         if record.rule_name != "train" or not asked or self._said_no_gpu or has_gpu():
             return ""
         self._said_no_gpu = True
-        return " on the CPU: no GPU is here"
+        return " on the CPU: this machine has no GPU"
 
     def _end(self, record: Any) -> None:
         job = self._jobs.get(record.job_id)
@@ -220,9 +220,9 @@ def short_reason(job: Job) -> str:
     parts = [part.partition(": ") for part in job.reason.split("; ")]
     own = [(what, fitting(files.split(", "), 60)) for what, _, files in parts if what != ANOTHER_JOB]
     if not own:
-        return "what it reads is made again"
+        return "its inputs are made again"
     what, files = own[0]
-    words = {"Missing output files": "not there yet", "Updated input files": f"{files} changed"}
+    words = {"Missing output files": "not made yet", "Updated input files": f"{files} changed"}
     name = job.name.split("/")[0]
     said = words.get(what, f"{what}: {files}" if files else what)
     return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", said)
@@ -235,12 +235,12 @@ def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
         return reason
     try:
         settings = read_json(SETTINGS / job.name / "train.json")
-        if "source" in settings["model"]:  # the configuration knows where that is
+        if "source" in settings["model"]:  # only the configuration knows where the source is
             return reason
         done = steps_done(settings, None)
     except UserError:
         return reason
-    return f"{reason}, goes on after step {done:,}" if done else reason
+    return f"{reason}, continues after step {done:,}" if done else reason
 
 
 def would_run(jobs: list[Job]) -> str:

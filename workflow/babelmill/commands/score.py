@@ -4,8 +4,8 @@
     babelmill compare eng scores/openai-community--gpt2
 
 MODEL is a folder that transformers loads as a causal or masked language model, or a repository of the Hub, fetched at
-one commit. The suite is one of the configuration (config/README.md). The scores have the form of results/scores. After
-a kill, the same command continues.
+one commit. The suite is one of the configuration (config/README.md). The scores have the same form as those in
+results/scores. After an interruption, the same command continues.
 """
 
 import argparse
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from babelmill.config.stage_settings import ScoreSettings
 
 log = logging.getLogger("babelmill.commands.score")
-OWN_FOLDERS = ("converted", "results")  # a name that begins so is no repository
+OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these is not a repository
 METHODS = ("causal", "masked", "fused", "bound")
 
 
 def methods_of(folder: Path) -> list[str]:
-    """Return the methods by which a folder's model scores sentences, as its files say; the last is the headline."""
+    """Return the methods by which a folder's model can score sentences; the last is the headline."""
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -43,7 +43,7 @@ def methods_of(folder: Path) -> list[str]:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
     names = {*config.get("auto_map", {}), *(config.get("architectures") or [])}
-    if "variants" in evaluation:  # a converted folder names the methods that were learnt
+    if "variants" in evaluation:  # a converted folder names the scores of what it learnt
         names = {{"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "") for name in _metrics(evaluation)}
     causal = any(_ends(name, "ForCausalLM", "LMHeadModel") and not _ends(name, "WithLMHeadModel") for name in names)
     masked = any(_ends(name, "ForMaskedLM") for name in names)
@@ -79,7 +79,7 @@ def check_trust(folder: Path, local: bool, trusted: bool) -> None:
     if local and (folder / manifest.NAME).is_file():
         manifest.verify(folder)  # this workflow has written the code
         return
-    raise UserError(f"{folder}: brings code of its own, which would be run: read it, and say --trust-remote-code")
+    raise UserError(f"{folder}: contains Python code that would be run: read it, then add --trust-remote-code")
 
 
 def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str, Any]]:
@@ -91,7 +91,9 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
     from babelmill.release.foreign_model import weight_files
     from babelmill.tokens.published_tokenizer import FILES
 
-    use = dataclasses.replace(MODEL, key="MODEL", revision_key="--revision", instead="name a folder, or another one")
+    use = dataclasses.replace(
+        MODEL, key="MODEL", revision_key="--revision", instead="name a folder, or another repository"
+    )
     commit = resolve(use, repository, revision)
     files = of_repository(use, repository, commit, revision)
     if "config.json" not in files.names:
@@ -106,7 +108,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
 def found_in(folder: Path) -> dict[str, Any]:
     """Return what a local folder holds: {"folder", "files": {name: sha256}}."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: has no config.json, so it is no model that transformers loads")
+        raise UserError(f"{folder}: has no config.json, so transformers cannot load it")
     return {"folder": str(folder), "files": {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file()}}
 
 
@@ -130,7 +132,9 @@ def languages_of(configuration: "Configuration", suite: str, asked: list[str] | 
     """Return the languages to score: those asked for, or the only one of the suite."""
     covered = list(configuration.suite(suite).covered)
     if not asked and len(covered) > 1:
-        raise UserError(f"the suite {suite} has several languages: say --language, one or more of {' '.join(covered)}")
+        raise UserError(
+            f"the suite {suite} has several languages: add --language with one or more of {' '.join(covered)}"
+        )
     for code in asked or []:
         if code not in covered:
             raise UserError(f"the suite {suite} has no pairs of {code}{nearest(code, covered)}")
@@ -159,20 +163,28 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name and load a model."""
     parser.add_argument("model", metavar="MODEL", help="a folder (converted/eng), or a repository of the Hub")
-    parser.add_argument("--revision", default="main", help="of the repository (default: main)")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run code that the model brings")
-    parser.add_argument("--within-word-l2r", action="store_true", help="masked: hide the later tokens of a word, too")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all cores)")
+    parser.add_argument("--revision", default="main", help="branch, tag or commit of the repository (default: main)")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the Python code in the model's folder")
+    parser.add_argument("--within-word-l2r", action="store_true", help="masked: also hide the later tokens of the word")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of threads (default: all cores)"
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
     parser.add_argument("--suite", required=True, help="a suite of config/suites, or of your configuration")
-    parser.add_argument("--language", nargs="+", metavar="CODE", help="of a suite of several languages")
-    parser.add_argument("--method", nargs="+", choices=METHODS, help="the last one is the headline (default: all)")
-    parser.add_argument("--masked-pairs", type=int, metavar="N", help="masked: a sample of N pairs of each paradigm")
-    parser.add_argument("--out", type=Path, help="folder (default: scores/{MODEL}/{suite})")
+    parser.add_argument(
+        "--language", nargs="+", metavar="CODE", help="languages to score, for a suite of several languages"
+    )
+    parser.add_argument(
+        "--method", nargs="+", choices=METHODS, help="methods of scoring; the last is the headline (default: all)"
+    )
+    parser.add_argument(
+        "--masked-pairs", type=int, metavar="N", help="masked: score a sample of N pairs of each paradigm"
+    )
+    parser.add_argument("--out", type=Path, help="folder for the scores (default: scores/{MODEL}/{suite})")
     loading.add_arguments(parser)
 
 
@@ -183,9 +195,7 @@ def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
     if not local and (folder.parts[0] in OWN_FOLDERS or (folder.parent != Path() and folder.parent.is_dir())):
         raise UserError(f"{folder}: no such folder; is the model finished? (`babelmill status`)")
     if not local and Path("converted", args.model).is_dir():
-        raise UserError(
-            f"{args.model}: a folder, or owner/name on the Hub, is expected, such as converted/{args.model}"
-        )
+        raise UserError(f"{args.model}: expected a folder, such as converted/{args.model}, or owner/name on the Hub")
     name = name_of(folder.resolve()) if local else args.model.replace("/", "--")
     if local:
         origin = found_in(folder)
@@ -209,7 +219,7 @@ def refuse_others(out: Path, origin: dict[str, Any]) -> None:
     there = manifest.read(out)["figures"].get("model", {})
     if any(there.get(key) != origin.get(key) for key in ("folder", "repository")):
         whose = there.get("folder") or there.get("repository") or "another model"
-        raise UserError(f"{out}: holds the scores of {whose}; name another folder by --out, or delete this one")
+        raise UserError(f"{out}: holds the scores of {whose}; name another folder with --out, or delete this folder")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,7 +1,9 @@
-"""`babelmill show converted/eng`: show a converted model's scores, and what it says.
+"""Show the scores of a converted model, and text that it completes.
 
-Everything is read from the converted folder alone, by the classes that its users load, so this is also the quickest
-check that the folder works where it is.
+    babelmill show converted/eng --masked "The cat <mask> on the mat." --prompt "The cat"
+
+Only the converted folder is read, with the classes that its users load. So this is also the quickest check that the
+folder works where it is.
 """
 
 import argparse
@@ -88,7 +90,8 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
     length = min(GENERATED, tokenizer.model_max_length - given.size(1))
     if length < 1:
         raise UserError(
-            f"--prompt has {given.size(1)} tokens, and the model reads {tokenizer.model_max_length}: no place to go on"
+            f"--prompt has {given.size(1)} tokens, the model reads only {tokenizer.model_max_length}: no token can"
+            " follow"
         )
     model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
     mask: Any = getattr(model.config, "mask_token_id", None)
@@ -112,10 +115,12 @@ def beginning(tokenizer: Any, prompt: str) -> list[int]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("folder", type=Path, help="converted/{model}")
-    parser.add_argument("--masked", help="a text with <mask> in it")
-    parser.add_argument("--prompt", help="the beginning of a text")
+    parser.add_argument("--masked", help="a text with <mask>, which the model fills")
+    parser.add_argument("--prompt", help="the beginning of a text, which the model continues")
     parser.add_argument(
-        "--steps", type=int, help=f"masked diffusion: forward passes for the {GENERATED} tokens; fewer are faster"
+        "--steps",
+        type=int,
+        help=f"masked diffusion: forward passes for the {GENERATED} tokens; fewer passes are faster",
     )
 
 
@@ -124,17 +129,17 @@ def run(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
     if "evaluation" not in manifest.read(args.folder)["figures"]:
-        raise UserError(f"{args.folder}: is no converted model; name one such as converted/eng")
+        raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
     print(f"{args.folder.resolve()}")
     print(figures(args.folder))
     if (args.masked or args.prompt) and not any(args.folder.glob("model*.safetensors")):
         raise UserError(
-            f"{args.folder} holds adapters alone (export.adapter: only), and its card says how to load them; to try the"
+            f"{args.folder} holds only adapters (export.adapter: only), and its card says how to load them; to try the"
             " model here, set export.adapter: also"
         )
     if (args.masked or args.prompt) and "labels" in read_json(args.folder / "config.json"):
         raise UserError(
-            f"{args.folder}: a model of labels fills no masks and writes no text; its card says how to use it"
+            f"{args.folder}: a model of labels cannot fill masks or write text; its card says how to use it"
         )
     if args.masked or args.prompt:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything

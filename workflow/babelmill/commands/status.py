@@ -1,10 +1,12 @@
-"""`babelmill status tier1`: show how far each model is, one line per model, from the files alone.
+"""Show how far each model is, one line per model, only from the files.
 
-It asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, during a run and after it. A
-manifest says that a stage is done (and `why` says whether it matches the settings). The stage's log says what went
-wrong, Snakemake's marker of unfinished outputs which job is under way, and the folder of the training run, with its
-lock and its metrics, how far training is. `attempt` is the number of a training job that SLURM runs or `retries`
-repeat. Empty columns are left out.
+    babelmill status tier1
+
+This command asks neither Snakemake nor SLURM, so it works on any machine that sees the folder, during a run and after
+it. A stage is done if it has a manifest (`babelmill why` says whether the manifest matches the settings). The stage's
+log shows errors. Snakemake's markers of unfinished outputs show which jobs are running. The lock and the metrics in the
+folder of a training run show how far training is. `attempt` is the number of a training job that SLURM runs or
+`retries` repeat. Empty columns are left out.
 """
 
 import argparse

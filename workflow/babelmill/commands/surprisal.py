@@ -3,8 +3,9 @@
     babelmill surprisal converted/eng sentences.txt > surprisal.tsv
 
 Each line of the file is one sentence. Words are separated by white space; a word includes the tokens that begin in it,
-and the space before it. The bits of a line's words add up to the score of the whole line, as in a suite. `causal`: each
-token is predicted from those before it. `masked`: each one, hidden alone, from all others.
+and the space before it. The bits of a line's words add up to the score of the whole line, as in a suite. With `causal`,
+each token is predicted from the tokens before it. With `masked`, each token is hidden alone and predicted from all
+others.
 """
 
 import argparse
@@ -72,7 +73,9 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
         sentences = encode(model.tokenizer, texts, how.causal)
         for (number, _), sentence in zip(some, sentences, strict=True):
             if longest and len(sentence.ids) > longest:
-                raise UserError(f"line {number} has {len(sentence.ids)} tokens, and the model reads {longest}: cut it")
+                raise UserError(
+                    f"line {number} has {len(sentence.ids)} tokens, but the model reads only {longest}: shorten it"
+                )
         encoded = model.tokenizer(texts, return_offsets_mapping=True, return_special_tokens_mask=True)
         scored = token_scores(scorer, sentences, how)
         for i, (number, text) in enumerate(some):
@@ -89,8 +92,10 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
-    parser.add_argument("file", metavar="FILE", help="a text, a sentence per line; - is standard input")
-    parser.add_argument("--method", choices=["causal", "masked"], help="(default: the first one that the model has)")
+    parser.add_argument("file", metavar="FILE", help="a text with one sentence per line; - is standard input")
+    parser.add_argument(
+        "--method", choices=["causal", "masked"], help="method of scoring (default: the first that the model has)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -111,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     model = Model(folder, args.within_word_l2r, extra=True)
     if not model.tokenizer.is_fast:
-        raise UserError(f"{folder}: its tokenizer (a slow one) does not say which word a token is of")
+        raise UserError(f"{folder}: its tokenizer is a slow one, which does not return which word a token belongs to")
     print("\t".join(COLUMNS))
     for row in table_of(model, name, lines):
         print("\t".join(map(str, row)))

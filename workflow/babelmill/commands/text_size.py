@@ -1,4 +1,4 @@
-"""The number of tokens of a training before its text is read: counted on shards, or estimated from existing files."""
+"""Find the number of tokens of a training before its text is read: count shards, or estimate from existing files."""
 
 from pathlib import Path
 

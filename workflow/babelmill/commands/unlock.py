@@ -1,4 +1,6 @@
-"""`babelmill unlock`: remove the lock that a killed Snakemake left, unless another run is active in this folder.
+"""Remove the lock that a killed Snakemake left, unless another run is active in this folder.
+
+    babelmill unlock
 
 A Snakemake that was killed with -9 leaves its lock, and its jobs keep running: they are listed with their process ids.
 `make demo` calls this first, so that it works after a kill. If another Snakemake runs in this folder, the lock stays,
@@ -37,20 +39,20 @@ def is_snakemake(command: list[str]) -> bool:
 
 def snakemake_here(processes: dict[int, tuple[int, list[str]]]) -> int | None:
     """Return the process id of another Snakemake among some processes; None if there is none."""
-    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is not another one
+    above = {parent.pid for parent in psutil.Process().parents()}  # `timeout 60 snakemake` is not another Snakemake
     found = [pid for pid, (_, command) in processes.items() if is_snakemake(command) and pid not in above]
     return next((pid for pid in found if processes[pid][0] not in found), None)
 
 
 def who_holds_the_lock() -> str:
-    """Say why this folder is locked, and what to do."""
+    """Return a message that says why this folder is locked, and what to do."""
     if pid := snakemake_here(processes_here()):
         return (
             f"another Snakemake, process {pid}, works on the same files in this folder: wait for it, or end it"
             " (after a kill -9, `babelmill unlock`)"
         )
     return (
-        "this folder is locked, but no Snakemake runs in it on this machine: unless one does on another machine, it was"
+        "this folder is locked, but no Snakemake runs in it on this machine: unless one runs on another machine, it was"
         " killed, and `babelmill unlock` removes its lock"
     )
 
@@ -81,7 +83,7 @@ def refuse_beside_themselves(jobs: set[str]) -> None:
     for pid, job in living_jobs(processes_here()).items():
         if job in jobs and not of_slurm(pid):
             raise UserError(
-                f"{job}: an earlier run's job still does this, process {pid}; wait for it, or end it with `kill`"
+                f"{job}: a job of an earlier run is still doing this, process {pid}; wait for it, or end it with `kill`"
                 " (training saves first)"
             )
 
@@ -98,10 +100,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"Snakemake runs here, process {pid}: its lock stays.")
         return 0
     if jobs := living_jobs(processes):
-        print("Jobs of a killed Snakemake live on here. Wait for them, or end them with `kill` (training saves first):")
+        print(
+            "Jobs of a killed Snakemake still run here. Wait for them, or end them with `kill` (training saves first):"
+        )
         print("\n".join(f"  {job}: process {pid}" for pid, job in jobs.items()), flush=True)
     if jobs := leftovers():
-        print(f"SLURM jobs of a killed Snakemake live on; the next run cancels them: {', '.join(jobs)}", flush=True)
+        print(f"SLURM jobs of a killed Snakemake still run; the next run cancels them: {', '.join(jobs)}", flush=True)
     locks = Path(".snakemake/locks")
     if not (locks.is_dir() and any(locks.iterdir())):
         print("There is no lock here.")
@@ -109,5 +113,5 @@ def run(args: argparse.Namespace) -> int:
     profile = ["--profile", args.profile] if args.profile else []
     code = subprocess.call([sys.executable, "-m", "snakemake", "--unlock", "--quiet", "all", *profile])
     if code == 0:
-        print("Removed the lock of a Snakemake that was killed: the same command goes on from here.")
+        print("Removed the lock of a Snakemake that was killed: the same command continues from here.")
     return code

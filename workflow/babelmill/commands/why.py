@@ -1,7 +1,9 @@
-"""Say what would run for a model, stage by stage, and why, in plain words.
+"""Show what would run for a model, stage by stage, and why.
 
-It compares the manifests in the results with the present settings, code and files, so it needs no records of Snakemake.
-`snakemake -n` decides by the same files; this command says which value in them is the reason.
+    babelmill why eng
+
+This command compares the manifests in the results with the present settings, code and files, so it needs no records of
+Snakemake. `snakemake -n` decides by the same files; this command shows which value in them is the reason.
 """
 
 import argparse
@@ -37,7 +39,7 @@ class Job:
         name: the language or model that its settings belong to.
         part: the language, suite or table, if the stage has a job for each, else "".
         folder: the folder of its results.
-        reasons: why it runs; empty if it does not.
+        reasons: why it runs; empty if it does not run.
         reads, readers: the jobs whose results it reads, and those that read its results.
         runs: whether it runs.
     """
@@ -90,7 +92,7 @@ def changed_code(stage: Stage, recorded: dict[str, Any], now: str, others: set[s
     if before == now:
         return []
     if results := results_between(before, now, ROOT / "CHANGELOG.md", others):
-        return [f"{now} in place of {before}: {'; '.join(results)}"]
+        return [f"{now} instead of {before}: {'; '.join(results)}"]
     known = recorded.get("code") or {}
     edited = [part for part in sorted(known | stage.modules) if known.get(part) != stage.modules.get(part)]
     where = f" in {', '.join(edited)}" if known and edited else ""
@@ -137,7 +139,7 @@ def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str
     for source, digest in recorded["upstream"].items():
         path = Path(source, manifest.NAME)
         if path.is_file() and sha256(path) != digest:
-            found.append(f"{source} is not the one it was made from")
+            found.append(f"{source} has changed since then")
     return found
 
 
@@ -158,7 +160,7 @@ def made_with_others(configuration: Configuration, job: Job, model: str) -> bool
 def run_of(settings: dict[str, Any], source: ModelSource | None) -> dict[str, Any] | None:
     """Return the identity of the training run with some settings and the present data; None if data is missing.
 
-    `source`: what the model starts from.
+    `source`: the model that it continues.
     """
     model = settings["name"]
     tokenizer = STAGES["tokenizer"].path(model, "")
@@ -228,7 +230,7 @@ def explain(configuration: Configuration, model: str) -> list[Job]:
         if not stays:
             continue
         if done := steps_done(settings_of(configuration, job.name, "train"), configuration.model(job.name).source):
-            job.reasons.append(f"goes on after step {done:,}")
+            job.reasons.append(f"continues after step {done:,}")
     return jobs
 
 
@@ -254,7 +256,7 @@ def _reasons_of_table(configuration: Configuration, model: str, stage: Stage, pa
     for source, digest in recorded["upstream"].items():
         path = Path(source, manifest.NAME)
         if path.is_file() and sha256(path) != digest:
-            found.append(f"{source} is not the one it was made from")
+            found.append(f"{source} has changed since then")
     return found
 
 
