@@ -258,7 +258,7 @@ def introduction(sides: list[list[Model]], names: list[str]) -> str:
         return f"{names[0]} and {names[1]}: this compares recipes, by means over the models of each side.{few}"
     return (
         f"{names[0]} and {names[1]}: this compares the weights of two models.\n"
-        "To compare how they are made, name several models with different seeds on each side: a1,a2,a3 b1,b2,b3"
+        "To compare how they are made, name models with different seeds on each side: a1,a2,a3 b1,b2,b3"
     )
 
 
