@@ -1,5 +1,6 @@
 """What another objective, another network or another tokenizer needs is there: each is tried with a small stand-in."""
 
+import re
 from typing import get_args
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES as ABOUT
+from babelmill.config.resolve import ROOT
 from babelmill.evaluate import SCORERS
 from babelmill.evaluation.metrics import METRICS
 from babelmill.model.gpt_bert import GPTBertShape, training_mask
@@ -76,6 +78,24 @@ def test_an_objective_whose_targets_stand_for_several(make):
     assert outcome.sums[:, 0].sum() / every.sum() == pytest.approx(expected.item(), rel=1e-5)
     result = trainer.validate()
     assert result["loss"] == result["loss_diffusion"] > 0 and set(result["languages"]) == {"eng", "deu"}
+
+
+def test_the_objective_of_the_guide_trains(make, monkeypatch):
+    """CONTRIBUTING shows a whole objective; here it takes the place of `diffusion`."""
+    (code,) = re.findall(
+        r"```python\n(class .*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    names = dict(vars(objectives))
+    exec(code, names)
+    monkeypatch.setitem(objectives.OBJECTIVES, "diffusion", names["Sparse"])
+    trainer = make()
+    rows = trainer.plan.step(STEP).rows
+    assert (rows.targets <= 2).all() and rows.targets.sum() > 0
+    before = [parameter.clone() for parameter in trainer.model.parameters()]
+    outcome = trainer.run_step(STEP).read()
+    assert outcome.sums[:, 0].sum() > 0
+    assert not all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
+    assert trainer.validate()["loss"] > 0
 
 
 def test_all_processes_of_a_sharded_network_make_as_many_passes(make):
