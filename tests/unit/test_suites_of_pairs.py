@@ -182,7 +182,7 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
         ),
         (
             {"files": ["a"], "good": "g", "bad": "b", "language": "english"},
-            "suites.mine names 'english', which is no la",
+            "suites.mine names 'english', which is not a la",
         ),
         ({"files": ["a.tsv"], "good": "g", "bad": "b", "language": "eng"}, "suite file a.tsv: no such file"),
     ],
@@ -197,11 +197,18 @@ def test_an_unknown_suite_is_refused_with_the_nearest():
         configuration(["blmip"]).model("eng")
 
 
+def test_snapshots_that_no_training_keeps_are_refused():
+    """A key of the evaluation that would do nothing."""
+    values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": {"snapshots": True}}}}
+    with pytest.raises(UserError, match=r"evaluation.snapshots: true .*; set run.snapshots, for example to babylm"):
+        Configuration([("config/config.yaml", values)]).model("eng")
+
+
 def changed(before: dict, after: dict) -> set[str]:
     """The stages whose settings differ between two sections `evaluation` of eng."""
     files = []
     for evaluation in (before, after):
-        values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": evaluation}}}
+        values = copy.deepcopy(SMALL) | {"models": {"eng": {"evaluation": evaluation, "run": {"snapshots": [1]}}}}
         found = Configuration([("config/config.yaml", values)])
         names = ["evaluate", "export", "convert", *(f"score.{name}" for name in suites_of_model(found, "eng"))]
         files.append({name: settings_of(found, "eng", name) for name in names})

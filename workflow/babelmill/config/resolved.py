@@ -84,6 +84,11 @@ def check_together(resolved: ResolvedModel, layers: list[Layer], shape_is_known:
         raise UserError(f"{where}: {message}")
     if message := without_adapters(train, resolved.export):
         raise UserError(f"{origins['export.adapter']}: {message}")
+    if resolved.evaluation.snapshots and not resolved.run.snapshots:
+        raise UserError(
+            f"{origins['evaluation.snapshots']}: evaluation.snapshots: true scores what the training keeps, but"
+            " run.snapshots is empty; set run.snapshots, for example to babylm (a finished training does not run again)"
+        )
     if not shape_is_known:
         return
     longest, positions = max(train.sequence_lengths), resolved.model.max_position_embeddings
