@@ -165,15 +165,24 @@ def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[R
 
 
 def phenomena(rows: list[Row]) -> dict[str, Any]:
-    """Return the table of phenomena, the one with the best mean first."""
-    parts = [row for row in rows if row.phenomenon != ALL]
-    scores: dict[str, list[float]] = {}
-    for row in parts:
-        scores.setdefault(row.phenomenon, []).append(row.score)
-    names = sorted(scores, key=lambda name: -statistics.fmean(scores[name]))
-    found = {(row.model, row.language, row.phenomenon): row for row in parts}
-    keys = dict.fromkeys((row.model, row.language) for row in parts)
-    return {"phenomena": names, "by_phenomenon": [(key, [found.get((*key, name)) for name in names]) for key in keys]}
+    """Return the table of phenomena, with their numbers of pairs, the one with the best mean first."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.phenomenon != ALL:
+            groups.setdefault(row.phenomenon, []).append(row)
+    names = sorted(groups, key=lambda name: -statistics.fmean(row.score for row in groups[name]))
+    found = {(row.model, row.language, name): row for name in names for row in groups[name]}
+    keys = dict.fromkeys((row.model, row.language) for row in rows if row.phenomenon != ALL)
+    return {
+        "phenomena": {name: pairs(groups[name]) for name in names},
+        "by_phenomenon": [(key, [found.get((*key, name)) for name in names]) for key in keys],
+    }
+
+
+def pairs(rows: list[Row]) -> str:
+    """Return the number of pairs of a phenomenon as text; it may differ between languages."""
+    fewest, most = min(row.n for row in rows), max(row.n for row in rows)
+    return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
 
 
 def shade(score: float) -> int:
