@@ -33,6 +33,7 @@ KINDS = {  # of kernels, by name; the first that fits
     "NCCL": "nccl",
     "attention": "fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
+    "layer mixing": "add_store_sum",
     "matrix times vector (mixing)": "gemv|dot_kernel",
     "fp32 products (mixing)": "sgemm|f32f32|gemmSN|s1688gemm|simt",
     "products": "gemm|nvjet|cutlass|xmma|splitK|Cijk",
@@ -252,6 +253,7 @@ def waits(case) -> None:
 def parts(case) -> None:
     """Parts of a step alone, ms: the optimizer, a micro-batch, attention, products that bound the rest."""
     torch = case.torch
+    from babelmill.training import mixing_kernel
 
     def note(name, function, times=10 if case.cuda else 1) -> float:
         for _ in range(3):
@@ -277,14 +279,16 @@ def parts(case) -> None:
     note("forward and backward, not compiled", lambda: trainer._learn(rows, length, step.weights))
     hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
     mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
+    change, gradient = torch.zeros_like(hidden, dtype=torch.bfloat16), torch.ones_like(hidden)
 
-    def mix() -> None:
-        x, add = mixing.start(hidden.detach().requires_grad_())
+    def mix(module) -> None:
+        x, add = module.start(hidden.detach().requires_grad_())
         for _ in range(layers):
-            x = add(x, torch.zeros_like(hidden, dtype=torch.bfloat16))
-        x.backward(torch.ones_like(x))
+            x = add(x, change.detach().requires_grad_())
+        x.backward(gradient)
 
-    note("layer mixing", mix)
+    note(f"layer mixing ({mixing._sums.__name__})", lambda: mix(mixing))
+    note("layer mixing without our kernel", lambda: mix(mixing_kernel.LayerMixingByHand(mixing)))
     sizes = ((16384, 768, 5120), (16384, 2560, 768), (65536, 768, 5120), (16384, 384, 2560))
     for m, k, n in sizes if case.cuda else ((64, 64, 64),):
         a, b = (torch.randn(*size, device=case.device, dtype=torch.bfloat16) for size in ((m, k), (k, n)))

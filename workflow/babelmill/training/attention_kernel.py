@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from babelmill.runtime.processes import Processes
+from babelmill.training import kernel_trial
 from babelmill.training.amounts import has_attention_kernel
 from babelmill.training.dropout import KeyedAttention
 
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 
 ROWS = 2  # rows of a trial
 LENGTH = 100  # tokens per row of a trial: more than a tile, and no multiple of one
-CLOSE = 0.03  # largest difference of our kernels from the formula, in bf16, relative to the largest number
 
 
 def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttention] | None:
@@ -36,26 +36,21 @@ def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttenti
     """
     if not has_attention_kernel(width, precision):
         return None
-    problem, kernels = None, None
-    try:
+
+    def trial() -> float:
         from babelmill.training import attention_triton  # imports Triton, which PyTorch for GPUs brings
 
-        kernels = attention_triton.TritonAttention
-        found = attention_triton.difference(processes.device, width, LENGTH, 0.1, torch.bfloat16)
-        problem = None if found < CLOSE else f"it is off by {found:.1%} on this machine; please report it"
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # from Triton, a compiler or a driver
-        problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
-    if not processes.any(problem is not None):
-        return kernels
-    if problem:
-        log.warning(
-            "attention is PyTorch's, which is slower, and drops by micro-batch (train.micro_batch_tokens is part of the"
-            " result): the kernel of Babelmill cannot be used: %s",
-            problem,
-        )
-    return None
+        return attention_triton.difference(processes.device, width, LENGTH, 0.1, torch.bfloat16)
+
+    otherwise = (
+        "attention is PyTorch's, which is slower, and drops by micro-batch (train.micro_batch_tokens is part of the"
+        " result)"
+    )
+    if not kernel_trial.passed(processes, trial, otherwise):
+        return None
+    from babelmill.training import attention_triton
+
+    return attention_triton.TritonAttention
 
 
 def pin(device: torch.device, heads: int, size: int, lengths: Iterable[int], dtype: torch.dtype) -> None:

@@ -17,6 +17,7 @@ from babelmill.training.compilation import Blocks, Compiler
 from babelmill.training.dropout import KeyedAttention
 from babelmill.training.gradients import FlatGradients
 from babelmill.training.loss import loss
+from babelmill.training.mixing_kernel import WeightedSums
 from babelmill.training.network import Network
 from babelmill.training.randomness import INITIALIZATION
 
@@ -70,7 +71,9 @@ class GPTBertNetwork(Network):
             cpu_kernels.install(model)
             attention_type = cpu_kernels.CPUAttention
         elif by_hand:
-            mixing_kernel.install(model)
+            fused = on_gpu and self._shape.layer_mixing
+            sums = mixing_kernel.fused(processes, self._train.precision) if fused else WeightedSums
+            mixing_kernel.install(model, sums)
         dropout.install(model, self.keys, attention_type)
         self.whole_micro_batches = attention_type is None and self._shape.attention_probs_dropout_prob > 0
         if on_gpu and attention_type is None:

@@ -4,6 +4,10 @@ In that file each sum is a new tensor, and so are its gradients. Here all h are 
 over the rows known so far computes their part of the next few x. The gradient of h_i is a weighted sum of the gradients
 of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of the weights is one matrix product at the end.
 So a backward pass must run from the last x to the first one; no other kind of backward pass is supported.
+
+In both directions a row is a sum of two tensors: h_{j+1} is x_j and the change by a sub-block, and the gradient of x_j
+is what that sub-block gives and what h_{j+1} gives. So one function, `WeightedSums.next`, adds, stores and sums. On
+GPUs, `mixing_triton.py` does this in one kernel.
 """
 
 from collections.abc import Callable
@@ -13,19 +17,13 @@ import torch
 from torch import nn
 
 from babelmill.model.mixing import LayerMixing
+from babelmill.runtime.processes import Processes
+from babelmill.training import kernel_trial
 
 BLOCK = 6  # about the square root of the number of sub-blocks
 
 
-def install(model: nn.Module) -> None:
-    """Let a model mix its layers by this file's functions. Its weights and their names do not change."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, LayerMixing):
-                setattr(module, name, LayerMixingByHand(child))
-
-
-class _WeightedSums:
+class WeightedSums:
     """The sums y_t = sum_{u <= t} matrix[t, u] row_u, where row_t is known only when y_t is computed.
 
     Args:
@@ -33,56 +31,105 @@ class _WeightedSums:
         shape: shape of a row.
     """
 
+    row_type: torch.dtype | None = None  # None: that of the matrix
+
     def __init__(self, matrix: torch.Tensor, shape: torch.Size):
         self.matrix = matrix
-        self.rows = matrix.new_empty(len(matrix), *shape)
+        self.rows = matrix.new_empty(len(matrix), *shape, dtype=self.row_type)
         self.done = 0
 
-    @property
-    def row(self) -> torch.Tensor:
-        """Return where to write row_t before the call of `next` that returns y_t."""
-        return self.rows[self.done]
-
-    def next(self) -> torch.Tensor:
-        """Return y_t, of a row's shape."""
+    def next(
+        self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return y_t for row_t = row + change (None: nothing), of a row's shape, and the same in another type."""
         t, rows = self.done, self.rows.flatten(1)
         self.done += 1
+        if change is None:
+            self.rows[t].copy_(row)
+        else:
+            torch.add(row, change, out=self.rows[t])
         start = t - t % BLOCK
         with torch.autocast(rows.device.type, enabled=False):
             if t == start and start > 0:
                 self.known = self.matrix[start : start + BLOCK, :start] @ rows[:start]
             recent, weights = rows[start : t + 1].T, self.matrix[t, start : t + 1]
             sums = torch.mv(recent, weights) if start == 0 else torch.addmv(self.known[t - start], recent, weights)
-        return sums.view(self.rows.shape[1:])
+        sums = sums.view(self.rows.shape[1:])
+        return sums, sums.to(dtype)
+
+    def products(self, others: torch.Tensor) -> torch.Tensor:
+        """Return the products of all rows with all rows of another buffer, [S, S]."""
+        with torch.autocast(others.device.type, enabled=False):
+            return self.rows.flatten(1) @ others.flatten(1).T
+
+
+def fused(processes: Processes, precision: str) -> type[WeightedSums]:
+    """Return the sums to use on a GPU: in bf16 those of our kernel, if all processes can use it.
+
+    In fp32 the sums of this file move fewer bytes than the kernel would.
+
+    Args:
+        processes: this process among the others; all call this together.
+        precision: `train.precision`.
+    """
+    if precision != "bf16":
+        return WeightedSums
+
+    def trial() -> float:
+        from babelmill.training import mixing_triton  # imports Triton, which PyTorch for GPUs brings
+
+        return mixing_triton.difference(processes.device, mixing_triton.TritonSums)
+
+    if not kernel_trial.passed(processes, trial, "layer mixing is PyTorch's, which is slower"):
+        return WeightedSums
+    from babelmill.training import mixing_triton
+
+    return mixing_triton.TritonSums
+
+
+def install(model: nn.Module, sums: type[WeightedSums] = WeightedSums) -> None:
+    """Let a model mix its layers by this file's functions. Its weights and their names do not change."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, LayerMixing):
+                setattr(module, name, LayerMixingByHand(child, sums))
 
 
 class _State:
     """State that all functions of a forward pass share: the rows h_0.., and later, the gradients of x_0..."""
 
-    def __init__(self, matrix: torch.Tensor, shape: torch.Size):
-        self.matrix = matrix
-        self.sums = _WeightedSums(matrix, shape)
-        self.gradients: _WeightedSums | None = None
+    def __init__(self, sums: WeightedSums):
+        self.sums = sums
+        self.gradients: WeightedSums | None = None
         self.position = -1
+        self.gradient_of_row: torch.Tensor | None = None  # that of h_{position}
 
-    def gradient(self, position: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of h_position from the gradient of x_position. Each call has a lower position."""
+    def gradient(self, position: int, given: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+        """Return the gradient of h_position. Each call has a lower position.
+
+        Args:
+            position: of x and h.
+            given: the gradient of x_position, but for what h_{position + 1} gives; None: there is no more.
+            dtype: type of the result.
+        """
+        matrix, shape = self.sums.matrix, self.sums.rows.shape[1:]
         if self.gradients is None or position >= self.position:  # a new backward pass
             size = position + 1
-            self.gradients = _WeightedSums(self.matrix[:size, :size].flip(0, 1).T.contiguous(), gradient.shape)
+            turned = matrix[:size, :size].flip(0, 1).T.contiguous()
+            self.gradients, self.gradient_of_row = type(self.sums)(turned, shape), None
+        row, *more = (part for part in (given, self.gradient_of_row) if part is not None)
         self.position = position
-        self.gradients.row.copy_(gradient)
-        return self.gradients.next()
+        self.gradient_of_row, result = self.gradients.next(row, more[0] if more else None, dtype)
+        return result
 
     def matrix_gradient(self) -> torch.Tensor:
         """Return the gradient of the matrix, after the gradients of all x. Its upper triangle has no meaning."""
         assert self.gradients is not None, "the gradients of all x come first"
-        gradients, rows = self.gradients.rows.flatten(1), self.sums.rows.flatten(1)
-        with torch.autocast(rows.device.type, enabled=False):
-            known = (gradients @ rows[: len(gradients)].T).flip(0)
-        self.gradients = None  # free its memory before the graph is freed
-        result = torch.zeros_like(self.matrix)
-        result[: len(known), : len(known)] = known
+        size = len(self.gradients.matrix)
+        known = self.gradients.products(self.sums.rows[:size]).flip(0)
+        self.gradients = self.gradient_of_row = None  # free their memory before the graph is freed
+        result = torch.zeros_like(self.sums.matrix)
+        result[:size, :size] = known
         return result
 
 
@@ -91,43 +138,45 @@ class _Start(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, matrix: torch.Tensor, state: _State) -> torch.Tensor:
-        ctx.state = state
-        state.sums.row.copy_(hidden)
-        return state.sums.next().view_as(hidden)
+        ctx.set_materialize_grads(False)
+        ctx.state, ctx.type = state, hidden.dtype
+        return state.sums.next(hidden, None, hidden.dtype)[0]
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, gradient: torch.Tensor
+        ctx: Any, gradient: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        return ctx.state.gradient(0, gradient), ctx.state.matrix_gradient(), None
+        return ctx.state.gradient(0, gradient, ctx.type), ctx.state.matrix_gradient(), None
 
 
 class _Mix(torch.autograd.Function):
-    """x_{j+1} from x_j and the change that the sub-block made to it."""
+    """x_{j+1} from x_j and the change that the sub-block made to it.
+
+    The backward pass gives x_j no gradient: `_State.gradient` adds it when the rest of that gradient is known.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, change: torch.Tensor, state: _State) -> torch.Tensor:
-        ctx.state, ctx.position = state, state.sums.done
-        torch.add(hidden, change, out=state.sums.row)
-        return state.sums.next()
+        ctx.set_materialize_grads(False)
+        ctx.state, ctx.position, ctx.type = state, state.sums.done, change.dtype
+        return state.sums.next(hidden, change, hidden.dtype)[0]
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, gradient: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        gradient = ctx.state.gradient(ctx.position, gradient)
-        return gradient, gradient, None
+        ctx: Any, gradient: torch.Tensor | None
+    ) -> tuple[None, torch.Tensor, None]:
+        return None, ctx.state.gradient(ctx.position, gradient, ctx.type), None
 
 
 class LayerMixingByHand(LayerMixing):
     """`LayerMixing` by the functions of this file, with the weights of another `LayerMixing`."""
 
-    def __init__(self, mixing: LayerMixing):
+    def __init__(self, mixing: LayerMixing, sums: type[WeightedSums] = WeightedSums):
         super().__init__(0)
-        self.alphas = mixing.alphas
+        self.alphas, self._sums = mixing.alphas, sums
 
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
         """Return x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
         matrix = self.matrix(hidden)
-        state = _State(matrix.detach(), hidden.shape)
+        state = _State(self._sums(matrix.detach(), hidden.shape))
         return _Start.apply(hidden, matrix, state), lambda x, change: _Mix.apply(x, change, state)

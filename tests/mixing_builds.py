@@ -1,0 +1,52 @@
+"""Build the Triton kernel of layer mixing for GPUs that are not here, and print what each build takes."""
+
+import os
+import re
+import subprocess
+import tempfile
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from babelmill.training import mixing_triton as kernels
+
+TYPES = {"EARLIER": "*bf16", "ROW": "*bf16", "CHANGE": "*bf16", "NARROW": "*bf16", "N": "i32", "t": "i32"}
+
+
+def built(capability: int, **switches: bool):
+    """The kernel for a number of elements that is a multiple of 16, as PyTorch's tensors are aligned."""
+    kernel = kernels._add_store_sum
+    constants = {"B": kernels.BLOCK} | switches
+    signature = {name: "constexpr" if name in constants else TYPES.get(name, "*fp32") for name in kernel.arg_names}
+    aligned = {
+        (i,): [["tt.divisibility", 16]]
+        for i, name in enumerate(kernel.arg_names)
+        if name.isupper() and name not in constants and name != "WEIGHTS"
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": kernels.WARPS})
+
+
+def resources(cubin: bytes) -> tuple[int, int]:
+    """Registers of a thread, and bytes of its stack (where spilled registers go)."""
+    folder = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        said = subprocess.run(
+            [f"{folder}/cuobjdump", "-res-usage", file.name], capture_output=True, text=True, check=True
+        )
+    return tuple(int(re.search(rf"{name}:(\d+)", said.stdout).group(1)) for name in ("REG", "STACK"))
+
+
+if __name__ == "__main__":
+    for capability, *switches in ((90, True, True), (90, False, False), (80, True, True)):
+        found = built(capability, ADDS=switches[0], NARROWS=switches[1])
+        ptx, (registers, stack) = found.asm["ptx"], resources(found.asm["cubin"])
+        wide = len(re.findall(r"ld\.global[.\w:]*\.v4\.b32", ptx))
+        print(f"sm_{capability} {switches}: {registers} registers, {stack} bytes of stack,", end=" ")
+        print(f"{found.metadata.shared} bytes shared, {wide} loads of 16 bytes", flush=True)
+        assert stack == 0 and registers <= 64 and found.metadata.shared <= 8192
+        assert not re.search(r"\b(red|atom)\.", ptx), "an atomic addition"
+        assert "cvt.rn.bf16" in ptx, "the rows are not rounded to the nearest"

@@ -1,0 +1,144 @@
+"""Layer mixing as one Triton kernel per sub-block, for GPUs: it adds, stores and sums in one pass.
+
+The kernel computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. All
+earlier rows are read once. The sum is in fp32, and its newest term is h_t before it is rounded: where M is near the
+identity, as it is at first, rounding does not build up from layer to layer. The backward pass is the same recurrence
+(`mixing_kernel.py`), so the same kernel computes it; it also returns its result in the type of the change.
+
+There are no atomic additions, and every run computes the same numbers. Nothing limits the number of rows: it is known
+at run time only, so one build serves all sub-blocks.
+
+The kernel has not run on a GPU yet: tests run it in Triton's interpreter and compile it for sm_80 and sm_90.
+"""
+
+# pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
+# (a type checker does not know what Triton makes of a function)
+
+import torch
+import triton
+import triton.language as tl
+
+from babelmill.model.mixing import LayerMixing
+from babelmill.training.mixing_kernel import LayerMixingByHand, WeightedSums
+
+BLOCK, WARPS = 1024, 4  # numbers of a row per program: a thread loads 16 bytes of each row
+COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
+ROWS, NUMBERS = 7, 3 * BLOCK + 5  # of a trial
+
+
+@triton.jit(do_not_specialize=["t"], do_not_specialize_on_alignment=["WEIGHTS"])
+def _add_store_sum(
+    X, CHANGE, EARLIER, WEIGHTS, ROW, SUMS, NARROW, N, t, ADDS: tl.constexpr, NARROWS: tl.constexpr, B: tl.constexpr
+):  # fmt: skip
+    """Compute B numbers of row t, and of its sum with the t rows before it."""
+    first = tl.program_id(0).to(tl.int64) * B
+    n = tl.arange(0, B)
+    inside = n < N - first
+    newest = tl.load(X + first + n, mask=inside)
+    if ADDS:
+        newest += tl.load(CHANGE + first + n, mask=inside).to(tl.float32)
+    tl.store(ROW + first + n, newest.to(ROW.dtype.element_ty), mask=inside)
+    sums, place = tl.zeros([B], tl.float32), EARLIER + first
+    for i in tl.range(0, t, loop_unroll_factor=4):
+        sums += tl.load(WEIGHTS + i) * tl.load(place + n, mask=inside).to(tl.float32)
+        place += N
+    sums += tl.load(WEIGHTS + t) * newest
+    tl.store(SUMS + first + n, sums, mask=inside)
+    if NARROWS:
+        tl.store(NARROW + first + n, sums.to(NARROW.dtype.element_ty), mask=inside)
+
+
+@torch.library.custom_op("babelmill::add_store_sum", mutates_args=("row",))
+def _next(
+    x: torch.Tensor,
+    change: torch.Tensor | None,
+    earlier: torch.Tensor,
+    weights: torch.Tensor,
+    row: torch.Tensor,
+    narrow: torch.dtype | None,
+) -> list[torch.Tensor]:
+    """Write x + change into `row`, and return its sum with the earlier rows, also in type `narrow` if there is one.
+
+    Args:
+        x, change: [N], float32 and of any type.
+        earlier: [t, N], the rows before this one.
+        weights: [t + 1] float32, of the earlier rows and of this one.
+        row: [N], of the type of the earlier rows.
+        narrow: a second type of the result.
+    """
+    results = [torch.empty_like(x)] + ([torch.empty_like(x, dtype=narrow)] if narrow else [])
+    adds, narrows, numbers = change is not None, narrow is not None, x.numel()
+    tensors = (x, change if adds else x, earlier, weights, row, results[0], results[-1])
+    _add_store_sum[(triton.cdiv(numbers, BLOCK),)](
+        *tensors, numbers, len(earlier), ADDS=adds, NARROWS=narrows, B=BLOCK, num_warps=WARPS
+    )
+    return results
+
+
+@_next.register_fake
+def _(x, change, earlier, weights, row, narrow):
+    return [torch.empty_like(x)] + ([torch.empty_like(x, dtype=narrow)] if narrow else [])
+
+
+def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Return rows [R, N] times the transpose of others [S, N], in float32.
+
+    As one matrix product of such a shape it would keep few of a GPU's processors busy, or be split by atomics.
+    """
+    count = rows.size(1) // COLUMNS
+    whole, exact = count * COLUMNS, {"out_dtype": torch.float32} if rows.is_cuda else {}
+    left, right = (x[:, :whole].unflatten(1, (count, COLUMNS)).transpose(0, 1) for x in (rows, others))
+    sums = torch.bmm(left, right.mT, **exact).sum(0, dtype=torch.float32)
+    return torch.addmm(sums, rows[:, whole:].float(), others[:, whole:].float().T)
+
+
+class TritonSums(WeightedSums):
+    """`WeightedSums` of float32 tensors by the kernel of this file."""
+
+    row_type = torch.bfloat16
+
+    def next(
+        self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `WeightedSums.next`."""
+        t, rows = self.done, self.rows.flatten(1)
+        self.done += 1
+        tensors = [None if x is None else x.reshape(-1) for x in (row, change)]
+        narrow = None if dtype == torch.float32 else dtype
+        results = _next(*tensors, rows[:t], self.matrix[t, : t + 1], rows[t], narrow)
+        return results[0].view(row.shape), results[-1].view(row.shape)
+
+    def products(self, others: torch.Tensor) -> torch.Tensor:
+        """See `WeightedSums.products`."""
+        with torch.autocast(others.device.type, enabled=False):
+            return _products(self.rows.flatten(1), others.flatten(1))
+
+
+def difference(device: torch.device, sums: type[WeightedSums], rows: int = ROWS, numbers: int = NUMBERS) -> float:
+    """Return the largest difference between some sums and the formula in float64.
+
+    All x and all gradients are compared, each relative to its largest number; those of all weights are one. Each x is
+    used twice, as in a model: for the next change and for the next x. Changes have the type of the stored rows.
+    """
+    generator = torch.Generator().manual_seed(rows)
+    mixing = LayerMixing(rows - 1)
+    with torch.no_grad():
+        for alpha in mixing.alphas:
+            alpha.copy_(torch.randn(len(alpha), generator=generator) / len(alpha))
+            alpha[-1] += 1.0
+    given = [torch.randn(numbers, generator=generator) for _ in range(2)]
+    gates = [torch.randn(numbers, generator=generator) / 5 for _ in range(rows - 1)]
+    found = []
+    for kind, by_hand, changes in ((torch.float64, False, torch.float64), (torch.float32, True, sums.row_type)):
+        mixing.to(device, kind).zero_grad()
+        hidden = given[0].to(device, kind).requires_grad_()
+        x, add = (LayerMixingByHand(mixing, sums) if by_hand else mixing).start(hidden)
+        xs, parts = [x], []
+        for gate in gates:
+            parts.append((xs[-1] * gate.to(device, kind)).to(changes))
+            xs.append(add(xs[-1], parts[-1]))
+        leaves = [hidden, *parts, *mixing.alphas]
+        gradients = torch.autograd.grad(xs[-1], leaves, given[1].to(device, kind))
+        found.append([x.detach().double() for x in (*xs, *gradients[:rows], torch.cat(gradients[rows:]))])
+    return max(((ours - theirs).abs().max() / theirs.abs().max()).item() for theirs, ours in zip(*found, strict=True))
