@@ -1,4 +1,4 @@
-# `make demo` and `make test` are all it takes: each sets up what it needs (a virtual environment in .venv).
+# `make demo` and `make test` are enough: each sets up what it needs (a virtual environment in .venv).
 PYTHON ?= python3.11
 BIN := .venv/bin
 export PYTHONPATH := workflow
@@ -10,10 +10,10 @@ SETUP := .venv/.installed
 
 .PHONY: demo test lint bench setup lock help
 
-help:  ## what there is
+help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(MAKEFILE_LIST)
 
-demo: $(SETUP)  ## train a tiny English model in front of you, from text that comes with Python
+demo: $(SETUP)  ## train a tiny English model in a few minutes, from text that comes with Python
 	@[ -z "$$(ls .snakemake/locks 2>/dev/null)" ] || $(BIN)/babelmill unlock --profile profiles/demo
 	$(BIN)/snakemake --profile profiles/demo converted/eng
 	@$(BIN)/babelmill show converted/eng --masked "This function returns the <mask> of the list." --prompt "The function returns"
@@ -34,9 +34,9 @@ bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside
 	$(BIN)/python benchmarks/suites.py
 	$(BIN)/python benchmarks/step.py --propose
 
-setup: $(SETUP)  ## the virtual environment alone
+setup: $(SETUP)  ## install only the virtual environment
 
-lock:  ## after a change of pins: install them without the lock, and write envs/lock.txt again
+lock:  ## after you change pins: install them without the lock, and write envs/lock.txt again
 	$(PIP) --upgrade --editable '.[test,slurm]'
 	$(BIN)/python envs/lock.py > envs/lock.txt
 	@touch $(SETUP)
@@ -45,7 +45,7 @@ lock:  ## after a change of pins: install them without the lock, and write envs/
 # with Python takes twice as long. Four processes install what envs/lock.txt lists, and PyTorch; the last line adds what
 # PyTorch needs on this machine (CUDA's libraries), and fails if the list does not fit pyproject.toml.
 $(SETUP): pyproject.toml envs/lock.txt
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or say make PYTHON=python3.12"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11, or use make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PIP) pip==25.3
 	{ grep -oE '(torch|triton)==[0-9.]+' pyproject.toml; grep -v '^#' envs/lock.txt; } | xargs -P 4 -n 36 $(PIP) --no-deps

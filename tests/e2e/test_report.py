@@ -137,7 +137,7 @@ def test_what_failed_and_what_is_not_there_yet(browser, tmp_path, monkeypatch, c
     assert "reports/all.html, reports/all.csv: 4 models" in capsys.readouterr().out
     path = tmp_path / "reports/all.html"
     text = path.read_text()
-    assert "Not complete" in text and NOT_SAFE not in text and "not there yet" in text
+    assert "Not complete" in text and NOT_SAFE not in text and "no score yet" in text
     assert "failed (suite)" in text and "out of memory &lt;script&gt;" in text
     assert "scores.json: 2 bytes, but" in text
     rows = table(path.with_suffix(".csv"))

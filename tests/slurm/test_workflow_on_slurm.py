@@ -67,7 +67,7 @@ def test_end_to_end_with_a_failure_and_a_cancelled_job(workspace, cluster, start
     )
     assert re.search(
         rf"train deu: 2 attempts, SLURM-job \d+ FAILED\n +logs/train/deu.log:\n.*training is not tried again: its job {job} was "
-        r"cancelled; run the workflow again to go on after step [1-9]",
+        r"cancelled; run the workflow again to continue after step [1-9]",
         summary,
     )
     assert (workspace.path / "converted/eng/manifest.json").is_file()

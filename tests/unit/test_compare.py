@@ -143,7 +143,7 @@ def test_a_method_without_scores_is_named(capsys):
     scored("a", (0.5, 0.5, 0.5))
     scored("b", (0.5, 0.5, 0.5))
     assert main(["compare", "a", "b", "--method", "masked"]) == 1
-    assert "a: has no scores of method masked; it has causal" in capsys.readouterr().err
+    assert "a has no scores of method masked; it has causal" in capsys.readouterr().err
 
 
 def test_other_languages_are_said(capsys):

@@ -134,7 +134,7 @@ def test_what_a_machine_lacks(monkeypatch, tmp_path, caplog):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiling.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda _: None)
-    triton = "the Python package triton (a PyTorch for GPUs brings it along)"
+    triton = "the Python package triton (a PyTorch for GPUs installs it)"
     headers = f"{tmp_path}/Python.h (package python3-dev or python3-devel; conda's Python has it)"
     assert compiling.lacking(gpu) == f"{triton}, {headers}"
     (tmp_path / "Python.h").touch()
@@ -142,14 +142,14 @@ def test_what_a_machine_lacks(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("CC", "icc -O1")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(compiling.ctypes.util, "find_library", lambda _: None)
-    driver = "libcuda.so.1 of NVIDIA's driver where the system looks for libraries (ldconfig -p)"
-    compiler = "a C compiler (gcc or clang on PATH, or what CC names)"
+    driver = "libcuda.so.1 of NVIDIA's driver in a folder where the system looks for libraries (ldconfig -p)"
+    compiler = "a C compiler (gcc or clang on PATH, or the program that CC names)"
     assert compiling.lacking(gpu) == f"{triton}, {driver}, {compiler}"
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path}")
     (tmp_path / "libcuda.so.1").touch()
     assert "libcuda" not in compiling.lacking(gpu)
 
-    lacks = "this machine lacks a C++ compiler (g++ on PATH, or what CXX names)"
+    lacks = "this machine lacks a C++ compiler (g++ on PATH, or the program that CXX names)"
     assert compiler_of(section("run"), ALONE, True, 1, None) is None and not caplog.text, "nothing is compiled on a CPU"
     with pytest.raises(UserError, match=r"^run.compile = always: this machine lacks a C\+\+ compiler"):
         compiler_of(section("run", compile="always"), ALONE, True, 1, None)

@@ -84,7 +84,7 @@ def test_an_empty_sentence_is_refused_with_its_row():
     path = write("a.tsv", [*ROWS, ("Yes.", " ", "SV-#")])
     with pytest.raises(UserError, match=r"a.tsv: row 4: the bad sentence \('wrong_sen'\) is empty"):
         pairs.read([path], COLUMNS)
-    with pytest.raises(UserError, match=r"b.tsv: no pair of sentences"):
+    with pytest.raises(UserError, match=r"b.tsv: these files contain no pair of sentences"):
         pairs.read([write("b.tsv", [])], COLUMNS)
 
 

@@ -127,11 +127,11 @@ def test_offline_the_cache_is_enough(hub):
 @pytest.mark.parametrize(
     ("files", "access", "revision", "message"),
     [
-        (None, {}, "main", "does not exist or is private: name a tokenizer.json of your own .* set HF_TOKEN"),
+        (None, {}, "main", "does not exist or is private: name your own tokenizer.json .* set HF_TOKEN"),
         ({"tokenizer.json": b""}, {"gated": True}, "main", "is gated: accept its terms"),
         ({"tokenizer.json": b""}, {}, "v9", "has no revision 'v9': correct tokenizer.revision"),
-        ({"README.md": b""}, {}, "main", "lacks a file: .*tokenizer.json"),
-        ({"tokenizer.json": b"{}"}, {}, "main", "not a tokenizer of the `tokenizers` library"),
+        ({"README.md": b""}, {}, "main", "has no such file: .*tokenizer.json"),
+        ({"tokenizer.json": b"{}"}, {}, "main", "not a tokenizer file of the `tokenizers` library"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_leaves_nothing(hub, files, access, revision, message):

@@ -1,4 +1,4 @@
-"""`python -m babelmill why eng`: the same as the console script `babelmill why eng`."""
+"""Run `python -m babelmill why eng`: the same as the console script `babelmill why eng`."""
 
 import sys
 

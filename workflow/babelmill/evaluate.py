@@ -160,8 +160,8 @@ def check_length(folder: Path, length: int) -> None:
         positions = longest_row(AutoModel.from_config(AutoConfig.from_pretrained(folder)))
     if length > positions:
         raise UserError(
-            f"evaluation.sequence_length = {length} is more than the {positions} positions of {folder}, all that the"
-            " model can read; lower it"
+            f"evaluation.sequence_length = {length} is more than the {positions} positions of {folder}, the most that"
+            " the model can read; lower the length"
         )
 
 
@@ -174,14 +174,14 @@ def tokenizer_figures(tokenizer: Tokenizer, language: str, text: Text, lossy: bo
     figures = measure(tokenizer, (batch for batch, _ in text.documents.batches()))
     if figures["round_trip_rate"] < 1 and not lossy:
         raise UserError(
-            f"{language}: the tokenizer does not give every validation document back (rate"
+            f"{language}: decoding does not give every validation document back (rate"
             f" {figures['round_trip_rate']:.4f}), so bits per byte mean nothing; use a lossless tokenizer.source"
         )
     return figures | {"vocabulary_used": text.vocabulary_used}
 
 
 def overall(scores: Scores, texts: dict[str, Text], metrics: list[str]) -> dict[str, Any]:
-    """Return what evaluation.json says about all languages together."""
+    """Return the entries of evaluation.json for all languages together."""
     whole, sizes = [text.whole_bytes for text in texts.values()], [text.size for text in texts.values()]
     return {
         "metrics": described([*metrics, "unigram"]),
@@ -260,7 +260,7 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> dict[
     for language, text in texts.items():
         if text.changed:
             log.warning(
-                "%s: the tokenizer changes %d of %d scored documents: bits per byte are of what it keeps",
+                "%s: the tokenizer changes %d of %d scored documents: bits per byte are about the changed text",
                 *(language, text.changed, text.size["scored"]),
             )
     scores = evaluate_model(args.export, texts, vocabulary, settings)
@@ -291,7 +291,7 @@ def main() -> None:
         "--out", required=True, type=stage_entry.folder, help="output folder, results/evaluations/{model}"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
+    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

@@ -73,7 +73,7 @@ class Model:
         mask = self.tokenizer.mask_token_id
         mask = read_json(self.folder / "config.json").get("mask_token_id") if mask is None else mask
         if mask is None and name != "causal":
-            raise UserError(f"{self.folder}: method {name} hides tokens, and the tokenizer has none that does it")
+            raise UserError(f"{self.folder}: method {name} hides tokens, but the tokenizer has no mask token")
         return method(name, mask, self._l2r)
 
     def scorer(self, how: Method) -> tuple[Scorer, int | None]:
@@ -137,7 +137,7 @@ def sampled(table: pa.Table, most: int) -> np.ndarray:
 
 
 def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
-    """Return what scores.json says about each language: {language: {"headline", "methods"}}.
+    """Return the entries of scores.json for each language: {language: {"headline", "methods"}}.
 
     Raises:
         UserError: no pair of a language has a score.
@@ -184,13 +184,15 @@ def score_suites(
     """Score the pairs in the folders of the stage `suite`, one folder per language of the settings.
 
     Returns:
-        The rows of pairs.parquet, and what scores.json says.
+        The rows of pairs.parquet, and the content of scores.json.
     """
     folders = dict(zip(settings.covered, suites, strict=True))
     scored = score_all(model, read_pairs(folders), settings, partial)
     if model.too_long:
         log.warning(
-            "%d of %d pairs have no tokens, or more than the model reads: left out", model.too_long, len(scored)
+            "%d of %d pairs are left out: they have no tokens, or more than the model reads",
+            model.too_long,
+            len(scored),
         )
     about = {code: {"pairs": manifest.read(folder)["figures"]} for code, folder in folders.items()}
     tokenizer = model.folder / "tokenizer.json"
@@ -207,10 +209,12 @@ def score_suites(
 
 
 def score_snapshots(args: argparse.Namespace, settings: ScoreSettings, made_of: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what scores.json says about each snapshot of the run: when it was kept, and its scores by language."""
+    """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
     kept = names(args.export)
     if not kept:
-        log.warning("evaluation.snapshots: the training of this model has kept none (run.snapshots, set before it)")
+        log.warning(
+            "evaluation.snapshots: the training of this model kept no snapshots; set run.snapshots before the training"
+        )
     found = []
     for name in kept:
         folder = args.export / FOLDER / name
@@ -241,13 +245,19 @@ def main() -> None:
     """Run the stage from the command line."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--export", required=True, type=stage_entry.folder, help="results/exports/{model}")
-    parser.add_argument("--suites", required=True, nargs="+", type=stage_entry.folder, help="in the order of languages")
-    parser.add_argument("--partial", required=True, type=Path, help="folder for scores of attempts that were killed")
+    parser.add_argument(
+        "--suites",
+        required=True,
+        nargs="+",
+        type=stage_entry.folder,
+        help="folders of pairs, in the order of languages",
+    )
+    parser.add_argument("--partial", required=True, type=Path, help="folder that keeps the scores of killed attempts")
     parser.add_argument(
         "--out", required=True, type=stage_entry.folder, help="output folder, results/scores/{model}/{suite}"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
+    parser.add_argument("--gpus", type=int, default=0, help="1 for a GPU, 0 for the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

@@ -81,7 +81,7 @@ def _code(stage: Stage, resolved: Resolved, parts: Iterable[str]) -> str:
 
 
 def versions_of_others(configuration: Configuration, name: str, stage: Stage) -> set[str]:
-    """Return the labels of the versions that hold only for other settings than those of a language or model."""
+    """Return the labels of the versions that are valid only for other settings than those of a language or model."""
     lookup = _lookup_of(configuration.corpus(name) if stage.of == "language" else configuration.model(name))
     return {v.label for v in code_versions.read().get(stage.name, []) if v.holds(lookup) is False}
 
@@ -93,7 +93,7 @@ def _lookup_of(resolved: Resolved) -> code_versions.Lookup:
 
 
 def _made_by(stage: Stage, name: str, parts: Iterable[str]) -> str | None:
-    """Return the code that made the existing results, as their settings say; None if there are no results."""
+    """Return the code that made the existing results, from their settings; None if there are no results."""
     for part in parts:
         folder = stage.path(name, part)
         with contextlib.suppress(UserError, KeyError, TypeError):
@@ -140,7 +140,7 @@ def read_settings(path: str | Path, settings: type[T]) -> T:
     expected = stage.name if stage else "run"
     if not isinstance(raw, dict) or raw.get("stage") != expected:
         found = raw.get("stage") if isinstance(raw, dict) else raw
-        raise UserError(f"{path}: these are settings of stage {found!r}, not of {expected!r}")
+        raise UserError(f"{path}: these are settings of the stage {found!r}, not of {expected!r}")
     known = {
         place.partition(".")[0] for name, kind in settings.sections().items() for place in canonical.places(name, kind)
     }

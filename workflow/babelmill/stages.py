@@ -1,4 +1,4 @@
-"""The one table of stages: each stage's name, what it reads and writes, and what its settings file says.
+"""Define the table of stages: each stage's name, what it reads and writes, and what its settings file contains.
 
 Everything that needs to know the stages uses this table: the settings files, the helper functions of the rules,
 `babelmill why`, `status` and `clean`, and the tests. To add a stage, add an entry, a rules file of the same name in
@@ -52,11 +52,11 @@ class Stage:
         folder: the path of its results, with {language}, {model} or both. A stage with {language} has one job per
             language, and one with {input} or {suite} has one job per part.
         reads: the stages whose results it reads.
-        adds: returns what its settings say in addition to its sections.
+        adds: returns the content of its settings in addition to its sections.
         applies: returns whether a language or model has this stage at all.
         parts: returns the names of the parts; each part has its own job and settings file. A stage without parts has
             one settings file.
-        adds_to_part: returns what the settings of a part say in addition.
+        adds_to_part: returns the additional content of a part's settings.
         also: modules that it runs in another process or ships, without importing them.
     """
 
@@ -73,7 +73,7 @@ class Stage:
 
     @property
     def by_language(self) -> bool:
-        """Whether the stage has a job for each language."""
+        """Return whether the stage has a job for each language."""
         return "{language}" in self.folder
 
     def path(self, name: str, part: str) -> Path:
@@ -103,17 +103,17 @@ class Stage:
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """{module: digest} of the stage's code."""
+        """Return {module: digest} of the stage's code."""
         return code_digest.modules(self.name, self.also)
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the stage's code."""
+        """Return the digest of the stage's code."""
         return code_digest.combined(self.modules)
 
     @property
     def version(self) -> code_versions.Version | None:
-        """The newest version of the stage's code."""
+        """Return the newest version of the stage's code."""
         return code_versions.newest(self.name)
 
 

@@ -2,9 +2,9 @@
 
     python -m babelmill.suite --settings results/settings/eng/suite.blimp.json --out results/suites/blimp/eng
 
-reads the user's own files, or fetches the files that the language needs from a dataset on the Hugging Face Hub, at one
-commit (see `download`). It writes `pairs.parquet` (columns of `pairs.SCHEMA`) and `manifest.json`, whose figures count
-pairs that may be wrong. No data of a suite ships with the project or with a model.
+The stage reads the user's own files, or fetches the files of the language from a dataset on the Hugging Face Hub, at
+one commit (see `download`). It writes `pairs.parquet` (columns of `pairs.SCHEMA`) and `manifest.json`, whose figures
+count pairs that may be wrong. No data of a suite ships with the project or with a model.
 
 This stage needs a network, which compute nodes often lack.
 """

@@ -72,7 +72,7 @@ def load_configuration():
     rules = {*STAGES, "all", "report", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
     if taken := configuration.top.batches.keys() & rules:
         raise UserError(
-            f"{configuration.origin('batches')}: batches.{min(taken)}: a rule has this name, choose another"
+            f"{configuration.origin('batches')}: batches.{min(taken)}: a rule has this name; choose another name"
         )
     return configuration
 
@@ -94,7 +94,7 @@ def settings(stage):
             name = CONFIG.language(wildcards.language).code
             if stage == "suite" and wildcards.suite not in suites_of_language(CONFIG, name):
                 raise UserError(
-                    f"no model of {name} is scored on {wildcards.suite}; name it in evaluation.suites, if it covers {name}"
+                    f"no model of {name} is scored on {wildcards.suite}; add it to evaluation.suites if it covers {name}"
                 )
             if not STAGES[stage].applies(CONFIG, name):
                 raise UserError(
@@ -112,7 +112,7 @@ def settings(stage):
             if stage == "predict" and not STAGES[stage].applies(CONFIG, name):
                 raise UserError(f"model {name} learns no labels (train.objective): there are no codes to predict")
             if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
-                raise UserError(f"model {name} goes on from no model of elsewhere (model.source): nothing to fetch")
+                raise UserError(f"model {name} continues no folder or repository (model.source): nothing to fetch")
         if name not in WRITTEN and workflow.is_main_process:
             write_settings(CONFIG, name)
             WRITTEN.add(name)
@@ -146,7 +146,7 @@ def made_with(wildcards):
     """
     folder = Path("converted", wildcards.model)
     if workflow.is_main_process and (folder / "manifest.json").is_file() and (lost := manifest.missing(folder)):
-        raise UserError(f"{lost}; delete the folder {folder}, and it is made again")
+        raise UserError(f"{lost}; delete the folder {folder}, then it is made again")
     found = settings_of_stages(wildcards.model, TO_CONVERTED.keys() - {"convert"})
     for model in CONFIG.ancestors(wildcards.model):
         found += settings_of_stages(model, leading_to("train"))

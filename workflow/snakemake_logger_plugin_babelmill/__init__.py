@@ -1,7 +1,7 @@
-"""The logger plugin `babelmill` of our profiles (`logger: babelmill`): one line as each stage begins and ends.
+"""Provide the logger plugin of our profiles (`logger: [babelmill]`): one line when each stage begins and ends.
 
-Snakemake finds a logger plugin by the name of its package, which therefore stands beside `babelmill` and not inside of
-it; what is shown is decided in `babelmill/commands/run_view.py`. Snakemake's own words are all in its log file.
+Snakemake finds a logger plugin by the name of its package, so this package is beside `babelmill` and not inside it.
+`babelmill/commands/run_view.py` decides what is shown. All of Snakemake's own messages are in its log file.
 """
 
 import logging
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from babelmill.commands.run_view import RunView
 
 AFTER = "takes all words up to the next option: name targets before it, or after --"
-# What Snakemake refuses before it reads the Snakefile, and what to say of it. {} is what it names.
+# Snakemake's errors before it reads the Snakefile, and the messages that replace them. {} is the word in the error.
 REFUSED = {
     r"\(Unparsable value: '(.*)'\)": f"--config {{}}: not KEY=VALUE; --config {AFTER}",
     r"(?s:load_configfile.*Errno \d+\] [\w ]+): '(.*)'": f"--configfile {{}}: cannot be read; --configfile {AFTER}",
@@ -24,7 +24,7 @@ REFUSED = {
 
 
 def refusal(message: str) -> str:
-    """Put what Snakemake says before it has read the Snakefile into one line, where it is a usual mistake."""
+    """Return one line in place of a usual error of Snakemake before the Snakefile; return other messages unchanged."""
     for pattern, said in REFUSED.items():
         if found := re.search(pattern, message):
             return "error: " + said.format(*filter(None, found.groups()))
@@ -32,41 +32,41 @@ def refusal(message: str) -> str:
 
 
 class LogHandler(LogHandlerBase):
-    """Hands Snakemake's events to the view, in a thread that Snakemake starts for them."""
+    """Passes Snakemake's events to the view, in a thread that Snakemake starts for them."""
 
     @property
     def writes_to_stream(self) -> bool:
-        """Take the place of Snakemake's own handler."""
+        """Return True: this handler replaces Snakemake's own."""
         return True
 
     @property
     def writes_to_file(self) -> bool:
-        """Leave the log file to Snakemake."""
+        """Return False: Snakemake writes the log file itself."""
         return False
 
     @property
     def has_filter(self) -> bool:
-        """Choose in `emit`, so that --quiet drops no error."""
+        """Return True: `emit` chooses the messages, so that --quiet drops no error."""
         return True
 
     @property
     def has_formatter(self) -> bool:
-        """Format in `emit`."""
+        """Return True: `emit` formats the messages."""
         return True
 
     @property
     def needs_rulegraph(self) -> bool:
-        """Do without."""
+        """Return False: this handler does not use the rule graph."""
         return False
 
     def __post_init__(self) -> None:
         self._view: RunView | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show an event, or nothing of it."""
+        """Show an event if it is of interest to the user."""
         try:
             if self._view is None:
-                if "babelmill" not in sys.modules:  # the Snakefile brings its own, and has not been read yet
+                if "babelmill" not in sys.modules:  # the Snakefile imports the package, and has not been read yet
                     if record.levelno >= logging.WARNING:
                         print(refusal(record.getMessage()), file=sys.stderr, flush=True)
                     return
@@ -79,7 +79,7 @@ class LogHandler(LogHandlerBase):
             self.handleError(record)
 
     def close(self) -> None:
-        """End with what a dry run has to say."""
+        """Show the table of a dry run at its end."""
         if self._view is not None:
             self._view.close()
         super().close()

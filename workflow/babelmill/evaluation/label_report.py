@@ -72,7 +72,7 @@ class Report:
         Args:
             predicted: the predictions of all variants and methods.
             variant: the default variant.
-            method: the method that stands for the model.
+            method: the method whose scores are the model's scores.
             cut: how many texts were cut.
         """
         text, every = self._text, np.ones(len(self._text.languages), bool)

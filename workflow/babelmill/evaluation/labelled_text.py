@@ -80,7 +80,7 @@ class LabelledText:
         return [codes for codes in found if codes]
 
     def _read_columns(self, names: list[str], rows: list[tuple[list[str | None], str]], begin: int) -> None:
-        """Add the codes that stand in each column of a corpus."""
+        """Add the codes in each column of a corpus."""
         count = max((len(found) for found, _ in rows), default=0)
         names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
         for place, name in enumerate(names):
@@ -92,7 +92,7 @@ class LabelledText:
 
     @property
     def context_names(self) -> list[str]:
-        """The contexts that occur."""
+        """Return the contexts that occur."""
         return list(self._contexts)
 
     def _codes(self, reader: CodeReader, rows: Iterable[tuple[list[str | None], str]]) -> list[list[int]]:
@@ -121,7 +121,7 @@ class LabelledText:
 
 
 def column_names(corpus: Path) -> list[str]:
-    """Return the names of a corpus's columns of labels; an empty list if its manifest does not say."""
+    """Return the names of a corpus's columns of labels; an empty list if its manifest does not name them."""
     return list(manifest.read(corpus)["settings"].get("corpus", {}).get("label_columns") or [])
 
 

@@ -31,12 +31,12 @@ class Sets(NamedTuple):
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many codes each text has, [texts]."""
+        """Return how many codes each text has, [texts]."""
         return np.diff(self.offsets)
 
     @property
     def texts(self) -> np.ndarray:
-        """The number of the text that each code belongs to, [codes]."""
+        """Return the number of the text that each code belongs to, [codes]."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
     def first(self) -> np.ndarray:

@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of positions."""
+        """Return the number of positions."""
         return self.end - self.start
 
 

@@ -77,7 +77,7 @@ class Text:
         self.documents = Documents(corpus / "validation.parquet")
         shard = ShardFile.open(shards / "validation.safetensors")
         if shard.metadata["tokenizer_sha256"] != digest:
-            raise UserError(f"{shard.path}: was not made with the exported tokenizer; run the workflow again")
+            raise UserError(f"{shard.path} was not made with the exported tokenizer; run the workflow again")
         chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
         self.stream, self.with_prompt = stream_of(shard, chosen)
         self.changed = changed(tokenizer, self.documents, chosen) if lossy else 0
@@ -90,7 +90,7 @@ class Text:
 
     @property
     def size(self) -> dict[str, int]:
-        """How many documents are `scored`, `of` how many; and, if not 0, how many are `with_prompt` and `changed`."""
+        """Return counts of documents: `scored`, `of` (all) and, if not 0, `with_prompt` and `changed`."""
         some = {"with_prompt": self.with_prompt, "changed": self.changed}
         counted = {key: count for key, count in some.items() if count}
         return {"scored": len(self.bytes), "of": self.documents.count} | counted

@@ -1,7 +1,7 @@
-"""What `download` and `publish` add to huggingface_hub: patience, errors in a line, and git's names of files.
+"""Add to huggingface_hub what `download` and `publish` need: retries, errors in one line, and git's names of files.
 
-The client repeats some requests and not others. `patiently` repeats whatever it is given, where trying again makes
-sense, so what it is given must be safe to repeat.
+The client of huggingface_hub repeats only some requests. `patiently` repeats any function that fails with a temporary
+error, so the function must be safe to repeat.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from babelmill.core.files import UserError
 T = TypeVar("T")
 log = logging.getLogger("babelmill.hub.client")
 WAITS: tuple[int, ...] = (1, 4, 15, 30)  # seconds before each new attempt
-QUICK = WAITS[:2]  # where somebody waits for the answer
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, signed ones too
-# Whoever asks for files that may not be there knows that they may not.
+QUICK = WAITS[:2]  # for requests whose answer a user waits for
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, also signed ones
+# We ask for some files that may not exist, and need no warning about them.
 logging.getLogger("huggingface_hub._snapshot_download").addFilter(
     lambda record: not record.getMessage().startswith("No files matched")
 )
-# Not yet, too many, and: another change of the same repository was faster.
+# Status codes of temporary errors: timeout, too early, too many requests, or a conflict with another change.
 LATER = (408, 409, 412, 429)
 
 
 def patiently(ask: Callable[[], T], waits: Sequence[int] | None = None) -> T:
-    """Call `ask`, again after each of `waits` where the failure may pass: no connection, a conflict, 429, 5xx."""
+    """Call `ask`; after a temporary error (no connection, a conflict, 429, 5xx), call again after each of `waits`."""
     for wait in WAITS if waits is None else waits:
         try:
             return ask()
@@ -48,7 +48,7 @@ def patiently(ask: Callable[[], T], waits: Sequence[int] | None = None) -> T:
 
 @contextlib.contextmanager
 def impatiently(waits: Sequence[int] = ()) -> Iterator[None]:
-    """Within, wait no longer than so, and draw none of the client's bars: a plan is not worth a minute of waiting."""
+    """Use these waits inside the `with` block, and hide the client's progress bars: a plan must not take a minute."""
     global WAITS
     before, hidden = WAITS, are_progress_bars_disabled()
     WAITS = tuple(waits)
@@ -62,7 +62,7 @@ def impatiently(waits: Sequence[int] = ()) -> Iterator[None]:
 
 
 def asked_to_wait(error: BaseException) -> int:
-    """Return the seconds that an answer of the Hub asks to wait, a quarter of an hour at most; 0 if it asks none."""
+    """Return how many seconds the Hub asks to wait, at most 900; 0 if it does not ask."""
     error = cause(error)
     asked = error.response.headers.get("Retry-After", "") if isinstance(error, errors.HfHubHTTPError) else ""
     return min(int(asked), 900) if asked.isdecimal() else 0
@@ -70,7 +70,7 @@ def asked_to_wait(error: BaseException) -> int:
 
 @contextlib.contextmanager
 def explained(explanation: Callable[[BaseException], str | None]) -> Iterator[None]:
-    """Turn what the client raises into the one line that `explanation` has for it, if it has one."""
+    """Turn an error of the client into a UserError with the line that `explanation` returns, if it returns one."""
     try:
         yield
     except UserError:
@@ -83,27 +83,27 @@ def explained(explanation: Callable[[BaseException], str | None]) -> Iterator[No
 
 
 def cause(error: BaseException) -> BaseException:
-    """What was wrong, where the client wraps it: a cache that cannot be filled, one of several uploads."""
+    """Return the original error if the client has wrapped it: an error of the cache, or of one of several uploads."""
     while error.__cause__ and (isinstance(error, errors.LocalEntryNotFoundError) or type(error) is RuntimeError):
         error = error.__cause__
     return error
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether trying again makes sense."""
+    """Return whether an error is temporary, so that trying again makes sense."""
     error = cause(error)
     if isinstance(error, errors.OfflineModeIsEnabled):
         return False
     if isinstance(error, errors.HfHubHTTPError):
         return error.response.status_code in LATER or error.response.status_code >= 500
-    # A page of some proxy in place of an answer is no JSON.
+    # If a proxy answers with a page of its own, the answer is not JSON.
     return isinstance(error, httpx.TransportError | json.JSONDecodeError) or "Consistency check failed" in str(error)
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error's message, without the token, should anybody have echoed it.
+    """Return the first line of an error's message, without the token, which a message may contain.
 
-    Of an answer of the Hub it is status and reason, not its address, which may be signed.
+    For an answer of the Hub, the line is the status and the reason, without the address, which may be signed.
     """
     error = cause(error)
     text = str(error)
@@ -115,13 +115,13 @@ def one_line(error: BaseException) -> str:
 
 
 def commit_of(repository: str, sha: str | None) -> str:
-    """Return the commit that the Hub says a repository is at; a UserError if it says none."""
+    """Return the commit in the Hub's answer about a repository; raise a UserError if the answer has none."""
     if sha is None:
-        raise UserError(f"the answer about the repository {repository} names no commit; is HF_ENDPOINT a Hub?")
+        raise UserError(f"the answer about the repository {repository} has no commit; is HF_ENDPOINT a Hub?")
     return sha
 
 
 def git_oid(path: Path) -> str:
-    """The name that git gives to a file's content."""
+    """Return the id that git gives to a file's content."""
     data = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

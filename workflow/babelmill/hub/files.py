@@ -1,4 +1,4 @@
-"""Files of a repository on the Hub, through the user's Hugging Face cache, their content compared with its hash."""
+"""Fetch files of a repository on the Hub through the user's Hugging Face cache, and check them by their hashes."""
 
 import functools
 import glob
@@ -21,8 +21,8 @@ from babelmill.hub.client import explained, git_oid, patiently
 from babelmill.hub.sources import COMMIT, Use, explanation
 
 log = logging.getLogger("babelmill.hub.files")
-FEW = 100  # files that are looked for by patterns
-AT_ONCE = 4
+FEW = 100  # files that one call fetches by patterns
+AT_ONCE = 4  # files that are downloaded at the same time
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Files:
     """The files of a folder or a repository.
 
     Attributes:
-        names: of all of them, but for those in folders.
-        get: gives the paths of some, by name, after fetching them.
-        where: begins errors.
-        figures: where they are from, for the manifest.
+        names: the names of all files that are not in subfolders.
+        get: a function that fetches some files, by their names, and returns {name: path}.
+        where: a description of the place, which begins errors.
+        figures: where the files come from, for the manifest.
     """
 
     names: list[str]
@@ -42,13 +42,17 @@ class Files:
     figures: dict[str, Any]
 
     def some(self, *names: str) -> dict[str, Path]:
-        """Return the paths of those that there are, by name."""
+        """Fetch those of the files that exist; return {name: path}."""
         found = [name for name in names if name in self.names]
         return self.get(found) if found else {}
 
 
 def of_repository(use: Use, repository: str, commit: str, revision: str) -> Files:
-    """Return the files of a repository at a commit, which the user knows as `revision`. A UserError says what fails."""
+    """Return the files of a repository at a commit, which the user named as `revision`.
+
+    Raises:
+        UserError: the files cannot be fetched; the message says why.
+    """
 
     def get(names: list[str]) -> dict[str, Path]:
         with explained(functools.partial(explanation, use, repository, revision)):
@@ -63,17 +67,18 @@ def of_repository(use: Use, repository: str, commit: str, revision: str) -> File
 def fetch(
     use: Use, repository: str, commit: str, names: list[str], arrived: Callable[[int], None] | None = None
 ) -> dict[str, Path]:
-    """Download files to the cache and check their content. Returns their paths in the cache, by name.
+    """Download files to the cache and check their content; return {name: path in the cache}.
 
-    The first call leaves the list of all files in the cache (`sizes`), where it serves the next and later runs offline.
+    The first call also stores the list of all files in the cache (`sizes`), so that later runs can use it offline.
 
     Args:
-        use, repository, commit: of the files.
-        names: theirs.
-        arrived: is told of bytes as they arrive, in place of the client's bars.
+        use: the kind of repository.
+        repository, commit: where the files are.
+        names: the names of the files.
+        arrived: is called with the number of bytes that have arrived; without it, the client shows progress bars.
     """
     bars: dict[str, Any] = {"tqdm_class": counting(arrived)} if arrived else {}
-    # Each pattern is compared with each file there is, so these are few. They may name files that are not there.
+    # The client compares each pattern with each file, so there are few patterns. They may name files that do not exist.
     few = [glob.escape(name) for name in names[:FEW]]
     folder = Path(
         patiently(
@@ -86,25 +91,25 @@ def fetch(
     paths = {name: folder / name for name in names}
     for name, path in paths.items():
         if not intact(path):
-            log.warning("%s: what arrived is not what the Hub announced; next attempt", name)
+            log.warning("%s: the content does not have the hash that the Hub announced; next attempt", name)
             _download(use, repository, commit, name, force_download=True)
             if not intact(path):
-                path.resolve().unlink()  # or the cache would serve it to others
+                path.resolve().unlink()  # otherwise other programs would get the damaged file from the cache
                 raise UserError(
-                    f"{name} of the {use.noun} {repository} at {commit[:12]}: twice the content was not what its hash"
-                    " says; try again later, or another network"
+                    f"{name} of the {use.noun} {repository} at {commit[:12]}: the content did not have the right hash"
+                    " in two attempts; try again later, or use another network"
                 )
     return paths
 
 
 def _download(use: Use, repository: str, commit: str, name: str, **options: Any) -> None:
-    """Download a file to the cache, if it is not there."""
+    """Download a file to the cache, unless it is in the cache."""
     where = {"repo_type": use.repo_type, "revision": commit}
     patiently(lambda: huggingface_hub.hf_hub_download(repository, name, **where, **options))
 
 
 def _each(act: Callable[[str], None], names: list[str]) -> None:
-    """Do something with each name, with some at once. The first error ends it."""
+    """Call `act` with each name, `AT_ONCE` calls at the same time; the first error ends all."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = [pool.submit(act, name) for name in names]
         try:
@@ -115,9 +120,10 @@ def _each(act: Callable[[str], None], names: list[str]) -> None:
 
 
 def counting(arrived: Callable[[int], None]) -> type[tqdm]:
-    """Return a class of bars that draw nothing, and tell `arrived` of bytes.
+    """Return a class of progress bars that draw nothing, but call `arrived` with numbers of bytes.
 
-    Of a snapshot, the client has one bar for what is written and another for what comes over the network (Xet).
+    For a snapshot, the client has one bar for written bytes and another for bytes from the network (Xet). Only the
+    first counts here.
     """
 
     class Counting(tqdm):
@@ -134,36 +140,36 @@ def counting(arrived: Callable[[int], None]) -> type[tqdm]:
 
 
 def sizes(use: Use, repository: str, commit: str) -> dict[str, int]:
-    """Return the size of each file of a repository of which something was fetched before, by name."""
+    """Return {name: bytes} of all files of a repository; `fetch` must have fetched a file of it before."""
     tree = huggingface_hub.get_cached_repo_tree(repository, repo_type=use.repo_type, revision=commit)
     return {entry.path: entry.size for entry in tree}
 
 
 def intact(path: Path) -> bool:
-    """Whether a file of the cache has the hash that it is filed under: sha256 of large files, git's of small ones.
+    """Return whether a file in the cache has the hash that is its name there: sha256 for large files, else git's hash.
 
-    The client compares the sizes alone.
+    The client itself compares only the sizes.
     """
     announced = path.resolve().name
     if re.fullmatch(r"[0-9a-f]{64}", announced):
         return sha256(path) == announced
     if COMMIT.fullmatch(announced):
         return git_oid(path) == announced
-    return True  # a cache without links, on a file system that has none
+    return True  # a cache without links has no hashes as names, on a file system that has no links
 
 
 def licence_of(card: Path | None) -> str | None:
-    """Return what a repository's card says of its licence; None if it says nothing, or several."""
+    """Return the licence that a repository's card names; None if the card names no licence, or several."""
     try:
         known = metadata_load(card) if card else None
-    except Exception:  # whatever a card of somebody's holds, it is no reason to stop
+    except Exception:  # a card that cannot be read must not stop the run
         return None
     found = known and (known.get("license_name") or known.get("license"))
     return found if isinstance(found, str) else None
 
 
 def link(source: Path, target: Path) -> None:
-    """A hard link, or a copy where there can be none."""
+    """Make `target` a hard link to `source`, or a copy if the file system allows no link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source.resolve(), target)

@@ -1,4 +1,4 @@
-"""The repositories of an owner on the Hugging Face Hub, and the state that one of them is in."""
+"""List the repositories of an owner on the Hugging Face Hub, and look up the state of one."""
 
 import functools
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from babelmill.hub.sources import Use, explanation
 
 
 def models_of(owner: str) -> list[str]:
-    """Return the names of the models of an account or an organisation, sorted; a UserError if there are none."""
+    """Return the names of the models of an account or an organisation, sorted; raise a UserError if it has none."""
     with explained(_unlisted):
         found = sorted(
             model["id"] for page in _pages(f"{constants.ENDPOINT}/api/models?author={owner}") for model in page
         )
     if not found:
         raise UserError(
-            f"{constants.ENDPOINT} shows no models of {owner!r}: correct the name, or, if they are private, set"
+            f"{constants.ENDPOINT} shows no models of {owner!r}: correct the name or, if the models are private, set"
             " HF_TOKEN to a token that may read them"
         )
     return found
 
 
 def _pages(address: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield the pages of a listing. (`HfApi.list_models` would ask a Hub that is out of reach for half a minute.)"""
+    """Yield the pages of a listing. (If the Hub cannot be reached, `HfApi.list_models` would wait for 30 s.)"""
     following: str | None = address
     while following:
         response = patiently(lambda address=following: _get(address), QUICK)
@@ -45,7 +45,7 @@ def _get(address: str) -> httpx.Response:
 def _unlisted(error: BaseException) -> str | None:
     match error:
         case errors.OfflineModeIsEnabled():
-            return "the models of an owner are listed by the Hub, and HF_HUB_OFFLINE is set: unset it"
+            return "only the Hub can list the models of an owner, but HF_HUB_OFFLINE is set: unset it"
         case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
             return f"{constants.ENDPOINT} does not list models: {one_line(error)}; is HF_TOKEN right?"
         case httpx.TransportError() | errors.HfHubHTTPError():
@@ -54,7 +54,7 @@ def _unlisted(error: BaseException) -> str | None:
 
 
 def state(use: Use, repository: str) -> ModelInfo | None:
-    """Return what the Hub says of a repository now; None if there is none, or none that HF_TOKEN may see."""
+    """Return the Hub's present information about a repository; None if HF_TOKEN can see no such repository."""
     api = huggingface_hub.HfApi()
     with explained(functools.partial(explanation, use, repository, "main")):
         try:

@@ -1,11 +1,11 @@
-"""Which commit of a repository on the Hub a text, a tokenizer or a model comes from: asked, resolved, locked.
+"""Find and record the commit of a repository on the Hub that a text, a tokenizer or a model comes from.
 
-A branch such as `main` is resolved once. The answer is kept in `results/revisions/{key}.json`, which no rule deletes,
-so that a branch that moves changes no run. `config/lock.yaml`, written by `babelmill lock`, holds the same
-facts for other people. An entry counts for the repository and the revision that it was made for, no other.
+A branch such as `main` is resolved to a commit once. The commit is kept in `results/revisions/{key}.json`, which no
+rule deletes, so new commits on the branch change no run. `babelmill lock` writes the same facts into
+`config/lock.yaml`, for other people. An entry is valid only for the repository and the revision that it was made for.
 
-The key of a text is its language; that of a part of one, a tokenizer or a model is its repository and revision: those
-that share one agree.
+The key of a text is its language. The key of a part of a text, a tokenizer or a model is its repository and revision,
+so all that use the same repository and revision get the same commit.
 """
 
 import functools
@@ -25,34 +25,34 @@ HEADER = (
 
 
 def dataset_key(repository: str, revision: str) -> str:
-    """The key of a dataset that is a part of a language's text (see `corpus_section.DatasetPart`)."""
+    """Return the key of a dataset that is a part of a language's text (see `corpus_section.DatasetPart`)."""
     return f"datasets/{repository}@{revision}"
 
 
 def tokenizer_key(repository: str, revision: str) -> str:
-    """The key of a tokenizer."""
+    """Return the key of a tokenizer."""
     return f"tokenizers/{repository}@{revision}"
 
 
 def model_key(repository: str, revision: str) -> str:
-    """The key of a model that others go on from."""
+    """Return the key of a model that other models continue."""
     return f"models/{repository}@{revision}"
 
 
 def record(key: str, repository: str, revision: str, commit: str) -> None:
-    """Note what a revision was resolved to."""
+    """Record the commit that a revision was resolved to."""
     write_json(RECORDS / f"{key}.json", {"repository": repository, "revision": revision, "commit": commit})
 
 
 def recorded(key: str, repository: str, revision: str) -> str | None:
-    """The commit that was downloaded, None if there was none."""
+    """Return the commit that was downloaded; None if nothing was downloaded."""
     path = RECORDS / f"{key}.json"
     return _commit(read_json(path), repository, revision) if path.exists() else None
 
 
 @functools.cache
 def read_lock() -> dict[str, dict[str, Any]]:
-    """Return the entries of the lock file: {key: {"repository", "revision", "commit"}}; none if there is no file."""
+    """Return the entries of the lock file: {key: {"repository", "revision", "commit"}}; {} if there is no file."""
     if not LOCK.exists():
         return {}
     try:
@@ -60,22 +60,24 @@ def read_lock() -> dict[str, dict[str, Any]]:
         fields = ("repository", "revision", "commit")
         return {key: {field: entry[field] for field in fields} for key, entry in entries.items()}
     except (AttributeError, KeyError, TypeError):
-        raise UserError(f"{LOCK}: not as `babelmill lock` writes it; delete it and lock again") from None
+        raise UserError(
+            f"{LOCK}: does not have the form that `babelmill lock` writes; delete the file and lock again"
+        ) from None
 
 
 def write_lock(entries: dict[str, dict[str, Any]]) -> None:
-    """Add entries to the lock file, over those of the same keys."""
+    """Add entries to the lock file; they replace entries with the same keys."""
     with atomic_write(LOCK, "w") as file:
         file.write(HEADER + yaml.safe_dump(read_lock() | entries))
     read_lock.cache_clear()
 
 
 def source(key: str, repository: str, revision: str, settings: Path) -> dict[str, Any]:
-    """Say what a stage is to fetch: {"repository", "revision", "commit"}, where no commit says: resolve the revision.
+    """Return what a stage fetches: {"repository", "revision", "commit"}. A commit of None means: resolve the revision.
 
-    The commit is the lock file's, or else the one that was downloaded. But a stage whose settings file (`settings`)
-    asked for a branch, and which got this very commit, stays as it was asked: locking what was downloaded must not
-    change its settings, or everything after it would run again.
+    The commit comes from the lock file, or else it is the one that was downloaded. There is one exception. If the
+    settings file of the stage (`settings`) asks for a branch, and the stage got this same commit, the commit stays
+    None: locking the downloaded commit must not change the settings, or everything after this stage would run again.
     """
     known = recorded(key, repository, revision)
     commit = in_lock(key, repository, revision) or known
@@ -90,7 +92,7 @@ def source(key: str, repository: str, revision: str, settings: Path) -> dict[str
 
 
 def in_lock(key: str, repository: str, revision: str) -> str | None:
-    """The commit that the lock file has, None if it has none."""
+    """Return the commit in the lock file; None if it has none."""
     return _commit(read_lock().get(key), repository, revision)
 
 

@@ -1,4 +1,4 @@
-"""What is fetched from the Hugging Face Hub: at which commit, and one line that says what to do where it cannot be."""
+"""Resolve what is fetched from the Hugging Face Hub to a commit, and explain in one line why it cannot be fetched."""
 
 import dataclasses
 import errno
@@ -16,7 +16,16 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """What a repository is for: the Hub's word for its type, ours, and what the user can do about it."""
+    """What a repository is used for.
+
+    Attributes:
+        repo_type: the Hub's word for its type.
+        noun: our word for it, for errors.
+        key: the configuration key that names the repository.
+        revision_key: the key that names its revision.
+        instead: what the user can name instead, for errors.
+        fetch: a command that fetches it where there is a network.
+    """
 
     repo_type: str
     noun: str
@@ -39,7 +48,7 @@ SUITE = Use(
     noun="suite",
     key="suites.<name>.repository",
     revision_key="suites.<name>.revision",
-    instead="name files of your own in suites.<name>.files",
+    instead="name your own files in suites.<name>.files",
     fetch="snakemake all --until suite",
 )
 TOKENIZER = Use(
@@ -47,7 +56,7 @@ TOKENIZER = Use(
     noun="tokenizer",
     key="tokenizer.source",
     revision_key="tokenizer.revision",
-    instead="name a tokenizer.json of your own or another repository in tokenizer.source",
+    instead="name your own tokenizer.json or another repository in tokenizer.source",
     fetch="hf download REPOSITORY tokenizer.json",
 )
 MODEL = Use(
@@ -61,7 +70,7 @@ MODEL = Use(
 
 
 def resolve(use: Use, repository: str, revision: str) -> str:
-    """The commit that a branch or tag is at now; offline, the one it was at when the cache saw it last."""
+    """Return the present commit of a branch or tag; offline, the commit that the cache has seen last."""
     if COMMIT.fullmatch(revision):
         return revision
     with explained(functools.partial(explanation, use, repository, revision)):
@@ -76,7 +85,10 @@ def resolve(use: Use, repository: str, revision: str) -> str:
 
 
 def explanation(use: Use, repository: str, revision: str, error: BaseException) -> str | None:
-    """What happened and what to do, in one line; None if this is no error of the Hub, the network or the disk."""
+    """Return one line that says what happened and what to do; None for errors of other kinds.
+
+    It explains errors of the Hub, the network and the disk.
+    """
     while isinstance(error, errors.LocalEntryNotFoundError | errors.RevisionResolutionError) and error.__cause__:
         error = error.__cause__
     where = f"the {use.noun} {repository} on {constants.ENDPOINT}"
@@ -88,7 +100,7 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
         case errors.RevisionNotFoundError():
             return f"{where} has no revision {revision!r}: correct {use.revision_key}"
         case errors.RemoteEntryNotFoundError():
-            return f"{where} at {revision!r} lacks a file: {one_line(error)}; {use.instead}"
+            return f"{where} at {revision!r} has no such file: {one_line(error)}; {use.instead}"
         case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
             return f"{where} cannot be read: {one_line(error)}; is HF_TOKEN right?"
         case (
@@ -99,17 +111,17 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
         ):
             return (
                 f"{where} is not in the Hugging Face cache, and HF_HUB_OFFLINE is set:"
-                f" unset it, or download where there is a network (`{use.fetch.replace('REPOSITORY', repository)}`)"
+                f" unset it, or download on a machine with a network (`{use.fetch.replace('REPOSITORY', repository)}`)"
             )
         case httpx.TransportError() | errors.HfHubHTTPError():
             return (
                 f"{where} cannot be reached: {one_line(error)}; check the network, or set HF_HUB_OFFLINE=1"
-                " to use what is in the Hugging Face cache"
+                " to use the Hugging Face cache"
             )
         case errors.HFValidationError():
-            return f"{use.key} = {repository!r} is no name of a repository: {one_line(error)}"
+            return f"{use.key} = {repository!r} is not the name of a repository: {one_line(error)}"
         case OSError(errno=errno.ENOSPC):
             return f"no space left on the device while downloading {where} to the Hugging Face cache (see HF_HOME)"
         case OSError() if "Consistency check failed" in str(error):
-            return f"{where} sent less than it announced, again and again; try later, or another network"
+            return f"{where} sent less data than it announced, in all attempts; try later, or use another network"
     return None

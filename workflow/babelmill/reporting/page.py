@@ -90,7 +90,7 @@ def lack(code: str, suite: str, about: dict[str, Any], model: Model) -> str:
     """Return why a model has no score for a language on a suite."""
     if code not in about["covers"]:
         return "not covered"
-    return "not there yet" if suite in model.asked else "not asked"
+    return "no score yet" if suite in model.asked else "not requested"
 
 
 def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[R
     for line in lines:
         ends = (line["row"].low, line["row"].high) if line["row"] else (None, None)
         line["strip"] = figures.strip(scale, line["score"], *ends, baseline=line["row"] is None, beside=CHANCE)
-    # The language with the best model comes first. Baselines stand among the models of their language.
+    # The language with the best model comes first. Baselines are among the models of their language.
     best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
     lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
     given = [model.scores[name] for model in models if name in model.scores]

@@ -45,7 +45,7 @@ class Model:
 
     @property
     def default(self) -> str:
-        """The variant of the weights that users load."""
+        """Return the variant of the weights that users load by default."""
         variants = (self.evaluation or {}).get("variants", {})
         exported = self.manifests.get("export", {"settings": {}})["settings"].get("export", {})
         return exported.get("default_variant", next(iter(variants), "main"))
@@ -75,7 +75,7 @@ def read_all(asked: dict[str, Any], states: dict[str, tuple[str, str]] | None = 
 
 
 def of_present_model(stage: str, folder: Path, model: str) -> None:
-    """Raise a UserError if results were made from an earlier model than the one whose weights are there now."""
+    """Raise a UserError if results were made from an earlier model than the present weights."""
     if stage in ("export", "evaluate", "score"):
         before = [STAGES[name].path(model, "") for name in ("train", "export") if name != stage]
         for earlier, later in itertools.pairwise([*before, folder]):

@@ -8,8 +8,8 @@ from babelmill.evaluation.metrics import SHARE, metrics_of, value_of
 from babelmill.reporting.results import Model
 from babelmill.suites.results import Z
 
-ALL = "all"  # stands for the phenomenon in a row with a suite's headline
-UNNAMED = "unnamed"  # stands for the phenomenon of pairs without one, which the stage `suite` names "all"
+ALL = "all"  # in place of the phenomenon, in a row with a suite's headline
+UNNAMED = "unnamed"  # the phenomenon of pairs without one, which the stage `suite` names "all"
 
 
 class Row(NamedTuple):

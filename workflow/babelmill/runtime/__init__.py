@@ -1,1 +1,1 @@
-"""How a training run lives: processes, SLURM, locks, checkpoints, GPUs, its record. In no code digest."""
+"""Manage a training run: processes, SLURM, locks, checkpoints, GPUs, its record. No code digest covers this folder."""

@@ -1,7 +1,7 @@
-"""The log of each attempt, kept in the run's folder: Snakemake deletes a rule's log before the next attempt.
+"""Keep the log of each attempt in the run's folder, since Snakemake deletes a rule's log before the next attempt.
 
-All are kept, for as long as the run's folder is: a run of hours that SLURM interrupts a hundred times writes as many
-lines of progress as one that it leaves alone, and a dozen more for each attempt.
+The logs stay as long as the run's folder. They are small: a run that SLURM interrupts a hundred times writes as many
+lines of progress as a run without interruptions, and a dozen more per attempt.
 """
 
 import logging
@@ -15,17 +15,17 @@ FOLDER = "logs"
 
 
 def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
-    """Write what this process logs from now on to `logs/20261122-143105_small_attempt2_job812.log`, too.
+    """From now on, also write the log of this process to `logs/20261122-143105_small_attempt2_job812.log`.
 
-    The time is UTC, so that names sort by it on any machine. All attempts are counted, also those that the user or
-    SLURM begins anew, which Snakemake calls the first. Each message is in the file at once, whatever kills the process
-    after it.
+    The time is UTC, so that the names sort by time on any machine. All attempts are counted. This includes attempts
+    that the user or SLURM starts again, which Snakemake counts as the first. Each message is written immediately, so it
+    is in the file even if the process is killed right after it.
 
     Args:
-        folder: of the run.
-        model: its name.
-        preset: of the model; "" if none is known.
-        done, steps: steps done before, and of the whole run.
+        folder: the folder of the run.
+        model: the name of the model.
+        preset: the preset of the model; "" if it is not known.
+        done, steps: the number of steps that are done, and of all steps of the run.
     """
     now, job = datetime.now(UTC), slurm.job_id()
     attempt = 1 + sum(1 for _ in (folder / FOLDER).glob("*.log"))
@@ -37,7 +37,8 @@ def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> No
         file.write(f"{now:%Y-%m-%d %H:%M:%S} UTC: attempt {attempt} of {model} on {where}, after step {done}/{steps}\n")
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logging.getLogger().addHandler(handler)  # to the end of the process: its error is logged after the folder is closed
+    # It stays until the process ends: an error of the process is logged after the folder is closed.
+    logging.getLogger().addHandler(handler)
 
 
 def newest_log(folder: Path) -> Path | None:

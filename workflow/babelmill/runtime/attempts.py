@@ -1,4 +1,4 @@
-"""Attempts of a training run: an attempt that fails without progress since the one before it is not repeated."""
+"""Record the attempts of a training run, and end it with an error after two attempts without progress."""
 
 import platform
 from pathlib import Path
@@ -9,21 +9,21 @@ from babelmill.runtime import slurm
 
 
 def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, device: str) -> None:
-    """Note that an attempt begins here, in the run's folder; `babelmill status` and `plan` read the note.
+    """Record in the run's folder that an attempt begins; `babelmill status` and `plan` read this record.
 
-    One repetition without progress is allowed, since it may have more memory or another machine. An attempt that SLURM
-    put back into its queue is the same attempt.
+    One retry without progress is allowed, since it may have more memory or another machine. A job that SLURM put back
+    into its queue is still the same attempt.
 
     Args:
         path: the run's folder.
-        attempt: 1, or more for what a retry repeats.
-        done: steps done before it.
-        steps, tokens: of the whole run.
-        device: "cuda" or "cpu", which trains.
+        attempt: the number of the attempt: 1, or more for a retry.
+        done: the number of steps that were done before.
+        steps, tokens: the number of steps and tokens of the whole run.
+        device: the device that trains, "cuda" or "cpu".
 
     Raises:
-        UserError: the two attempts before this one made no progress, or the one before was a SLURM job that somebody
-            cancelled: who cancels a job does not want it back.
+        UserError: the two attempts before this one made no progress, or the attempt before was a SLURM job that was
+            cancelled. (A user who cancels a job does not want it to start again.)
     """
     record, job = path / "attempt.json", slurm.job_id()
     before = read_json(record) if attempt > 1 and record.exists() else None
@@ -42,10 +42,10 @@ def begin_attempt(path: Path, attempt: int, done: int, steps: int, tokens: int, 
 
 
 def refuse_after_cancelled(before: dict[str, Any], attempt: int, done: int) -> None:
-    """Raise a UserError if the attempt `before` this one was another SLURM job, and was cancelled."""
+    """Raise a UserError if the attempt `before` this one was another SLURM job that was cancelled."""
     job = before["job"]
     if before["attempt"] == attempt - 1 and job not in (None, slurm.job_id()) and slurm.was_cancelled(job):
         raise UserError(
-            f"training is not tried again: its job {job} was cancelled; run the workflow again to go on after step"
-            f" {done}"
+            f"training is not tried again: its job {job} was cancelled; run the workflow again to continue after"
+            f" step {done}"
         )

@@ -1,10 +1,11 @@
-"""Checkpoints of a run that survive anything but a broken disk.
+"""Save and load the checkpoints of a run, so that only a broken disk can lose them.
 
-A checkpoint is one safetensors file, `step-00000040.safetensors`, with weights, moving average and optimizer state,
-and what is no tensor as JSON in its metadata: nothing that could run code when it is read, and nothing per process. It
-counts when the small file beside it, `step-00000040.json`, written after it, holds its sha256. A damaged one is left
-out with a warning and the one before it used; a file half written has another name. The run's folder also keeps its
-metrics, and `identity.json`: the settings and the data that the folder's name is the fingerprint of.
+A checkpoint is one safetensors file, `step-00000040.safetensors`. It holds the weights, their moving average and the
+optimizer state, and in its metadata all other state as JSON. So reading it cannot run code, and it does not depend on
+the number of processes. It is valid if the small file beside it, `step-00000040.json`, which is written after it, holds
+its sha256. A damaged checkpoint is skipped with a warning, and the one before it is used. An incomplete file has
+another name. The run's folder also holds the metrics, and `identity.json`: the settings and the data whose fingerprint
+is the folder's name.
 """
 
 import hashlib
@@ -46,8 +47,8 @@ def write_tensors(
 ) -> str:
     """Write a safetensors file atomically, tensor by tensor, and return its sha256.
 
-    The library's own writer gives no digest, mode 0600, and needs all bytes in memory a second time. With `load`, which
-    reads a tensor by its name when its turn comes, `tensors` may be on the meta device.
+    The writer of the safetensors library returns no digest, sets the mode 0600, and needs all bytes in memory a second
+    time. `load` reads each tensor by its name just before it is written; `tensors` may then be on the meta device.
     """
     header: dict[str, dict[str, Any]] = {"__metadata__": dict(metadata)}
     end = 0
@@ -75,7 +76,7 @@ def write_tensors(
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder, of which the newest `keep` stay."""
+    """The checkpoints in a run's folder; only the newest `keep` are kept."""
 
     def __init__(self, folder: Path, keep: int):
         self.folder = folder
@@ -96,7 +97,7 @@ class Checkpoints:
         state: dict[str, Any],
         load: Callable[[str], torch.Tensor] | None = None,
     ) -> None:
-        """Save the state after `step` steps; then remove the oldest beyond `keep`, and what writers left that died.
+        """Save the state after `step` steps; then remove old checkpoints, and files that killed processes have left.
 
         `load`: see `write_tensors`.
         """
@@ -114,31 +115,31 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def newest(self) -> int:
-        """Return the step of the newest sound checkpoint, 0 without one; damaged ones no longer count after this."""
+        """Return the step of the newest valid checkpoint, 0 if there is none; mark damaged ones as not valid."""
         for step in reversed(self.steps()):
             data, seal = self._paths(step)
             try:
                 if sha256(data) == read_json(seal)["sha256"]:
                     return step
-                error = "its sha256 is not the one in its .json file"
+                error = "its sha256 differs from the one in its .json file"
             except (UserError, OSError, KeyError) as raised:
                 error = str(raised)
-            log.warning("checkpoint %s is damaged (%s); taking the one before it", data, error)
+            log.warning("checkpoint %s is damaged (%s); using the one before it", data, error)
             seal.unlink()
         return 0
 
     def load(self, step: int, rows: Rows | None = None) -> tuple["SavedTensors", dict[str, Any]]:
-        """Return tensors and state of a checkpoint that `newest` found sound; `rows`: see `SavedTensors`."""
+        """Return tensors and state of a checkpoint that `newest` found valid; `rows`: see `SavedTensors`."""
         saved = SavedTensors(self._paths(step)[0], rows)
         return saved, json.loads(saved.metadata["state"])
 
 
 class SavedTensors(Mapping[str, torch.Tensor]):
-    """The tensors of a safetensors file by name, each read when it is asked for.
+    """The tensors of a safetensors file by name; each is read when it is accessed.
 
     Args:
         path: the file.
-        rows: says which rows to read of a tensor, by its name and shape; None: all.
+        rows: takes the name and shape of a tensor, and returns which rows to read; None: all rows.
     """
 
     def __init__(self, path: Path, rows: Rows | None = None):
@@ -157,7 +158,7 @@ class SavedTensors(Mapping[str, torch.Tensor]):
         return self._file.get_slice(name).get_shape()
 
     def dtype(self, name: str) -> torch.dtype:
-        """Return the type of a tensor, as the file's header says."""
+        """Return the type of a tensor, from the file's header."""
         return TYPES[self._file.get_slice(name).get_dtype()]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""What `torch.compile` needs of a machine, and how its helpers live beside a training.
+"""Check what `torch.compile` needs on a machine, and start its worker processes so that signals do not end them.
 
-Compilation runs in processes of their own. A signal that is sent to the whole process group (Ctrl-C, SLURM, torchrun)
-would end them, and the training would wait for ever for what they were making: they are started so that such signals
-do not reach them. They end with the process that started them.
+Compilation runs in worker processes. A signal to the whole process group (from Ctrl-C, SLURM or torchrun) would end
+them, and the training would wait for their kernels forever. So the workers are started with these signals blocked. They
+end together with the process that started them.
 """
 
 import ctypes.util
@@ -15,24 +15,25 @@ from pathlib import Path
 
 import torch
 
-CACHE = "TORCHINDUCTOR_CACHE_DIR"  # Triton's kernels go below it
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # Triton's kernels are stored in a subfolder of it
 SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 def lacking(device: torch.device) -> str | None:
-    """Return what this machine lacks to compile for a device, in words, one line; None if nothing is known to lack.
+    """Return one line that names what this machine lacks to compile for a device; None if it seems to lack nothing.
 
-    Triton builds a small library that launches each kernel, when the kernel is first used; on a CPU a kernel is C++.
+    On a GPU, Triton compiles a small C library that launches each kernel when it is first used. On a CPU, a kernel is
+    C++.
     """
     lacks = []
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        lacks.append("the Python package triton (a PyTorch for GPUs brings it along)")
+        lacks.append("the Python package triton (a PyTorch for GPUs installs it)")
     if device.type == "cuda" and torch.version.cuda and not _finds_libcuda():
-        lacks.append("libcuda.so.1 of NVIDIA's driver where the system looks for libraries (ldconfig -p)")
+        lacks.append("libcuda.so.1 of NVIDIA's driver in a folder where the system looks for libraries (ldconfig -p)")
     variable, names = ("CC", ("gcc", "clang")) if device.type == "cuda" else ("CXX", ("g++",))
     if not any(map(shutil.which, os.environ.get(variable, "").split()[:1] or names)):
         language = "C" if variable == "CC" else "C++"
-        lacks.append(f"a {language} compiler ({' or '.join(names)} on PATH, or what {variable} names)")
+        lacks.append(f"a {language} compiler ({' or '.join(names)} on PATH, or the program that {variable} names)")
     headers = Path(sysconfig.get_paths()["include"])
     if not (headers / "Python.h").is_file():
         lacks.append(f"{headers}/Python.h (package python3-dev or python3-devel; conda's Python has it)")
@@ -46,21 +47,23 @@ def _finds_libcuda() -> bool:
 
 
 def prepare(threads: int, cache: Path | None) -> None:
-    """Get ready to compile: before the first compilation of this process.
+    """Prepare for compilation; call this before the first compilation of this process.
 
     Args:
-        threads: of this process. PyTorch would start 32 workers for each GPU, of over 1 GB each.
-        cache: a folder that keeps kernels for later runs; None: a temporary one. The environment goes before.
+        threads: the number of threads of this process, and of compile workers. (By default PyTorch would start 32
+            workers per GPU, each of over 1 GB.)
+        cache: a folder that keeps kernels for later runs; None: a temporary folder. An environment variable
+            overrides it.
     """
     if cache is not None:
         os.environ.setdefault(CACHE, str(cache.absolute()))
-    from torch._inductor import config  # which chooses a folder when it is imported
+    from torch._inductor import config  # chooses its folder when it is imported
     from torch._inductor.async_compile import AsyncCompile
 
     if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
         config.compile_threads = max(1, threads)
     if (config.compile_threads or 1) > 1:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # which the new process inherits
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the new process inherits this
         try:
             AsyncCompile.process_pool()
         finally:

@@ -1,4 +1,4 @@
-"""What a model costs: floating-point operations, and what a GPU can do. Without torch, for plans."""
+"""Compute the floating-point operations of a training, and look up the peak of a GPU. Plans use this without torch."""
 
 import re
 from typing import TypeVar
@@ -7,7 +7,7 @@ import numpy as np
 
 from babelmill.config.model_size import Counted, Shape
 
-# Dense bf16 FLOP/s by words of the device's name (vendors' data sheets); the first whose words are all in it counts.
+# Peak dense bf16 FLOP/s (from the vendors' data sheets). The first key whose words are all in the device's name counts.
 # PyTorch sees each half of an MI250 or MI250X as a GPU.
 PEAK = {
     "B200": 2250e12,
@@ -39,7 +39,7 @@ def peak_of(device: str) -> float | None:
     """Return the peak of a GPU in FLOP/s; None if it is unknown.
 
     Args:
-        device: its name: `NVIDIA A100-SXM4-80GB`, `a100_80gb`, `AMD Instinct MI250X`.
+        device: the name of the GPU, such as `NVIDIA A100-SXM4-80GB`, `a100_80gb` or `AMD Instinct MI250X`.
     """
     words = set(re.split(r"[^A-Z0-9]+", device.upper()))
     return next((peak for names, peak in PEAK.items() if words.issuperset(names.split())), None)
@@ -51,7 +51,7 @@ Amount = TypeVar("Amount", float, np.ndarray)
 def flops(config: Shape | Counted, vocab_size: int, length: int, positions: float, targets: Amount) -> Amount:
     """Return the floating-point operations of forward and backward passes.
 
-    Matrix products alone: projections, feed-forward, attention over the whole row, position tables, output.
+    Only matrix products are counted: projections, feed-forward, attention over the whole row, position tables, output.
 
     Args:
         length: tokens per row.
@@ -60,7 +60,7 @@ def flops(config: Shape | Counted, vocab_size: int, length: int, positions: floa
     """
     if isinstance(config, Counted):
         attention = 2 * length * config.hidden_size * config.num_hidden_layers
-        of_matrices = 4.0 if config.frozen else 6.0  # forward, gradient of the input, and mostly that of the weights
+        of_matrices = 4.0 if config.frozen else 6.0  # forward, gradient of the input and, unless frozen, of the weights
         products = config.matrices * positions + config.output * targets
         return of_matrices * products + 6.0 * attention * positions
     size, inner, buckets = config.hidden_size, config.intermediate_size, 2 * config.position_bucket_size - 1

@@ -1,8 +1,8 @@
-"""Which GPUs of a machine a job takes, where no scheduler gives it any.
+"""Choose the GPUs that a job uses on a machine without a scheduler.
 
-Snakemake counts GPUs but does not say which: two jobs of one GPU each would both take the first. So a job claims free
-ones by lock files that last as long as it does, and sees no others. No GPU asked for means none seen, which is how the
-demo is the same on every machine. In a SLURM job, SLURM has chosen already.
+Snakemake counts GPUs but does not assign them: two jobs with one GPU each would both use the first. So a job claims
+free GPUs with lock files, which it holds until it ends, and sees no other GPU. A job that asks for no GPU sees none, so
+the demo gives the same result on every machine. In a SLURM job, SLURM has already chosen the GPUs.
 """
 
 import contextlib
@@ -16,30 +16,30 @@ import torch
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 
-DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist where a driver is loaded
+DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist if a driver is loaded
 VERSION = "/proc/driver/nvidia/version"
 CHOICE = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"  # names the GPUs that PyTorch sees
-_claims = []  # open lock files: a lock ends with its file, that is with this process
+_claims = []  # open lock files: a lock ends when its file is closed, at the end of this process
 
 
 def visible() -> list[str]:
-    """The GPUs that this process may choose from, as the environment names them."""
+    """Return the GPUs that this process may choose from, as the environment names them."""
     if named := os.environ.get(CHOICE):
         return named.split(",")
     return [str(index) for index in range(torch.cuda.device_count())]
 
 
 def claim(count: int) -> None:
-    """Leave `count` GPUs visible to this process and to those it starts; none of them is claimed by another job.
+    """Claim `count` GPUs that no other job has claimed; hide all others from this process and the processes it starts.
 
-    Without any GPU on the machine, all is left as it is: processes on the CPU stand in.
+    If the machine has no GPU, nothing changes, and the processes train on the CPU.
 
     Raises:
-        UserError: fewer than `count` are free, or PyTorch cannot use those of this machine.
+        UserError: fewer than `count` GPUs are free, or PyTorch cannot use the GPUs of this machine.
     """
     if "SLURM_JOB_ID" not in os.environ or not count:
         _choose(count)
-    # Only now: PyTorch looks at the environment once.
+    # Ask PyTorch only now, since it reads the environment variables only once.
     makers = [maker for maker, path in DRIVERS.items() if os.path.exists(path)]
     if count and makers and not torch.cuda.is_available():
         raise UserError(
@@ -52,7 +52,7 @@ def why_none_is_seen(maker: str) -> str:
     """Return why PyTorch may see no GPU on a machine that has this maker's driver."""
     name, built_for = ("ROCm", torch.version.hip) if maker == "AMD" else ("CUDA", torch.version.cuda)
     if built_for is None:
-        return f"it is a build without {name}, install one with it"
+        return f"it is a build without {name}, install a build with {name}"
     version = ""
     with contextlib.suppress(OSError, AttributeError), open(VERSION, encoding="utf-8") as file:
         version = f" {re.search(r'[0-9]+[.][0-9.]+', file.readline())[0]}"  # pyright: ignore[reportOptionalSubscript]
@@ -72,7 +72,7 @@ def _choose(count: int) -> None:
         if len(taken) == count:
             break
         path = os.path.join(tempfile.gettempdir(), f"babelmill-gpu-{os.getuid()}-{device}.lock")
-        lock = open(path, "w")  # noqa: SIM115  it stays open
+        lock = open(path, "w")  # noqa: SIM115  it stays open to hold the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,7 +84,7 @@ def _choose(count: int) -> None:
         raise UserError(
             f"{asked_for(count)}, but of {len(available)} on this machine only {len(taken)}"
             f" {'is' if len(taken) == 1 else 'are'} free: lower"
-            " resources.gpus, or cap what Snakemake gives with --resources gpu=N"
+            " resources.gpus, or limit the GPUs of this run with --resources gpu=N"
         )
     if taken or not count:
         os.environ[CHOICE] = ",".join(taken)

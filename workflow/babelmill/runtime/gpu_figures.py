@@ -1,8 +1,8 @@
-"""What the GPUs of this machine say of themselves: use, memory, power, temperature, energy. By NVIDIA's NVML.
+"""Read use, memory, power, temperature and energy of this machine's GPUs from the driver, with NVIDIA's NVML.
 
-A thread asks the driver, since a driver that hangs must not stop the training: who wants figures waits a moment for new
-ones, and otherwise takes the last ones. Whatever is not there (NVML, permission, a figure that a part of a GPU does not
-have, as with MIG) is left out. Energy counts all that a GPU does: another job on it, too.
+A thread asks the driver, since a driver that hangs must not stop the training. A caller waits a moment for new figures,
+and otherwise gets the last ones. Figures that cannot be read are left out: without NVML or the permission to use it, or
+if a part of a GPU (MIG) does not have the figure. Energy includes the work of other jobs on the same GPU.
 """
 
 import importlib
@@ -17,16 +17,17 @@ from babelmill.runtime.processes import Processes
 
 
 class Reading(NamedTuple):
-    """One answer: figures as they stand in the record, and what all GPUs took since their driver was loaded, in mJ."""
+    """One answer: the figures for the record, and the energy of all GPUs since their driver was loaded, in mJ."""
 
     figures: dict[str, float]
     energy: int | None
 
 
 def gpus_of(processes: Processes) -> list[str]:
-    """Return the UUIDs of the GPUs of this process's machine, on its first process; of others, of CPUs and ROCm none.
+    """Return the UUIDs of this machine's GPUs on the first process of the machine.
 
-    PyTorch says which GPUs it uses, so CUDA_VISIBLE_DEVICES has had its say.
+    On its other processes, and for CPUs and ROCm, return an empty list. The UUIDs come from PyTorch, so they are those
+    of the GPUs in CUDA_VISIBLE_DEVICES.
     """
     if processes.device.type != "cuda" or torch.version.cuda is None or processes.rank % processes.local_size:
         return []
@@ -34,24 +35,24 @@ def gpus_of(processes: Processes) -> list[str]:
 
 
 class GpuFigures:
-    """Asks some GPUs, given by UUID."""
+    """Reads the figures of some GPUs, given by UUID."""
 
     PATIENCE = 0.05  # seconds to wait for an answer
 
     def __init__(self, uuids: list[str]):
-        self._asked, self._idle = threading.Event(), threading.Event()  # not idle before the first answer
+        self._asked, self._idle = threading.Event(), threading.Event()  # idle is not set before the first answer
         self._latest: Reading | None = None
-        self._counted: int | None = None  # the energy that `joules` has told
+        self._counted: int | None = None  # the energy that `joules` has returned so far, mJ
         if uuids:
             threading.Thread(target=self._answer, args=(uuids,), daemon=True).start()
 
     def joules(self) -> int | None:
-        """Return the energy since the last call, at first since the beginning, in J; None if it is not known."""
+        """Return the energy since the last call (or since the beginning), in J; None if it is not known."""
         if self._idle.is_set():
             self._idle.clear()
             self._asked.set()
             self._idle.wait(self.PATIENCE)
-        energy = self._latest and self._latest.energy  # looked at once: a late answer may come at any moment
+        energy = self._latest and self._latest.energy  # read once: a late answer may change it
         if energy is None or self._counted is None:
             return None
         taken = max(0, energy - self._counted) // 1000
@@ -65,12 +66,12 @@ class GpuFigures:
         return {} if latest is None else latest.figures
 
     def _answer(self, uuids: list[str]) -> None:
-        """Answer each question, for as long as the process lives; not at all without NVML."""
+        """Read the figures whenever they are asked for, until the process ends; return at once without NVML."""
         try:
-            nvml: Any = importlib.import_module("pynvml")  # loads the driver's library, so here alone
+            nvml: Any = importlib.import_module("pynvml")  # imported only here, since it loads the driver's library
             nvml.nvmlInit()
             handles = [_handle(nvml, uuid) for uuid in uuids]
-        except Exception:  # an error of NVML's, or it is not installed
+        except Exception:  # NVML reports an error, or is not installed
             return
         while True:
             reading = read(nvml, handles)
@@ -83,7 +84,7 @@ class GpuFigures:
 
 
 def _handle(nvml: Any, uuid: str) -> Any:
-    """Return NVML's handle of a GPU, or of the part of one that MIG makes."""
+    """Return NVML's handle of a GPU, or of a part of a GPU (MIG)."""
     bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
     try:
         return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
@@ -92,10 +93,10 @@ def _handle(nvml: Any, uuid: str) -> Any:
 
 
 def read(nvml: Any, handles: list[Any]) -> Reading:
-    """Ask all GPUs: use is their mean, memory and temperature the highest, power the sum."""
+    """Read all GPUs: the mean of their use, the highest memory and temperature, and the sum of their power."""
 
     def ask(question: Callable[[Any], float]) -> list[float] | None:
-        """Return the answers of all; None if one has none."""
+        """Return the answer for each GPU; None if one GPU does not answer."""
         try:
             return [question(handle) for handle in handles]
         except nvml.NVMLError:

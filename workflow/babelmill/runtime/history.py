@@ -1,8 +1,8 @@
-"""The history of a run beside its record, while it trains: training_history.json and .png.
+"""Write training_history.json and .png beside the record of a run while it trains.
 
-The record is read and drawn by a process of its own (`release/training_history.py`), so that drawing, about a second of
-a core, neither delays nor stops the training. The picture is drawn at most every `EVERY` seconds: a run that is over
-before then leaves it to `convert`.
+A separate process (`release/training_history.py`) reads the record and draws the picture, which takes about a second of
+one core. So drawing neither delays nor stops the training. The picture is drawn at most every `EVERY` seconds. For a
+shorter run, only the stage `convert` draws it.
 """
 
 import logging
@@ -15,33 +15,33 @@ log = logging.getLogger(__name__)
 
 
 class History:
-    """The files of a run, brought up to date at each validation; the main process alone has one."""
+    """Updates the history files of a run at each validation; only the main process has one."""
 
     EVERY = 10.0  # seconds between two pictures
-    PATIENCE = 15.0  # seconds at the end of the training
+    PATIENCE = 15.0  # seconds that `close` waits at the end of the training
 
     def __init__(self, folder: Path, model: str):
-        """`folder`: of the run; `model`: its name, for the title of the picture."""
+        """Remember the run's `folder`, and the name of the `model` for the title of the picture."""
         self._folder, self._model = folder, model
         self._process: subprocess.Popen[str] | None = None
         self._drawn = time.monotonic()
-        self._behind = False  # the record has a validation that the files have not
+        self._behind = False  # the record has a validation that is not in the files yet
 
     def update(self) -> None:
-        """Bring the files up to date, in the background; if it is still busy with the last time, the next time does."""
+        """Update the files in the background; if the last update still runs, leave this one to the next call."""
         self._behind = True
         if self._process is None or self._process.poll() is not None:
             self._report()
             self._start()
 
     def close(self) -> None:
-        """Let it finish, and have the last validation in the files, within `PATIENCE` seconds."""
+        """Wait at most `PATIENCE` seconds until the last validation is in the files."""
         end = time.monotonic() + self.PATIENCE
         while self._process is not None:
             try:
                 self._process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                return  # it is on its own from now on
+                return  # the process continues alone
             self._report()
             if self._behind:
                 self._start()
@@ -61,7 +61,7 @@ class History:
             log.warning("no training history: %s", error)
 
     def _report(self) -> None:
-        """Say in a line why the process that has ended could not do its work, if so."""
+        """Log in one line why the process failed, if it failed."""
         process, self._process = self._process, None
         if process is None:
             return

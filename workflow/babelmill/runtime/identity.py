@@ -1,4 +1,4 @@
-"""What makes a training run this one and no other: its settings, its code and the content of its data."""
+"""Identify a training run by its settings, its code and the content of its data."""
 
 import hashlib
 import json
@@ -18,9 +18,9 @@ def identity(
     """Return the identity of a run, for JSON.
 
     Args:
-        settings: content of the stage's settings file, which has the digest of the code too.
-        tokenizer, shards: the folders of data, whose manifests are read.
-        source: the folder of the model that the run goes on from.
+        settings: the content of the stage's settings file, which also names the version of the code.
+        tokenizer, shards: the folders of the data, whose manifests are read.
+        source: the folder of the model that the run continues.
     """
     data: dict[str, Any] = {"tokenizer": manifest.read(tokenizer)["files"]["tokenizer.json"]["sha256"]}
     for folder in shards:
@@ -33,5 +33,5 @@ def identity(
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
-    """Return the name of the run's folder: 16 hex digits."""
+    """Return the name of the run's folder: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

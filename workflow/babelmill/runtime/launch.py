@@ -1,10 +1,10 @@
-"""Start one training process per GPU of this machine, look after them, and tell how they ended.
+"""Start one training process per GPU of this machine, watch the processes, and return how they ended.
 
-This is a small `torchrun`, and starts its processes with the same environment, so that `torchrun -m babelmill.train` by
-hand works, too. It exists for two reasons. torchrun ends with 1 whatever the exit codes of its processes were, but a
-run that left early and may go on (75) is no failure. And torchrun signals whole process groups, which ends the workers
-that compile kernels for `torch.compile`: a training that waits for them waits for ever. Here, signals go to the
-training processes alone, and their exit codes are all that they tell the launcher.
+This is a small `torchrun`. It starts its processes with the same environment variables, so that starting them by hand
+with `torchrun -m babelmill.train` works, too. It exists for two reasons. First, torchrun always ends with exit code 1
+if a process fails. But a run that left early and can continue (exit code 75) has not failed. Second, torchrun sends
+signals to whole process groups, which ends the workers that compile kernels for `torch.compile`, and the training would
+wait for them forever. Here, signals go only to the training processes, and the launcher learns only their exit codes.
 """
 
 import ctypes
@@ -25,8 +25,8 @@ from babelmill.core.files import UserError
 from babelmill.runtime import slurm
 from babelmill.runtime.stopping import EXIT_CODE
 
-MEETING_SECONDS = 600  # for the launchers of all machines to start
-SHUTDOWN_SECONDS = 900  # for a step and a checkpoint, before a process that was asked to end is killed
+MEETING_SECONDS = 600  # time in which the launchers of all machines must start
+SHUTDOWN_SECONDS = 900  # time for a last step and a checkpoint, before a process that was asked to end is killed
 POLL_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -35,14 +35,15 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
     """Run `command` in several processes that train together, and wait for them.
 
     Args:
-        command: a program and its arguments; it finds out by `Processes.start` which process it is.
-        processes: how many to start on this machine.
-        nodes: machines; above 1 they are those of a SLURM job, and `launch` is called on each.
-        threads: of all processes on this machine together.
+        command: a program and its arguments; in it, `Processes.start` finds out which process it is.
+        processes: the number of processes to start on this machine.
+        nodes: the number of machines; if above 1, they belong to a SLURM job, and `launch` is called on each machine.
+        threads: the number of threads of all processes on this machine together.
 
     Returns:
-        0 if all processes succeeded, else the exit code of the first one that did not: the others end because of it.
-        A process that was killed by a signal counts as 1, but as 75 if it was asked to leave before it could listen.
+        0 if all processes succeeded, else the exit code of the first process that failed: the others end because of it.
+        A process that was killed by a signal counts as 1. But it counts as 75 if it was asked to leave before it could
+        handle the signal.
 
     Raises:
         UserError: the machines did not meet.
@@ -54,7 +55,7 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
         "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(nodes * processes),
         "LOCAL_WORLD_SIZE": str(processes),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the launcher has the store, process 0 must not open another
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the launcher has opened the store, so process 0 must not open another
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, threads // processes))),
     }
     children = Children()
@@ -64,9 +65,10 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
 
 
 def meet(nodes: int, node: int) -> TCPStore:
-    """Open the key-value store by which the processes find each other, and wait until all launchers have joined it.
+    """Open the key-value store with which the processes find each other, and wait until all launchers have joined it.
 
-    It is on the first machine: of several on the SLURM job's own port, of one alone on a port that the system chooses.
+    The store is on the first machine. With several machines, its port follows from the SLURM job; on a single machine,
+    the system chooses a free port.
     """
     host, port = slurm.meeting_point() if nodes > 1 else ("localhost", 0)
     timeout = timedelta(seconds=MEETING_SECONDS)
@@ -75,16 +77,16 @@ def meet(nodes: int, node: int) -> TCPStore:
     except DistError as error:
         reason = (str(error).splitlines() or [""])[0]
         raise UserError(
-            f"the {nodes} nodes did not meet at {host}:{port} ({reason}); a new job tries another port; if it goes on,"
-            " see NCCL in profiles/README.md"
+            f"the {nodes} nodes did not meet at {host}:{port} ({reason}); a new job tries another port; if this happens"
+            " again, see NCCL in profiles/README.md"
         ) from error
 
 
 class Children:
     """The training processes of this machine.
 
-    From its creation on, SIGTERM and SIGINT do not end the launcher: it asks the processes to leave, by SIGTERM in both
-    cases, since a Python that is still starting answers SIGINT with a traceback.
+    After its creation, SIGTERM and SIGINT do not end the launcher. Instead, it asks the processes to leave. It sends
+    SIGTERM in both cases, since a Python process that is still starting answers SIGINT with a traceback.
     """
 
     def __init__(self) -> None:
@@ -98,9 +100,9 @@ class Children:
         self._signalled = True
 
     def start(self, command: list[str], environment: Mapping[str, str]) -> None:
-        """Start a process with `environment` added to this one's.
+        """Start a process with this process's environment and `environment`.
 
-        It has a session of its own, so that Ctrl-C in a terminal reaches the launcher alone.
+        It has its own session, so that Ctrl-C in a terminal reaches only the launcher.
         """
         child = subprocess.Popen(
             command,
@@ -140,17 +142,17 @@ class Children:
                 child.terminate()
 
     def _exit_code(self, child: subprocess.Popen[bytes]) -> int:
-        """Return the exit code of a process that has ended, where a signal to leave counts as having left."""
+        """Return the exit code of a process that has ended; it is 75 if our signal to leave has ended it."""
         if child.returncode > 0:
             return child.returncode
         return EXIT_CODE if self._signalled and child.returncode == -signal.SIGTERM else 1
 
 
 def end_with_launcher(launcher: int) -> None:
-    """Let the system kill the new process in which this runs when its launcher dies, whose process id is given.
+    """Make the system kill this new process when its launcher dies; `launcher`: the launcher's process id.
 
-    An orphan would go on training and hold the run's lock. On Linux; elsewhere orphans notice when a process of theirs
-    is gone. The launcher may have died a moment ago.
+    Otherwise an orphan would continue training and hold the run's lock. This works only on Linux. On other systems,
+    orphans end when they lose contact with another process of the run. If the launcher has died already, end at once.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""This process among those that train together: who it is, and what they do as one.
+"""Describe this process among the processes that train together, and provide their common operations.
 
-A launcher tells each process who it is by the environment variables that `torchrun` sets (RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A process without them trains alone.
+A launcher gives each process its number in the environment variables that `torchrun` sets (RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A process without these variables trains alone.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from babelmill.core.files import UserError
 from babelmill.core.words import plural
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
-TIMEOUT = timedelta(minutes=30)  # the main process may be writing a checkpoint to a slow disk
+TIMEOUT = timedelta(minutes=30)  # so long, since the main process may be writing a checkpoint to a slow disk
 LOST_PROCESS = (
-    "lost contact with another process of this run, see its own message; run the workflow again, it goes on from the"
-    " last checkpoint"
+    "lost contact with another process of this run, see the message of that process; run the workflow again, which"
+    " continues from the last checkpoint"
 )
 
 T = TypeVar("T")
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that train together.
+    """This process among the processes that train together.
 
     Attributes:
-        rank: number of this process among all, from 0.
-        size: how many processes there are on all machines.
-        local_size: how many there are on this machine.
+        rank: the number of this process among all, counted from 0.
+        size: the number of processes on all machines.
+        local_size: the number of processes on this machine.
         device: the GPU of this process, or the CPU.
     """
 
@@ -47,14 +47,14 @@ class Processes:
 
     @property
     def main(self) -> bool:
-        """Whether this is the one process that writes files."""
+        """Return whether this is the main process, the only one that writes files."""
         return self.rank == 0
 
     @classmethod
     def start(cls, threads: int) -> "Processes":
-        """Join the processes that a launcher started, or be alone; `threads` are for all on this machine together.
+        """Join the processes that a launcher started, or train alone; `threads`: of all processes on this machine.
 
-        The number of threads is set, since it decides how sums on the CPU are cut and so their last bits.
+        The number of threads is set, since it decides how sums on the CPU are divided, and so their last bits.
         """
         rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -64,8 +64,8 @@ class Processes:
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
                 raise UserError(
-                    f"{local_size} processes but {plural(torch.cuda.device_count(), 'GPU')} on this machine; start one"
-                    " per GPU"
+                    f"{local_size} processes, but {plural(torch.cuda.device_count(), 'GPU')} on this machine; start one"
+                    " process per GPU"
                 )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
@@ -75,14 +75,14 @@ class Processes:
         return cls(rank, size, local_size, device)
 
     def mesh(self) -> DeviceMesh:
-        """Return all processes as FSDP2 wants them; a process alone becomes a group of one."""
+        """Return all processes as a mesh for FSDP2; a single process becomes a group of one."""
         if not dist.is_initialized():
             store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]
             dist.init_process_group(**group_of(self.device), store=store, rank=0, world_size=1)
         return init_device_mesh(self.device.type, (self.size,))
 
     def stop(self) -> None:
-        """Leave the group, all processes together."""
+        """Wait for all processes, then leave their group."""
         if self.size > 1:
             with lost_process():
                 dist.barrier()
@@ -90,7 +90,7 @@ class Processes:
             dist.destroy_process_group()
 
     def on_main(self, function: Callable[[], T]) -> T:
-        """Run `function` on the main process and return its result on all. Its UserError ends all processes."""
+        """Run `function` on the main process and return its result on all processes; a UserError ends all of them."""
         result, error = None, None
         if self.main:
             try:
@@ -103,7 +103,7 @@ class Processes:
                 dist.broadcast_object_list(message, device=torch.device("cpu"))
             result, failed = message[0]
             if failed and not self.main:
-                raise SystemExit(1)  # the main process says why
+                raise SystemExit(1)  # the main process logs the error
         if error is not None:
             raise error
         return result  # pyright: ignore[reportReturnType]  # None only where `function` returned it
@@ -117,18 +117,18 @@ class Processes:
         return self._reduce(tensor, dist.ReduceOp.MAX)
 
     def any(self, condition: bool) -> bool:
-        """Return whether a condition is true on any process; all call this together."""
+        """Return whether a condition is true on any process; all processes must call this together."""
         return bool(self.max_(torch.tensor([int(condition)], device=self.device)))
 
     def from_main_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Give a tensor of all processes the values that it has on the main one, in place."""
+        """Copy a tensor's values from the main process to all processes, in place."""
         if self.size > 1:
             with lost_process():
                 dist.broadcast(tensor, 0)
         return tensor
 
     def describe(self, rank: int) -> str:
-        """Say which process a rank is."""
+        """Return a description of the process with a rank."""
         return f"process {rank} (number {rank % self.local_size} on machine {rank // self.local_size})"
 
     def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
@@ -149,13 +149,16 @@ def scoring_device() -> torch.device:
 def leave_out_cudnn_attention() -> None:
     """Prevent PyTorch from choosing cuDNN's attention, which it prefers on an H100 or H200.
 
-    Nobody has tried it with our masks, which hold -1.7e38 where a padding token may attend to nothing.
+    It was never tested with our masks, which hold -1.7e38 where a padding token may attend to nothing.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def group_of(device: torch.device) -> dict[str, Any]:
-    """Return by what the processes talk. On GPUs they connect at once: a bad network shows before anything else."""
+    """Return the options for how processes communicate.
+
+    On GPUs they connect at once, so problems with the network show before anything else.
+    """
     if device.type == "cpu":
         return {"backend": "gloo"}
     return {"backend": "cpu:gloo,cuda:nccl", "device_id": device}
@@ -163,7 +166,7 @@ def group_of(device: torch.device) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def lost_process() -> Iterator[None]:
-    """Wrap what the processes do together: when one of them is gone, the others end with a line that says so."""
+    """Wrap a common operation of the processes: if one of them is gone, the others end with a line that says so."""
     try:
         yield
     except RuntimeError as error:
@@ -173,7 +176,7 @@ def lost_process() -> Iterator[None]:
 
 @contextlib.contextmanager
 def may_lose_process() -> Iterator[None]:
-    """Wrap what computes and talks to the other processes on its way, as FSDP2's passes do; see `lost_process`."""
+    """Wrap a computation that also communicates with other processes, such as FSDP2's passes; see `lost_process`."""
     try:
         yield
     except RuntimeError as error:
@@ -183,13 +186,13 @@ def may_lose_process() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed: otherwise each large tensor of each step is new memory, cleared page by page."""
+    """Make glibc keep freed memory: otherwise each large tensor of each step needs new memory, cleared page by page."""
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def give_back_memory() -> None:
-    """Let glibc return what is free by now to the system, once something large is gone for good."""
+    """Make glibc return freed memory to the system, after something large was freed that is not needed again."""
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)

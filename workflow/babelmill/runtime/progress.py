@@ -1,4 +1,4 @@
-"""How far a run is, for people; speed and memory."""
+"""Show the progress of a training run, and find the speed and the memory of its device."""
 
 import sys
 from typing import Any
@@ -22,7 +22,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Return the peak memory so far, in MiB: of the GPU, or of this process."""
+    """Return the peak memory so far, in MiB: the GPU's, or this process's on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     import resource
@@ -32,19 +32,19 @@ def peak_memory(device: torch.device) -> float:
 
 
 def shown(value: float | None) -> str:
-    """Format a mean for people; it is not known if there was no target, or none with a finite loss."""
+    """Return a mean as text; it is unknown if no target had a finite loss."""
     return "unknown" if value is None else f"{value:.4f}"
 
 
 class Progress:
-    """How far training is. Steps grow, so time left goes by tokens."""
+    """Shows how far training is. The time left is estimated from tokens, since steps get longer during training."""
 
     def __init__(self, tokens: int, steps: int, all_tokens: int):
-        """`tokens` of the run are done, of `all_tokens` in `steps` steps."""
+        """Start with `tokens` tokens done, of the `all_tokens` tokens and `steps` steps of the run."""
         self._steps, self._bar = steps, Bar(all_tokens, tokens, at_once=True)
 
     def show(self, line: dict[str, Any]) -> None:
-        """Say how far the run is, given the newest training line."""
+        """Show how far the run is; `line`: the newest training line of its record."""
         speed = f"{line['tokens_per_second']:,.0f} tokens/s"
         text = f"step {line['step']:,}/{self._steps:,}  loss {shown(line['loss'])}  {speed}"
         self._bar.show(line["tokens"], text)

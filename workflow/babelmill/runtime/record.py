@@ -1,26 +1,27 @@
-"""The record of a run: `metrics.jsonl`, one JSON object per line.
+"""Write the record of a run: `metrics.jsonl`, one JSON object per line.
 
-The file lies in the checkpoint folder while training goes on, so that it outlives an attempt, and is a result of the
-stage at the end. A resumed run first drops the lines after its checkpoint, so each logged step is there once.
+During training, the file is in the checkpoint folder, so that it stays after a failed attempt. At the end it becomes a
+result of the stage. A resumed run first drops the lines after its checkpoint, so the record has each logged step once.
 
-Fields of a line: `step` (steps done) and `kind`. Training lines are means since the line before:
+The fields of a line are `step` (steps done), `kind` and those below. In training lines, they are means since the last
+training line:
     loss, loss_masked, loss_causal  cross-entropy in nats per target; `loss` weighs the kinds of rows as the objective
-                                    does, which has a name of its own for each (these are those of hybrid models)
+                                    does; each objective names its kinds (here: masked and causal, of hybrid models)
     perplexity, accuracy            exp(loss); share of targets predicted right
     z_loss                          mean of logsumexp^2
     grad_norm                       before clipping
     learning_rate, mask_rate, sequence_length, rows, tokens (of the run so far), epoch
-    tokens_per_second, mfu          over all processes; share of the GPUs' peak (null where that is not known)
+    tokens_per_second, mfu          over all processes; share of the GPUs' peak (null if the peak is not known)
     data_share                      share of the time spent on making micro-batches
-    memory                          peak of the main process in MiB, of the GPU where there is one
-    skipped                         steps left out because of a non-finite gradient
-and, where NVIDIA's driver says so:
+    memory                          peak of the main process in MiB: the GPU's, or the process's without a GPU
+    skipped                         steps skipped because of a non-finite gradient
+and, if NVIDIA's driver reports them:
     gpu_utilization, gpu_memory, gpu_power, gpu_temperature
-                                    of the main process's machine: mean of its GPUs in percent, most in MiB, sum in W,
-                                    highest in degrees Celsius
-    energy                          of all GPUs since the line before, with validations and checkpoints, in J
-Validation lines have loss, loss_masked, loss_causal, perplexity and accuracy of the last weights, and the same with
-`ema_` before. Models of several languages have `languages`: the same losses for each.
+                                    of the main process's machine: mean of its GPUs in percent, highest in MiB, sum in
+                                    W, highest in degrees Celsius
+    energy                          of all GPUs since the last training line, with validations and checkpoints, in J
+Validation lines have loss, loss_masked, loss_causal, perplexity and accuracy of the last weights, and the same for the
+averaged weights, with the prefix `ema_`. Models of several languages also have `languages`: the same losses for each.
 """
 
 import json
@@ -33,10 +34,10 @@ from babelmill.core.files import atomic_write, writing
 
 
 class Record:
-    """`metrics.jsonl` of a run that has done `step` steps.
+    """The file `metrics.jsonl` of a run that has done `step` steps.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
         validated: whether the file has the validation after `step` steps.
     """
 
@@ -53,7 +54,7 @@ class Record:
                     break  # the process died while it wrote its last line
         with atomic_write(path, "w") as file:
             file.writelines(kept)
-        self.path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  for as long as the run
+        self.path, self._file = path, open(path, "a", encoding="utf-8")  # noqa: SIM115  it stays open during the run
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line; numbers that are not finite become null."""
@@ -62,15 +63,15 @@ class Record:
             self._file.flush()
 
     def sync(self) -> None:
-        """Flush to disk: a checkpoint must not be older than what its run has recorded."""
+        """Flush the file to disk: at each checkpoint, all lines before it must be on disk."""
         with writing(self.path, self.path):
             os.fsync(self._file.fileno())
 
 
 def energy_kwh(path: Path) -> float | None:
-    """Return the energy of a whole run, by its record; None if it is not known of every part of it.
+    """Return the energy of a whole run in kWh, from its record; None if a part of the run has no energy.
 
-    As with the hours, work that was lost to a kill and done again counts once.
+    Work that was lost in a kill and done again counts once, as it does for the hours.
     """
     with open(path, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
@@ -79,7 +80,7 @@ def energy_kwh(path: Path) -> float | None:
 
 
 def finite(value: Any) -> Any:
-    """Replace what JSON does not have, NaN and infinity, by None, in nested dictionaries too."""
+    """Replace NaN and infinity, which JSON does not have, with None, also in nested dictionaries."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,13 +1,13 @@
-"""The folder of a training run, in `--checkpoints`: what outlives an attempt, and is taken up by the next one.
+"""Open the folder of a training run, in `--checkpoints`: it keeps what the next attempt needs.
 
-lock.json, lock.guard   who writes here (run_lock.py)
-identity.json           the settings and data that the folder's name is the fingerprint of
-attempt.json            how often it was tried (attempts.py)
-logs/                   what each attempt logged (attempt_log.py)
+lock.json, lock.guard   the process that writes here (run_lock.py)
+identity.json           the settings and data whose fingerprint is the folder's name
+attempt.json            the number of attempts (attempts.py)
+logs/                   the log of each attempt (attempt_log.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
-snapshots/              weights after so many words (snapshots.py)
-training_history.*      lists and a picture of its losses (history.py)
+snapshots/              weights after given numbers of words (snapshots.py)
+training_history.*      lists and a picture of the losses (history.py)
 """
 
 import contextlib
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 
 class Done(NamedTuple):
-    """What a run's folder holds already.
+    """The work that a run has done already.
 
     Attributes:
-        steps: steps done, by the newest checkpoint.
-        validated: whether the record has the validation after them.
+        steps: the number of steps at the newest checkpoint.
+        validated: whether the record has the validation after these steps.
     """
 
     steps: int
@@ -47,13 +47,13 @@ class Done(NamedTuple):
 
 
 class RunFolder:
-    """A run's folder. All processes read its checkpoints; the main process alone opens it for writing.
+    """A run's folder. All processes read its checkpoints; only the main process opens it for writing.
 
-    A context manager: what `open` took is given back at its end.
+    As a context manager, it releases the folder at the end.
     """
 
     def __init__(self, parent: Path, identity: dict[str, Any], run: schema.Run, preset: str = ""):
-        """The folder has no effect until it is opened. `identity` is that of `identity.py`, `preset` the model's."""
+        """Describe the folder without opening it; `identity`: see `identity.py`; `preset`: the model's preset."""
         self.name = fingerprint(identity)
         self.path = parent / self.name
         self.checkpoints = Checkpoints(self.path, run.keep)
@@ -68,15 +68,15 @@ class RunFolder:
         self._opened.close()
 
     def open(self, model: str, attempt: int, steps: int, tokens: int) -> Done:
-        """Take the folder for this process, and return what is done.
+        """Lock the folder for this process, and return the work that is done.
 
         Args:
-            model: name of the model.
-            attempt: 1, or more for what a retry repeats.
-            steps, tokens: of the whole run.
+            model: the name of the model.
+            attempt: the number of the attempt: 1, or more for a retry.
+            steps, tokens: the number of steps and tokens of the whole run.
 
         Raises:
-            UserError: another run writes here, or the attempt is not worth making (see `begin_attempt`).
+            UserError: another run writes here, or the attempt must not begin (see `begin_attempt`).
         """
         self._lock = self._opened.enter_context(Lock(self.path))
         write_json(self.path / "identity.json", self._identity)

@@ -1,8 +1,9 @@
-"""One writer per checkpoint folder: a lock file with host, process, job and a heartbeat.
+"""Allow only one writer per checkpoint folder, with a lock file that has host, process, job and a heartbeat.
 
-On one machine an owner is dead when its process is; elsewhere, when SLURM says that its job is, or else when its
-heartbeat (the file's modification time, by the file system's own clock) has stopped. A second one that finds a
-live owner ends with a line that names it.
+A lock whose owner is dead is taken over. On the same machine, the owner is dead if its process has ended. On another
+machine, it is dead if SLURM says that its job has ended. If SLURM does not answer, it is dead if its heartbeat (the
+file's modification time, on the file system's clock) has stopped. If the owner is alive, a second process ends with a
+line that names the owner.
 """
 
 import contextlib
@@ -21,20 +22,20 @@ from babelmill.core.files import UserError, write_json
 from babelmill.runtime import slurm
 
 BEAT = 10.0  # seconds between heartbeats
-DEAD_AFTER = 60.0  # seconds without one, for an owner on another machine
+DEAD_AFTER = 60.0  # seconds without a heartbeat after which an owner on another machine is dead
 
 
 def _machine() -> str:
-    """Name where process numbers mean something: the host and, in a container, its process namespace."""
+    """Return a name for the place where a process number is unique: the host and its process namespace (container)."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process of this machine was started (a number may be used again); None if it is not there.
+    """Return when a process of this machine was started, since a process number may be used again; None if it ended.
 
-    The unit is 1/100 s since the machine's start, which setting its clock does not change.
+    The unit is 1/100 s since the machine's start, so setting the machine's clock does not change it.
     """
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -44,14 +45,14 @@ def _started(pid: int) -> str | None:
 
 
 def died_here(owner: dict[str, Any]) -> bool:
-    """Return whether the owner of a lock was a process of this machine that is no more."""
+    """Return whether the owner of a lock was a process of this machine that has ended."""
     return owner.get("machine") == _machine() and _started(owner["pid"]) != owner["started"]
 
 
 class Lock:
-    """Holds a folder; a context manager. A UserError says who holds it already.
+    """Locks a folder; a context manager. If another process holds the folder, a UserError names it.
 
-    `what`: others that write there, in words.
+    `what`: the kind of process that writes there, for this error.
     """
 
     def __init__(self, folder: Path, what: str = "another training run"):
@@ -69,7 +70,7 @@ class Lock:
 
     def __enter__(self) -> "Lock":
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._guard, "w") as guard:  # two that come at once do not both take over
+        with open(self._guard, "w") as guard:  # so that of two processes that start at once only one gets the lock
             fcntl.flock(guard, fcntl.LOCK_EX)
             self._refuse_if_held()
             write_json(self._path, self._owner)
@@ -82,7 +83,7 @@ class Lock:
             self._path.unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Raise a UserError if somebody took the folder over (this process was asleep); call it before writing."""
+        """Raise a UserError if another process has taken the folder over while this one slept; call before writing."""
         owner = self._read()
         if owner != self._owner:
             raise UserError(f"{self._path}: taken over by {self._describe(owner)}; this process ends")
@@ -108,11 +109,11 @@ class Lock:
             return not died_here(owner)
         if self._same_cluster(owner):
             if owner["job"] == self._owner["job"]:
-                return False  # SLURM has put this job back into its queue, and killed what it had started
+                return False  # SLURM has put this job back into its queue, and killed its processes
             state = slurm.ask(owner["job"], "%T")
             if state is not None:
                 return state == "RUNNING"
-        os.utime(self._guard)  # now, by the file system's clock
+        os.utime(self._guard)  # sets the file's time to the present, on the file system's clock
         return self._guard.stat().st_mtime - self._path.stat().st_mtime < DEAD_AFTER
 
     def holder(self) -> str | None:
@@ -123,7 +124,7 @@ class Lock:
     @staticmethod
     def _describe(owner: dict[str, Any] | None) -> str:
         if owner is None:
-            return "nobody: the lock file is gone"
+            return "an unknown process: the lock file is gone"
         job = f", job {owner['job']}" if owner["job"] else ""
         return f"process {owner['pid']} on {owner['host']}{job}"
 

@@ -1,11 +1,12 @@
-"""What training does differently inside a SLURM job.
+"""Run training inside a SLURM job: in its own job step, with requeueing.
 
-A job step of its own: SLURM sends SIGTERM (at preemption, at the time limit, after scancel) to the first process of a
-step alone, and in a step that Snakemake started this is Snakemake, which ignores it while its job runs. As the first
-process of a step, training hears it and saves a checkpoint. The same srun starts one launcher on each node.
+Own job step: SLURM sends SIGTERM (at preemption, at the time limit, after scancel) only to the first process of a job
+step. In a step that Snakemake started, this is Snakemake, which ignores the signal while its job runs. So training
+starts its own step with srun. As its first process, it receives the signal and saves a checkpoint. The same srun starts
+one launcher on each node.
 
-Requeueing: training that has to leave before its end puts its own job back into SLURM's queue, if the profile says so
-(`requeue: 1`). Snakemake goes on waiting for the same job, and its `retries` are left for failures.
+Requeueing: a training that must leave before its end puts its own job back into SLURM's queue, if the profile asks for
+it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain for failures.
 """
 
 import os
@@ -16,8 +17,11 @@ import time
 
 OWN_STEP = "BABELMILL_STEP"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
-FIRST_PORT, PORTS = 15_000, 15_000  # for the nodes of a job to meet; the system gives out those from 32768 on
-COMPLETING_SECONDS = 120  # at most, between the end of a job and the end of its processes
+FIRST_PORT, PORTS = (
+    15_000,
+    15_000,
+)  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
+COMPLETING_SECONDS = 120  # longest wait between the end of a job and the end of its processes
 
 
 def job_id() -> str | None:
@@ -26,9 +30,9 @@ def job_id() -> str | None:
 
 
 def ask(job: str, field: str) -> str | None:
-    """Return a field of a job in squeue's words, "" if it ended long ago, None if SLURM does not answer.
+    """Return a field of a job as squeue prints it, "" if it ended long ago, None if SLURM does not answer.
 
-    Fields: `%T` is the state, `%L` the time left.
+    The field `%T` is the job's state, and `%L` is the time left.
     """
     try:
         command = ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", field]
@@ -48,7 +52,7 @@ def wait_while_completing(job: str) -> None:
 
 
 def was_cancelled(job: str) -> bool:
-    """Whether somebody ended a job by `scancel`; if that is long ago, as far as the cluster keeps accounts."""
+    """Return whether a job was ended with `scancel`. For old jobs, this is known only if the cluster has accounting."""
     state = ask(job, "%T")
     if not state:
         try:
@@ -60,14 +64,14 @@ def was_cancelled(job: str) -> bool:
 
 
 def needs_step() -> bool:
-    """Whether this process is in a SLURM job, but not in a step of its own."""
+    """Return whether this process is in a SLURM job, but not in its own job step."""
     return job_id() is not None and OWN_STEP not in os.environ and shutil.which("srun") is not None
 
 
 def run_in_step(nodes: int, threads: int, command: list[str]) -> None:
-    """Replace this process by `srun command`, one task on each of `nodes` nodes, with all that the job has.
+    """Replace this process with `srun command`: one task on each of `nodes` nodes, with all resources of the job.
 
-    What an outer srun has set in the environment would be taken for options of this one.
+    Environment variables that an outer srun has set are removed, since this srun would read them as its options.
     """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SRUN_")) or name in KEPT
@@ -79,7 +83,7 @@ def run_in_step(nodes: int, threads: int, command: list[str]) -> None:
 
 
 def meeting_point() -> tuple[str, int]:
-    """Return where the nodes of a job meet: the first one's name, and a port of the job's own."""
+    """Return where the nodes of a job meet: the name of the first node, and a port that the job's number gives."""
     machines = os.environ["SLURM_STEP_NODELIST"]
     listing = subprocess.run(["scontrol", "show", "hostnames", machines], capture_output=True, text=True, check=True)
     return listing.stdout.split()[0], FIRST_PORT + int(job_id() or 0) % PORTS
@@ -91,12 +95,12 @@ def node_number() -> int:
 
 
 def on_first_node() -> bool:
-    """Whether this machine is the only one or the first of a SLURM job."""
+    """Return whether this machine is the only one or the first of a SLURM job."""
     return node_number() == 0
 
 
 def requeue() -> None:
-    """Put this job back into the queue, unless it was cancelled: then it is not running any more."""
+    """Put this job back into the queue if it is running; a job that was cancelled is not."""
     job = job_id()
     if job is not None and ask(job, "%T") == "RUNNING":
         subprocess.run(["scontrol", "requeue", job], check=False)

@@ -1,9 +1,9 @@
-"""The snapshots of a run: weights that are kept as they were after so many words (`config/snapshots.py`).
+"""Keep the snapshots of a run: weights after given numbers of words (`config/snapshots.py`).
 
-    snapshots/chck_10M.safetensors    the averaged weights, or the weights where there is no average
-    snapshots/chck_10M.json           its sha256, and when in the run it was; written last, so what it names is whole
+    snapshots/chck_10M.safetensors    the averaged weights, or the weights if there is no average
+    snapshots/chck_10M.json           its sha256, and its place in the run; written last, so the weights are complete
 
-They lie in the run's folder, which is no output of a rule. A run that goes on from a checkpoint before a snapshot
+They are in the run's folder, which is not an output of a rule. A run that continues from a checkpoint before a snapshot
 writes the same snapshot again.
 """
 
@@ -26,12 +26,12 @@ def names(folder: Path) -> list[str]:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """Return when in the run a snapshot was kept: `million_words`, `step`, `tokens`."""
+    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`."""
     return manifest.read(folder)["figures"]
 
 
 class Snapshots:
-    """The snapshots of a run. `folder`: that of the run."""
+    """The snapshots of a run. `folder`: the run's folder."""
 
     def __init__(self, folder: Path):
         self._folder = folder / FOLDER
@@ -46,23 +46,23 @@ class Snapshots:
         """Save the snapshot after `point` million words; `about`: its step and tokens; `load`: see `write_tensors`."""
         self._folder.mkdir(exist_ok=True)
         data = self._folder / f"{name_of(point)}.safetensors"
-        data.with_suffix(".json").unlink(missing_ok=True)  # of an earlier attempt: it is not of what is written now
-        for left in self._folder.glob(".chck_*"):  # by a writer that died
+        data.with_suffix(".json").unlink(missing_ok=True)  # from an earlier attempt: its sha256 would be wrong
+        for left in self._folder.glob(".chck_*"):  # left by a process that was killed
             left.unlink(missing_ok=True)
         digest = write_tensors(data, tensors, {"format": "pt"}, load)
         write_json(data.with_suffix(".json"), {"sha256": digest, "million_words": point} | about)
 
     def kept(self) -> dict[str, dict[str, Any]]:
-        """Return what is said of each snapshot that is there, by name, the earliest first."""
+        """Return {name: content of its .json file} of all snapshots, the earliest first."""
         found = {path.stem: read_json(path) for path in self._folder.glob("chck_*.json")}
         return dict(sorted(found.items(), key=lambda item: item[1]["million_words"]))
 
     def weights(self, name: str) -> Path:
-        """Return the file of a snapshot; a UserError if it is damaged or not there."""
+        """Return the file of a snapshot; raise a UserError if it is damaged or missing."""
         data = self._folder / f"{name}.safetensors"
         if not data.is_file() or sha256(data) != read_json(data.with_suffix(".json"))["sha256"]:
             raise UserError(
-                f"{data}: missing, or damaged (its sha256 is not that of the .json beside it); delete both files, and"
-                " the snapshot counts as not kept"
+                f"{data}: missing or damaged (its sha256 differs from the one in the .json beside it); delete both"
+                " files, then the snapshot counts as not kept"
             )
         return data

@@ -1,6 +1,7 @@
-"""When to leave early: a signal, or the end of a SLURM allocation coming near.
+"""Decide when to leave early: after a signal, or shortly before the end of a SLURM allocation.
 
-Either ends the current step, saves a checkpoint and leaves with exit code 75 ("try again", EX_TEMPFAIL of sysexits.h).
+In both cases, training ends the current step, saves a checkpoint and leaves with exit code 75 ("try again", EX_TEMPFAIL
+of sysexits.h).
 """
 
 import re
@@ -13,11 +14,11 @@ from babelmill.runtime import slurm
 
 EXIT_CODE = 75
 ASK_EVERY = 60.0  # seconds; a time limit may be changed while the job runs
-RESERVE = 30.0  # seconds to spare beside the measured time of a step and a checkpoint
+RESERVE = 30.0  # seconds in addition to the measured time of a step and a checkpoint
 
 
 def seconds_left(text: str) -> float | None:
-    """Parse squeue's time left, `[days-][hours:]minutes:seconds`; None if it is no time (UNLIMITED, INVALID)."""
+    """Parse squeue's time left, `[days-][hours:]minutes:seconds`; return None for other words (UNLIMITED, INVALID)."""
     match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
     if not match:
         return None
@@ -29,7 +30,7 @@ class Stop:
     """Watches for reasons to leave."""
 
     def __init__(self, ask_slurm: bool):
-        """`ask_slurm`: one process asks for all when the allocation ends."""
+        """Watch for signals; with `ask_slurm`, also for the end of the allocation (one process does this for all)."""
         self._signal: int | None = None
         self.signalled: float | None = None  # when a signal came (time.monotonic)
         self._end: float | None = None
@@ -54,7 +55,7 @@ class Stop:
             self._ask(job)
 
     def reason(self, needed: float) -> str | None:
-        """Return why to leave now, or None; `needed` is how long a step and a checkpoint may take, in seconds."""
+        """Return why to leave now, or None; `needed`: how many seconds a step and a checkpoint may take."""
         if self._signal is not None:
             return f"received {signal.Signals(self._signal).name}"
         if self._end is not None and time.monotonic() + needed + RESERVE > self._end:

@@ -1,9 +1,10 @@
-"""Weights & Biases as a mirror of a run's record, in a process of its own that can neither stop nor delay the run.
+"""Mirror a run's record to Weights & Biases, in a separate process that can neither stop nor delay the run.
 
-It sends what is added to `metrics.jsonl`: online with a key, offline without one or when the server does not answer.
-The run's id is the model's name and the fingerprint, the same after a resume. Keys come from the environment alone, and
-`WANDB_NAME`, `WANDB_PROJECT`, `WANDB_MODE` and `WANDB_DISABLED` mean what they mean to W&B and to transformers. The
-process ends when its standard input does: with the training, however that ends.
+The process sends each line that is added to `metrics.jsonl`. It works online with a key, and offline without a key or
+if the server does not answer. The run's id consists of the model's name and the fingerprint, so it stays the same after
+a resume. Keys come only from the environment. `WANDB_NAME`, `WANDB_PROJECT`, `WANDB_MODE` and `WANDB_DISABLED` have the
+same meaning as for W&B and transformers. The process ends when its standard input is closed, which happens whenever the
+training ends, even after a kill.
 """
 
 import json
@@ -25,19 +26,19 @@ log = logging.getLogger(__name__)
 
 
 def turned_off() -> str | None:
-    """Return the variable of the environment that turns W&B off; None if none does."""
+    """Return the environment variable that turns W&B off; None if no variable does."""
     if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
         return "WANDB_DISABLED"
     return "WANDB_MODE" if os.environ.get("WANDB_MODE") == "disabled" else None
 
 
 class Mirror:
-    """The process that mirrors, seen from the training."""
+    """The mirroring process, as the training sees it."""
 
-    PATIENCE = 15.0  # seconds after the training's end
+    PATIENCE = 15.0  # seconds that `close` waits after the end of the training
 
     def __init__(self, name: str, folder: Path):
-        """Send what will be added to the record of the run in `folder`, a run of model `name`."""
+        """Start to send all lines that are added to the record of the run in `folder`; `name`: its model."""
         sent = (folder / "metrics.jsonl").stat().st_size
         command = [sys.executable, "-m", "babelmill.runtime.wandb_mirror", name, str(folder), str(sent)]
         quiet = os.environ | {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
@@ -50,7 +51,7 @@ class Mirror:
             log.warning("W&B: %s", line.rstrip())
 
     def close(self) -> None:
-        """Let it send what is left, for at most `PATIENCE` seconds."""
+        """Wait at most `PATIENCE` seconds until the process has sent the last lines."""
         if self._process.stdin:
             self._process.stdin.close()
         try:
@@ -62,7 +63,7 @@ class Mirror:
 
 
 def begin(name: str, folder: Path) -> Any:
-    """Begin the W&B run; offline if it has to be."""
+    """Begin the W&B run, offline if it cannot be online."""
     import wandb
 
     run: dict[str, Any] = {
@@ -84,7 +85,7 @@ def begin(name: str, folder: Path) -> Any:
 
 
 def problem(error: Exception) -> str:
-    """Return what keeps W&B from being used online, in a line."""
+    """Return one line that says why W&B cannot be used online."""
     text = str(error).partition("\n")[0]
     refused = re.search(r"permission denied|unauthori[sz]ed|api.key|\b40[13]\b", text, re.IGNORECASE)
     return f"the key was refused ({text}): correct WANDB_API_KEY" if refused else f"not reachable ({text})"
@@ -96,14 +97,16 @@ def new_lines(path: Path, start: int) -> Iterator[str]:
         file.seek(start)
         rest, ended = "", False
         while not ended:
-            ended = bool(select.select([sys.stdin], [], [], 0.5)[0])  # nothing is ever written to it
+            ended = bool(
+                select.select([sys.stdin], [], [], 0.5)[0]
+            )  # no data arrives on it, so it is readable only at its end
             *lines, rest = (rest + file.read()).split("\n")
             yield from lines
 
 
 def main(name: str, folder: Path, sent: int) -> None:
     """Mirror the record of a run from byte `sent` on, until standard input ends."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is for the training, which may have more to say
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the signal is meant for the training, which may still add lines
     try:
         run = begin(name, folder)
         for line in map(json.loads, new_lines(folder / "metrics.jsonl", sent)):
@@ -111,7 +114,7 @@ def main(name: str, folder: Path, sent: int) -> None:
             run.log({key: value for key, value in values.items() if isinstance(value, int | float)}, step=line["step"])
         run.finish()
     except Exception as error:
-        print(f"off for the rest of this run: {error}", flush=True)
+        print(f"turned off for the rest of this run: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The sentences of a pair are equal up to some token, and so are the states of a causal model up to there. So a row holds
 the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each rest
-go on from the beginning.
+follow those of the beginning.
 
 The scores are those of `babelmill.model.attention.attention`, which is shipped, and the operations are the same. Two
 things differ. Tokens may have any position. And the products with the tables of positions are made once per head, not
@@ -65,7 +65,7 @@ class FreePositions:
 
 
 def _products(states: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return the products of states [B, n, T, d] with a table [n, R, d] that stand at some places: [n, B, T, T].
+    """Return the products of states [B, n, T, d] with a table [n, R, d], taken at some places: [n, B, T, T].
 
     `places`, [B or 1, T, T], are indices into the T * R products of a row.
     """

@@ -96,7 +96,7 @@ def method_of(side: Sequence[Scored], asked: str | None) -> str:
     for each in side:
         if f"{method}_good" not in each.rows.column_names:
             there = [name.removesuffix("_good") for name in each.rows.column_names if name.endswith("_good")]
-            raise UserError(f"{each.name}: has no scores of method {method}; it has {', '.join(there)}")
+            raise UserError(f"{each.name} has no scores of method {method}; it has {', '.join(there)}")
     return method
 
 

@@ -33,7 +33,7 @@ def read(paths: Iterable[Path], columns: dict[str, str]) -> pa.Table:
     for path in paths:
         rows += _of_file(path, columns)
     if not rows:
-        raise UserError(f"{', '.join(map(str, paths[:3]))}: no pair of sentences in there")
+        raise UserError(f"{', '.join(map(str, paths[:3]))}: these files contain no pair of sentences")
     return pa.Table.from_arrays([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=SCHEMA)
 
 
@@ -51,7 +51,9 @@ def _of_file(path: Path, columns: dict[str, str]) -> list[tuple[str, ...]]:
     for number, row in enumerate(table, 1):
         for key, place in sentences.items():
             if not row[place].strip():
-                raise UserError(f"{path}: row {number}: the {key} sentence ({columns[key]!r}) is empty; mend the file")
+                raise UserError(
+                    f"{path}: row {number}: the {key} sentence ({columns[key]!r}) is empty; correct the file"
+                )
         named = {key: stem if place is None else row[place] for key, place in groups.items()}
         phenomenon = named.get("phenomenon") or "all"
         found.append((row[sentences["good"]], row[sentences["bad"]], phenomenon, named.get("paradigm") or phenomenon))
