@@ -1,20 +1,20 @@
-"""Stage `download`: datasets of the Hugging Face Hub, each at one commit, as files on disk.
+"""Download datasets of the Hugging Face Hub, each at one commit, as files on disk (stage `download`).
 
     python -m babelmill.download --settings results/settings/eng/download.json --out results/downloads/eng
 
-A branch such as `main` is resolved to a commit once. The manifest states this commit, and it is remembered
-(`revisions.py`), so that a branch that moves changes no run.
+A branch such as `main` is resolved to a commit once. The manifest states this commit, and `revisions.py` remembers it.
+So a branch that moves later changes no run.
 
-Without a budget all data files are fetched. With `corpus.budget` they are fetched in the order of a hash of their names
-and read as they arrive, until they hold 1.25 times the budget. Which files are fetched depends on the repository, the
-budget and the text alone. So an interrupted download continues, and a larger budget adds to the smaller one's files:
-files in the user's Hugging Face cache are not fetched again.
+Without a budget the stage fetches all data files. With `corpus.budget` it fetches them in the order of a hash of their
+names, and reads them as they arrive, until they hold 1.25 times the budget. Which files it fetches depends only on the
+repository, the budget and the text. So an interrupted download continues, and a larger budget adds to the files of a
+smaller one: files in the user's Hugging Face cache are not fetched again.
 
 Files come through that cache (`HF_HOME`) and are hard links into it where the file system allows. `HF_ENDPOINT`,
-`HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. This stage adds what the client does not do: it
-repeats requests that the server answers with "later", and it compares content with its sha256.
+`HF_TOKEN` and `HF_HUB_OFFLINE` mean what they mean to huggingface_hub. This stage adds two things that the client does
+not do: it repeats requests if the server asks to try again later, and it checks the sha256 of each file.
 
-This runs where there is a network, which compute nodes often lack; the stage `corpus` reads its files.
+The stage needs a network, which compute nodes often lack. The stage `corpus` reads its files.
 """
 
 import argparse
@@ -44,12 +44,12 @@ log = logging.getLogger("babelmill.download")
 
 
 class Arriving:
-    """The progress bar of a download.
+    """Shows the progress bar of a download.
 
     Args:
-        total: the total of what is counted.
-        text: returns what has been taken, in words.
-        of_bytes: whether bytes are counted; else the caller sets `done`.
+        total: the number at which the bar is full.
+        text: returns the bar's text, which says what has been fetched so far.
+        of_bytes: whether the bar counts bytes; if not, the caller sets `done`.
 
     Attributes:
         done: how much of the total is done.
@@ -64,7 +64,7 @@ class Arriving:
         with self._lock:  # several files arrive at once
             self._megabytes += count / 1e6
             if self._of_bytes:
-                self.done = min(self.done + count, 0.999 * self._total)  # it is full only when all is checked
+                self.done = min(self.done + count, 0.999 * self._total)  # full only after the check of all files
             self._bar.show(self.done, f"{self._text()}, {self._megabytes:,.1f} MB")
 
     def end(self) -> None:
@@ -74,9 +74,9 @@ class Arriving:
 
 
 def until_full(parts: list[Part], split: str, limit: float, counter: Counter) -> Iterator[tuple[Part, str, int]]:
-    """Fetch files until they hold `limit` of what the budget counts; yield each that is taken, with how much it holds.
+    """Fetch files until they hold `limit` (in the budget's unit). Yield each file, and how much of the unit it holds.
 
-    At least one file of each part is taken.
+    At least one file of each part is fetched.
     """
     waiting, counts, unit = wanted(parts, split), [], counter.budget.unit
     total, least = len(waiting), sum(bool(getattr(part.files, split)) for part in parts)
@@ -102,7 +102,7 @@ def until_full(parts: list[Part], split: str, limit: float, counter: Counter) ->
 
 
 def take(parts: list[Part], counter: Counter) -> list[Part]:
-    """Fetch the files that a budget needs; return the parts with these files only."""
+    """Fetch the files that a budget needs. Return the parts with only these files."""
     limits = {"train": MARGIN * counter.budget.limit, "validation": HELD_OUT * counter.budget.limit}
     taken = {
         split: [(part, name) for part, name, _ in until_full(parts, split, limit, counter)]
@@ -116,7 +116,7 @@ def take(parts: list[Part], counter: Counter) -> list[Part]:
 
 
 def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
-    """Fetch all data files; first the smallest file of each part, to check its columns."""
+    """Fetch all data files. The smallest file of each part is the first, so that its columns are checked early."""
     size = sum(part.sizes[name] for part in parts for name in part.files.train + part.files.validation)
     count = plural(sum(len(part.files.train + part.files.validation) for part in parts), "file")
     arriving = Arriving(size, lambda: f"download of {count}", of_bytes=True)
@@ -130,7 +130,7 @@ def take_all(parts: list[Part], asked: dict[str, Any]) -> None:
 
 
 def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
-    """Return the columns to read, from keys of the section `corpus`; `text` replaces its column of text."""
+    """Return the columns to read, from keys of the section `corpus`. If given, `text` replaces the column of text."""
     said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
     said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
     said |= {key: asked.get(key) for key in ("delimiter", "encoding")}
@@ -173,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def refuse_repeats(parts: list[Part]) -> None:
-    """Raise a UserError if two parts have a file in common: its text would be there twice."""
+    """Raise a UserError if two parts share a file, whose text the corpus would contain twice."""
     seen: set[tuple[str, str]] = set()
     for part in parts:
         files = {(part.repository, name) for name in part.files.train + part.files.validation}

@@ -1,8 +1,8 @@
-"""Count the text in files as the corpus will count it: with a budget, the download ends when there is enough.
+"""Count the text in files as the stage `corpus` will count it. With a budget, the download ends when there is enough.
 
-A budget is a sample by digest (`corpus/sampling.py`), drawn from the downloaded files. A quarter more than the budget
-is fetched, so that the sample leaves out something of each file, and documents that are also in the validation text can
-be dropped.
+The corpus draws a sample of the budget's size from the downloaded files (`corpus/sampling.py`). The download fetches a
+quarter more than the budget. So the sample is not simply all text of the first files, and the corpus can drop documents
+that are also in the validation text.
 """
 
 import logging
@@ -23,16 +23,16 @@ from babelmill.corpus.sampling import Budget
 from babelmill.corpus.tally import Tally
 
 log = logging.getLogger("babelmill.download")
-MARGIN = 1.25  # times the budget is fetched
-HELD_OUT = 0.02  # of the budget is fetched as validation text, at least one file
-AT_ONCE = 8  # files that are fetched together at most
+MARGIN = 1.25  # how many times the budget to fetch
+HELD_OUT = 0.02  # part of the budget to fetch as validation text, at least one file
+AT_ONCE = 8  # how many files to fetch together at most
 
 
 class Counter:
     """Counts documents or bytes of the text of files, as the section `corpus` would keep it."""
 
     def __init__(self, asked: dict[str, Any], byte_premium: float, scratch: Path):
-        """Set up a count. `asked`: what `inputs.counted` returned; `scratch`: the folder for temporary copies."""
+        """Set up a count. `asked` is the result of `inputs.counted`, `scratch` the folder for temporary copies."""
         values = canonical.from_file({"corpus": asked | UNCOUNTED}, {"corpus": schema.Corpus})["corpus"]
         self.corpus = schema.Corpus.model_validate(values)
         assert self.corpus.budget is not None, "only downloads with a budget count"
@@ -41,10 +41,10 @@ class Counter:
         self._seen = DigestSet()
 
     def of(self, path: Path, text_column: str | None) -> int:
-        """Return how much a file adds, in the budget's unit; documents of earlier files do not count again.
+        """Return how much text a file adds, in the budget's unit. Documents of earlier files do not count again.
 
         Raises:
-            UserError: the file cannot be read (see `readers.read`), or `corpus.categories` is set and it has no
+            UserError: the file cannot be read (see `readers.read`), or `corpus.categories` is set and the file has no
                 categories.
         """
         tally, corpus, total = Tally(self.corpus.on_error), self.corpus, 0
@@ -57,20 +57,20 @@ class Counter:
         if corpus.categories and tally.read and not tally.categories:
             raise UserError(f"{path.name}: no document has a `category`, and corpus.categories asks for some")
         if not total:
-            log.warning("%s: none of its %d documents is new and kept", path.name, tally.read)
+            log.warning("%s adds no text: the filters drop all its %d documents", path.name, tally.read)
         return total
 
 
 def how_many(counts: list[int], wanted: float) -> int:
-    """Return how many files to fetch next: as many as are surely needed, judging by the files that were read."""
+    """Return how many files to fetch next: as many as the sizes of the files so far show to be needed."""
     lacking = wanted - sum(counts)
     largest = max(counts, default=0)
     return max(1, min(AT_ONCE, int(lacking / largest))) if largest else 1
 
 
 def check_columns(path: Path, columns: Columns) -> None:
-    """Read the beginning of a file. Raise a UserError if a column is missing (it lists them), or no document there."""
+    """Read the beginning of a file. Raise a UserError if columns (it lists them) or documents are missing there."""
     tally = Tally("skip")
     first = next(readers.read(path, tally, columns, document="line"), None)
     if tally.dropped["malformed"] and not (first and first.num_rows):
-        raise UserError(f"{path.name}: nothing at its beginning is a document of this format; see the lines above")
+        raise UserError(f"{path.name}: its beginning contains no document of this format; see the lines above")

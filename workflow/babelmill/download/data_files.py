@@ -1,7 +1,7 @@
-"""Which files of a dataset repository are text for training, and which for validation.
+"""Find which files of a dataset repository are text for training, and which are for validation.
 
 A repository may declare *configurations*, each with its data files by split, in the front matter of its card (the key
-`configs`, as the library `datasets` reads it). Where it declares none, words in the paths tell the splits.
+`configs`, as the library `datasets` reads it). If it declares none, words in the paths tell the splits.
 """
 
 import hashlib
@@ -21,25 +21,25 @@ from babelmill.core.globs import matches
 # at all (requirements.txt).
 PREFERRED = (".parquet", ".jsonl", ".csv", ".tsv", ".txt", ".json")
 NO_DATA = {"dataset_infos.json", "dataset_info.json", "state.json", "config.json", "manifest.json"}
-BY_WORDS = ""  # in place of a split: words in the paths tell the splits of these files
-# How `datasets` recognises splits: words in the path, between anything but letters and digits.
+BY_WORDS = ""  # used instead of a split's name: words in the paths tell the splits of these files
+# `datasets` recognises a split by a word in the path that has no letter or digit directly before or after it.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
 TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Names of files in a repository, sorted."""
+    """Holds sorted names of files in a repository."""
 
     train: list[str]
     validation: list[str]
 
 
 def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
-    """Return what a dataset's card declares: {configuration: {split: globs}}; nothing where there is no card.
+    """Return what a dataset's card declares: {configuration: {split: globs}}, which is empty without a card.
 
-    Globs without a split are those of `train`. A card whose front matter cannot be read declares nothing; an entry
-    that cannot be read is a configuration without files.
+    Globs without a split belong to `train`. A card whose front matter cannot be read declares nothing. An entry that
+    cannot be read is a configuration without files.
     """
     try:
         declared = ((metadata_load(card) if card else None) or {}).get("configs") or []
@@ -63,16 +63,16 @@ def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def data_files(names: list[str], part: dict[str, Any], card: Path | None, where: str) -> DataFiles:
-    """Return the files of a repository that are wanted.
+    """Return the files of a repository that the user asks for.
 
     Args:
-        names: all its files.
-        part: `config` and `files`, if the user gave them; see `config/schema.py`, `DatasetPart`.
-        card: its README.md.
+        names: names of all its files.
+        part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`.
+        card: path of its README.md.
         where: the repository's name in errors.
 
     Raises:
-        UserError: there is no such configuration, or several and none is named; no file that can be read is left.
+        UserError: the configuration does not exist; there are several and the user names none; or no file can be read.
     """
     declared, config, globs = configurations(card), part.get("config"), part.get("files")
     if config and config not in declared:
@@ -80,13 +80,13 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         raise UserError(f"{where} has no configuration {config!r}; {known}")
     if len(declared) > 1 and not config and not globs:
         raise UserError(
-            f"{where} has several configurations: {', '.join(declared)}; say which in corpus.hub, such as"
+            f"{where} has several configurations: {', '.join(declared)}; choose one in corpus.hub, for instance"
             f" [{{repository: {part['repository']}, config: {next(iter(declared))}}}]"
         )
     if globs:
         names = [name for name in names if any(matches(name, pattern) for pattern in globs)]
     if not config and len(declared) == 1 and "train" in next(iter(declared.values())):
-        config = next(iter(declared))  # it declares the files for training
+        config = next(iter(declared))  # the only configuration declares the files for training
     found = _of_configuration(names, declared[config]) if config else _by_words(names, bool(globs))
     if not found.train:
         raise UserError(_nothing(names, part, where, declared.get(config or "")))
@@ -111,7 +111,7 @@ def _may_be_data(name: str) -> bool:
 
 
 def _by_words(names: list[str], chosen: bool) -> DataFiles:
-    """Return the readable files without test splits: those of the preferred format, or all that were `chosen`."""
+    """Return the readable files without test splits: those of the preferred format, or all if the user chose them."""
     data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
     formats = (set(FORMATS),) if chosen else tuple({kind} for kind in PREFERRED)
     for kinds in formats:
@@ -122,17 +122,17 @@ def _by_words(names: list[str], chosen: bool) -> DataFiles:
 
 
 def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
-    """Return the error's message if there is no file for training."""
+    """Return the error message for a repository without a file for training."""
     if splits is not None and not splits.keys() & {"train", BY_WORDS}:
         return f"{where}: its configuration {part['config']} has no split `train`; it has {', '.join(splits) or 'none'}"
     known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
     asked = f" that corpus.hub asks for (files: {', '.join(part['files'])})" if part.get("files") else ""
     return (
-        f"{where} has no training data{asked} in a format that is read here ({known}; test splits are left out); it has"
+        f"{where} has no training data{asked} in a supported format ({known}; test splits do not count); it contains"
         f" {', '.join(sorted(names)[:10]) or 'no such file'}"
     )
 
 
 def in_order(names: list[str]) -> list[str]:
-    """Return files in the order of a hash of their names: the same for everybody, and not sorted by content."""
+    """Return files in the order of a hash of their names: it is the same for every user, and mixes their contents."""
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())

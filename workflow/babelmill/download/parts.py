@@ -1,4 +1,4 @@
-"""A repository from which files are wanted: its commit, its listing, and its files as they arrive."""
+"""Open a repository of the Hub: find its commit, list its files, and fetch those that are needed."""
 
 import functools
 import itertools
@@ -21,13 +21,13 @@ log = logging.getLogger("babelmill.download")
 
 @dataclass(frozen=True)
 class Part:
-    """The files that are wanted from a repository.
+    """Holds the files that are needed from a repository.
 
     Attributes:
-        asked: its entry in the settings.
+        asked: the repository's entry in the settings.
         commit: the commit to fetch.
-        files: its data files.
-        sizes: {name: bytes} of all its files.
+        files: names of the data files.
+        sizes: {name: bytes} of all files of the repository.
         license: the licence that its card names, if it names one.
         paths: {name: path in the cache} of the files that were fetched.
     """
@@ -41,13 +41,13 @@ class Part:
 
     @property
     def repository(self) -> str:
-        """Its name on the Hub, `owner/name`."""
+        """Return its name on the Hub, `owner/name`."""
         return self.asked["repository"]
 
     def fetch(self, names: list[str], arrived: Callable[[int], None] | None = None) -> dict[str, Path]:
-        """Download the named files that are not here yet; return {name: path in the cache} of all named files.
+        """Download those of the named files that are missing. Return {name: path in the cache} of all named files.
 
-        `arrived` is called with the number of bytes as they arrive.
+        While bytes arrive, `arrived` is called with their number.
         """
         if lacking := [name for name in names if name not in self.paths]:
             with explained(functools.partial(explanation, DATASET, self.repository, self.asked["revision"])):
@@ -56,7 +56,7 @@ class Part:
 
 
 def open_part(asked: dict[str, Any], key: str) -> Part:
-    """Find the commit and the data files of a repository. `key`: the key of its remembered commit (`revisions.py`)."""
+    """Find the commit and the data files of a repository. `key` names its remembered commit (`revisions.py`)."""
     repository, revision = asked["repository"], asked["revision"]
     commit = asked["commit"] or revisions.recorded(key, repository, revision)
     commit = commit or resolve(DATASET, repository, revision)
@@ -65,7 +65,7 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
         small = fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
         size = sizes(DATASET, repository, commit)
     if strange := [name for name in size if name.startswith("/") or ".." in name.split("/")]:
-        raise UserError(f"{where} names a file outside of itself, {strange[0]!r}; not downloaded")
+        raise UserError(f"{where} lists a file outside of its own folder, {strange[0]!r}; nothing is downloaded")
     card = small["README.md"] if "README.md" in size else None
     files = data_files(list(size), asked, card, where)
     total = sum(size[name] for name in files.train + files.validation)
@@ -75,6 +75,6 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
 
 
 def wanted(parts: list[Part], split: str) -> list[tuple[Part, str]]:
-    """Return the files of a split in the order in which a budget takes them: one of each part in turn."""
+    """Return the files of a split in the order in which a budget needs them: one file of each part in turn."""
     rounds = itertools.zip_longest(*([(p, name) for name in in_order(getattr(p.files, split))] for p in parts))
     return [file for files in rounds for file in files if file is not None]

@@ -1,7 +1,7 @@
-"""The decoder of a model of labels, which spells a text's codes symbol by symbol (`tokens/codes.py`).
+"""Define the decoder of a model of labels, which writes a text's codes symbol by symbol (`tokens/codes.py`).
 
-A transformer's decoder with sinusoidal positions over what the encoder says of the text, as OccCANINE's (Dahl et al.,
-2024, arXiv:2402.13604), whose names of weights it keeps.
+It is a transformer decoder with sinusoidal positions, which attends to the encoder's hidden states of the text.
+OccCANINE (Dahl et al., 2024, arXiv:2402.13604) has the same decoder, and its names of weights are kept here.
 
 This file is shipped inside exported models: it imports nothing but torch and the standard library.
 """
@@ -18,12 +18,12 @@ HEADS = 8
 
 
 def padded(input_ids: torch.Tensor, seen: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return rows, both [B, T], padded as far as an encoder needs it to say the same of a text in any batch.
+    """Return `input_ids` and `seen` with more padding, so that a text gets the same scores in every batch.
 
     Args:
-        input_ids: of the texts.
-        seen: 0 or false at padding.
-        config: of the encoder.
+        input_ids: [B, T], the tokens of the texts.
+        seen: [B, T], 0 or false at padding.
+        config: configuration of the encoder, which decides how much padding is needed (`padded_length`).
     """
     more = padded_length(input_ids.size(1), config) - input_ids.size(1)
     pad = getattr(config, "pad_token_id", None) or 0
@@ -31,12 +31,13 @@ def padded(input_ids: torch.Tensor, seen: torch.Tensor, config: Any) -> tuple[to
 
 
 def padded_length(length: int, config: Any) -> int:
-    """Return how long `padded` rows are.
+    """Return how long the rows of `padded` are, in tokens.
 
-    CANINE joins four characters into one. In transformers' class the last four of a row have none of their own and take
-    that of those before; what is less than four is dropped; a character's features need those of the two after it; and
-    padding sees all of its chunk of 128 characters where there is no text in that. So rows end with two fours of
-    padding at least, and those of several chunks with a whole one.
+    Only CANINE needs more padding. It joins groups of four characters. In transformers' class of CANINE, the last group
+    of a row has no features of its own: it takes those of the group before. An incomplete group at the end is dropped.
+    The features of a character depend on the next two characters. And in a chunk of 128 characters without text, the
+    padding attends to the whole chunk. So each row ends with at least two groups of padding, and the length of a row
+    that is longer than one chunk is a multiple of the chunk.
     """
     if not hasattr(config, "downsampling_rate"):
         return length
@@ -47,11 +48,11 @@ def padded_length(length: int, config: Any) -> int:
 
 
 def longest_text(config: Any) -> int | None:
-    """Return how many tokens an encoder reads; None if nothing limits them."""
+    """Return how many tokens an encoder can read, or None if there is no limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or not hasattr(config, "downsampling_rate"):
         return positions
-    positions = min(positions, config.num_hash_buckets)  # there is an embedding for so many
+    positions = min(positions, config.num_hash_buckets)  # the number of position embeddings
     return next((length for length in range(positions, 0, -1) if padded_length(length, config) <= positions), 0)
 
 
@@ -69,11 +70,11 @@ class CodeDecoder(nn.Module):
     """Scores the next symbol of a sequence of codes.
 
     Args:
-        entries: V, number of ids of symbols.
-        width: H, the encoder's.
-        layers: number of layers; each has 8 heads, or as many as divide the width, and is as wide inside as outside.
-        longest: of the sequences, in symbols.
-        dropout: rate.
+        entries: V, the number of different symbols.
+        width: H, the hidden size of the encoder. The feed-forward blocks have this width, too.
+        layers: number of layers. Each has 8 heads, or gcd(8, width) if 8 does not divide the width.
+        longest: length of the longest sequence, in symbols.
+        dropout: probability of dropping a number.
     """
 
     positions: torch.Tensor
@@ -88,12 +89,12 @@ class CodeDecoder(nn.Module):
         self.head = nn.Linear(width, entries)
 
     def forward(self, hidden: torch.Tensor, seen: torch.Tensor, symbols: torch.Tensor) -> torch.Tensor:
-        """Return the scores of the symbols after those given, [B, n, V].
+        """Return, for each of the given symbols, the scores of the symbol after it, [B, n, V].
 
         Args:
-            hidden: [B, T, H], the encoder's last layer.
+            hidden: [B, T, H], the output of the encoder's last layer.
             seen: [B, T] bool, false at padding.
-            symbols: [B, n] int64, which begin with `BEGIN`.
+            symbols: [B, n] int64; the first one is `BEGIN`.
         """
         length = symbols.size(1)
         later = torch.ones(length, length, dtype=torch.bool, device=symbols.device).triu(1)
@@ -102,9 +103,10 @@ class CodeDecoder(nn.Module):
         return self.head(self.decoder(given, hidden, tgt_mask=later, memory_key_padding_mask=~seen))
 
     def read(self, hidden: torch.Tensor) -> list[torch.Tensor]:
-        """Return the keys and values of a text for each layer, [2, B, heads, T, H / heads], which `advance` takes.
+        """Return, per layer, the keys and values of the text, [2, B, heads, T, H / heads]. `advance` needs them.
 
-        hidden: [B, T, H], the encoder's last layer.
+        Args:
+            hidden: [B, T, H], the output of the encoder's last layer.
         """
         found = []
         for layer in self._layers():
@@ -116,15 +118,16 @@ class CodeDecoder(nn.Module):
     def advance(
         self, text: list[torch.Tensor], seen: torch.Tensor, symbols: torch.Tensor, before: list[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Return the scores after one symbol more, [B, W, V], and what the next call takes as `before`.
+        """Read one more symbol. Return the scores of the next one, [B, W, V], and `before` for the next call.
 
-        As `forward` without dropout, but neither the symbols before nor the text are computed again.
+        The scores are those of `forward` without dropout. But this method computes nothing again for the text or for
+        the earlier symbols.
 
         Args:
-            text: see `read`.
+            text: the result of `read`.
             seen: [B, T] bool, false at padding.
-            symbols: [B, W] int64, the last one of each of the W beams of a row.
-            before: keys and values of the symbols before it in each layer, [B, W, n, 2 H]; see `nothing`.
+            symbols: [B, W] int64, the last symbol of each of a text's W beams.
+            before: per layer, the keys and values of the earlier symbols, [B, W, n, 2 H]. It begins as `nothing`.
         """
         embedded = self.token_emb(symbols)
         last = embedded + self.positions[before[0].size(2)].to(embedded.dtype)
@@ -149,7 +152,7 @@ class CodeDecoder(nn.Module):
         return self.head(last), kept
 
     def nothing(self, hidden: torch.Tensor) -> list[torch.Tensor]:
-        """Return the `before` of `advance` where there is no symbol yet: one beam a row, [B, 1, 0, 2 H]."""
+        """Return the `before` of the first call of `advance`: one beam per text, no symbols, [B, 1, 0, 2 H]."""
         return [hidden.new_zeros(len(hidden), 1, 0, 2 * hidden.size(-1)) for _ in self.decoder.layers]
 
     def _layers(self) -> Iterator[nn.TransformerDecoderLayer]:
@@ -159,7 +162,7 @@ class CodeDecoder(nn.Module):
 
 
 def _sinusoidal(length: int, width: int) -> torch.Tensor:
-    """Return the positions of Vaswani et al. (2017), [length, width]."""
+    """Return the position encodings of Vaswani et al. (2017), [length, width]."""
     rates = torch.exp(-torch.arange(0, width, 2) * math.log(10000) / width)
     angles = torch.arange(length)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width]

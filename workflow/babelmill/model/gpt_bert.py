@@ -1,9 +1,9 @@
-"""GPT-BERT (Charpentier and Samuel, 2024, arXiv:2410.24159), batch-major, under the published parameter names.
+"""Define GPT-BERT (Charpentier and Samuel, 2024, arXiv:2410.24159), with the published names of parameters.
 
-A BERT-like encoder with relative positions, gated attention and GEGLU layers, in which every sub-block's input is a
-learned average of all outputs so far (DenseFormer). Whether it reads both sides or only the left is decided by the
-attention mask alone, so one set of weights is a masked and a causal language model. With `gate` and `layer_mixing` off
-it is LTG-BERT.
+It is a BERT-like encoder with relative positions, gated attention and GEGLU layers. The input of every sub-block is a
+learned weighted sum of all earlier outputs (DenseFormer). Only the attention mask decides whether a token attends to
+both sides or only to the left. So the same weights are a masked and a causal language model. Without `gate` and
+`layer_mixing` it is LTG-BERT. The batch is the first dimension of all tensors.
 
 This file is shipped inside exported models: it imports nothing but torch, the standard library and `.attention`.
 """
@@ -20,13 +20,13 @@ from torch.utils.checkpoint import checkpoint
 from .attention import Visible, attention, compute_dtype, position_buckets, visible
 from .mixing import LayerMixing
 
-# From a layer's new keys and values to those of all positions so far, for generation; all [B, n, T, d].
+# Takes a layer's new keys and values, and returns those of all positions so far. For generation; all are [B, n, T, d].
 LayerCache = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class GPTBertShape:
-    """Shape of the model; the names are those of the published configuration files."""
+    """Holds the sizes of the model. The names are those of the published configuration files."""
 
     vocab_size: int
     hidden_size: int
@@ -43,11 +43,11 @@ class GPTBertShape:
 
 
 def training_mask(segments: torch.Tensor, causal: torch.Tensor) -> torch.Tensor:
-    """Return who may attend to whom in training: positions of the same segment, in causal rows not the later ones.
+    """Return who may attend to whom in training: a position to those of its segment, in causal rows to no later ones.
 
     Args:
-        segments: [B, T] int64, the document a position belongs to; -1 is padding, which attends to nothing.
-        causal: [B] bool.
+        segments: [B, T] int64, the document that a position belongs to; -1 is padding, which attends to nothing.
+        causal: [B] bool, whether the row is causal.
 
     Returns:
         [B, 1, T, T] bool, True where the query (dimension 2) may attend to the key (dimension 3).
@@ -59,9 +59,10 @@ def training_mask(segments: torch.Tensor, causal: torch.Tensor) -> torch.Tensor:
 
 
 class Normalization(nn.LayerNorm):
-    """Layer norm without weights. Computed in float32 and given back in the type of its input, also under autocast.
+    """Normalises without weights (layer norm). It computes in float32 and returns the type of its input.
 
-    (Autocast would turn it to float32, and the next linear layer back: the same numbers by way of twice the memory.)
+    This holds under autocast, too. (Autocast by itself would return float32, and the next linear layer would convert
+    this back. The numbers would be the same, but need twice the memory.)
     """
 
     def __init__(self, size: int, eps: float):
@@ -76,7 +77,7 @@ class Normalization(nn.LayerNorm):
 
 
 class Embedding(nn.Module):
-    """Token embeddings, and the table of relative positions that all layers share."""
+    """Holds the token embeddings, and the table of relative positions that all layers share."""
 
     def __init__(self, config: GPTBertShape):
         super().__init__()
@@ -95,7 +96,7 @@ class Embedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention with relative positions and, with `gate`, a gate on each query's result."""
+    """Computes self-attention with relative positions. If `gate` is on, a gate multiplies each query's result."""
 
     def __init__(self, config: GPTBertShape):
         super().__init__()
@@ -115,7 +116,7 @@ class Attention(nn.Module):
         self.attend = attention  # our trainer puts a faster one here on a CPU
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """Return [..., T, H] as [..., n, T, d]."""
+        """Split [..., T, H] into heads, [..., n, T, d]."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
 
     def forward(
@@ -127,9 +128,9 @@ class Attention(nn.Module):
         implementation: str = "sdpa",
         cache: LayerCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return, for hidden [B, T, H], the change of it [B, T, H], and the weights [B, n, T, Tk] ("plain" only).
+        """Return what to add to hidden [B, T, H], of the same shape, and the weights [B, n, T, Tk] ("plain" only).
 
-        `cache(key, value)` returns the keys and values of all positions so far, for generation.
+        `cache(key, value)` returns the keys and values of all positions so far. Generation uses it.
         """
         hidden = self.pre_layer_norm(hidden)
         query, key = map(self._by_head, self.in_proj_qk(hidden).chunk(2, -1))
@@ -149,7 +150,7 @@ class Attention(nn.Module):
 
 
 class GEGLU(nn.Module):
-    """x * gelu(gate) of the two halves of the input (Shazeer, 2020)."""
+    """Computes x * gelu(gate), where x and gate are the two halves of the input (Shazeer, 2020)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x, gate = x.chunk(2, -1)
@@ -157,7 +158,7 @@ class GEGLU(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Feed-forward block; the published names count the members of `mlp`."""
+    """Computes a feed-forward block. The published names of parameters contain the indices of `mlp`."""
 
     def __init__(self, config: GPTBertShape, layer: int):
         super().__init__()
@@ -177,7 +178,7 @@ class FeedForward(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The stack of attention and feed-forward blocks."""
+    """Runs the attention and feed-forward blocks one after the other."""
 
     def __init__(self, config: GPTBertShape, activation_checkpointing: bool = False):
         super().__init__()
@@ -197,9 +198,9 @@ class Encoder(nn.Module):
         implementation: str = "sdpa",
         caches: list[LayerCache] | None = None,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
-        """Return the outputs of the embedding and each layer (L + 1 of [B, T, H]) and L weights, of hidden [B, T, H].
+        """Return the L + 1 outputs of the embedding and the L layers, each [B, T, H], and the L attention weights.
 
-        `caches` holds one function per layer, see `Attention`.
+        `hidden` [B, T, H] is the token embeddings. `caches` holds one function per layer; see `Attention`.
         """
         hidden, add = self.dwa_modules.start(hidden) if self.layer_mixing else (hidden, torch.add)
         outputs, weights = [hidden], []
@@ -219,7 +220,7 @@ class Encoder(nn.Module):
 
 
 class OutputProjection(nn.Module):
-    """Scores of all tokens; the matrix is the token embedding, so only the bias is a parameter here."""
+    """Computes the scores of all tokens. Its matrix is the token embedding, so only the bias is a parameter here."""
 
     def __init__(self, vocab_size: int):
         super().__init__()
@@ -230,7 +231,7 @@ class OutputProjection(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The language-model head; the published names count the members of `nonlinearity`."""
+    """Computes the language model's scores. The published names of parameters contain the indices of `nonlinearity`."""
 
     def __init__(self, config: GPTBertShape):
         super().__init__()
@@ -252,7 +253,7 @@ class Classifier(nn.Module):
         return self.nonlinearity[-1].get_parameter("bias")
 
     def features(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the scores are a linear function of, [..., H], for hidden [..., H]."""
+        """Return the input of the last, linear layer, [..., H], for hidden [..., H]."""
         for layer in self.nonlinearity[:-1]:
             hidden = layer(hidden)
         return hidden
@@ -264,10 +265,10 @@ class Classifier(nn.Module):
 
 @torch.no_grad()
 def init_weights(module: nn.Module, hidden_size: int) -> None:
-    """Initialise the parameters that one module holds itself, as published; for `nn.Module.apply`.
+    """Initialise the parameters that one module itself holds, as in the published code; for `nn.Module.apply`.
 
-    Matrices are truncated normal of sqrt(2 / 5H), in the feed-forward block of layer i times sqrt(1 / 2(1 + i)); biases
-    are zero; layer mixing begins as the identity.
+    Matrices are drawn from a truncated normal distribution of standard deviation sqrt(2 / 5H), in the feed-forward
+    block of layer i times sqrt(1 / 2(1 + i)). Biases are zero. Layer mixing begins as the identity.
     """
     std = (2 / (5 * hidden_size)) ** 0.5 * getattr(module, "init_scale", 1.0)
     if isinstance(module, nn.Linear | nn.Embedding):
@@ -286,10 +287,10 @@ def init_weights(module: nn.Module, hidden_size: int) -> None:
 
 
 class GPTBert(nn.Module):
-    """The language model as it is trained.
+    """Scores tokens: this is the language model as it is trained.
 
     Args:
-        config: the shape.
+        config: sizes of the model.
         activation_checkpointing: recompute each block's activations in the backward pass instead of keeping them.
     """
 
@@ -302,7 +303,7 @@ class GPTBert(nn.Module):
         self.apply(lambda module: init_weights(module, config.hidden_size))
 
     def buckets(self, length: int, device: torch.device) -> torch.Tensor:
-        """Return the rows of the position tables for whole sequences, see `position_buckets`."""
+        """Return `position_buckets` of whole sequences, [T, T] int64."""
         config = self.config
         return position_buckets(length, length, config.position_bucket_size, config.max_position_embeddings, device)
 
@@ -315,7 +316,8 @@ class GPTBert(nn.Module):
     ) -> torch.Tensor:
         """Return hidden states [B, T, H] of input_ids [B, T].
 
-        `allowed` is as for `visible`, e.g. [B, 1, T, T]; `buckets` those of this length, where they are known.
+        `allowed` is the argument of `visible`, for instance [B, 1, T, T]. `buckets` is the result of the method of this
+        name, if the caller already has it.
         """
         hidden, relative = self.embedding(input_ids)
         if buckets is None:
@@ -325,9 +327,9 @@ class GPTBert(nn.Module):
         return outputs[-1]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return scores [..., V] of hidden states [..., H]; these may be only the positions that have a target."""
+        """Return scores [..., V] of hidden states [..., H]. The caller may pass only the positions with a target."""
         return self.classifier(hidden, self.embedding.word_embedding.weight)
 
     def forward(self, input_ids: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Return logits [B, T, V]; position t scores the token at t + 1, whatever the mask."""
+        """Return logits [B, T, V]. The logits at position t are for the token at t + 1, in causal and masked rows."""
         return self.logits(self.encode(input_ids, allowed))

@@ -1,10 +1,11 @@
-"""Layer mixing (DenseFormer, Pagliardini et al., 2024, arXiv:2402.02622): each block reads a weighted sum of all.
+"""Compute layer mixing (DenseFormer, Pagliardini et al., 2024, arXiv:2402.02622).
 
-With h_0 the embedding, h_j the j-th sub-block's output and x_j the input of the next: x_j = sum_{i <= j} M[j, i] h_i.
-Term by term that would be 324 passes over a hidden state for 12 layers. Here BLOCK of the x are made together: what
-they owe to the h of each earlier block is one matrix product, and what they owe to an h of their own block is added to
-all of them, as an outer product, when it is known. These are ordinary operations, so that gradients of any part, of any
-order, `torch.func`, tracing, compiling and exporting work.
+The input of each sub-block is a weighted sum of all earlier outputs: x_j = sum_{i <= j} M[j, i] h_i, where h_0 is the
+embedding, h_j the output of the j-th sub-block, and x_j the input of the next one. Computed term by term, 12 layers
+would need 324 passes over a hidden state. So the x are computed in blocks of BLOCK. One matrix product per earlier
+block adds its h to all x of this block. As soon as an h of this block is known, an outer product adds it to the x that
+are still to come. All these are ordinary operations of PyTorch, so gradients (of any order), `torch.func`, tracing,
+compiling and exporting work.
 
 This file is shipped inside exported models: it imports nothing but torch.
 """
@@ -18,7 +19,7 @@ BLOCK = 7  # of 25 rows; measured, 5 and 6 are about as fast
 
 
 class _WeightedSums:
-    """y_t = sum_{u <= t} matrix[t, u] row_u, where row_t is known only when y_t is asked for.
+    """Computes y_t = sum_{u <= t} matrix[t, u] row_u, where row_t becomes known just before y_t is needed.
 
     Args:
         matrix: [S, S], lower triangular.
@@ -27,11 +28,11 @@ class _WeightedSums:
     def __init__(self, matrix: torch.Tensor):
         self.matrix = matrix
         self.blocks: list[torch.Tensor] = []  # rows of the blocks before this one, each [BLOCK, N]
-        self.rows: list[torch.Tensor] = []  # of this block
-        self.sums: torch.Tensor | None = None  # what is known of this block's y that are still to come, [.., N]
+        self.rows: list[torch.Tensor] = []  # the rows of this block so far, each [N]
+        self.sums: torch.Tensor | None = None  # the part of this block's next y that is known, [.., N]
 
     def next(self, row: torch.Tensor) -> torch.Tensor:
-        """Return y_t for row_t; both are of the same shape."""
+        """Return y_t for row_t. Both have the same shape."""
         with torch.autocast(row.device.type, enabled=False):
             if len(self.rows) == BLOCK:
                 self._begin_block()
@@ -44,7 +45,7 @@ class _WeightedSums:
         return this.reshape(row.shape)
 
     def _begin_block(self) -> None:
-        """Begin the sums of a new block with what they owe to the rows of all blocks before it."""
+        """Begin a new block: compute the part of its sums that comes from the rows of all earlier blocks."""
         self.blocks.append(torch.stack(self.rows))
         self.rows, self.sums = [], None
         start = BLOCK * len(self.blocks)
@@ -54,14 +55,14 @@ class _WeightedSums:
 
 
 class LayerMixing(nn.Module):
-    """The weights: alphas[j] are those of x_{j+1}, on h_0 .. h_{j+1}."""
+    """Holds the weights: alphas[j] are the weights of h_0 .. h_{j+1} in x_{j+1}."""
 
     def __init__(self, sub_blocks: int):
         super().__init__()
         self.alphas = nn.ParameterList(nn.Parameter(torch.empty(j + 2)) for j in range(sub_blocks))
 
     def matrix(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return M, lower triangular, in the type of hidden."""
+        """Return M, which is lower triangular, in the type of `hidden`."""
         size = len(self.alphas) + 1
         rows, columns = torch.tril_indices(size - 1, size, 1, device=hidden.device)
         matrix = hidden.new_zeros(size, size)
@@ -69,6 +70,6 @@ class LayerMixing(nn.Module):
         return matrix.index_put((rows + 1, columns), torch.cat(list(self.alphas)).to(matrix.dtype))
 
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
-        """Return x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
+        """Return x_0, and a function of x_j and the next sub-block's change that returns x_{j+1}; all are [B, T, H]."""
         sums = _WeightedSums(self.matrix(hidden))
         return sums.next(hidden), lambda x, change: sums.next(x + change)

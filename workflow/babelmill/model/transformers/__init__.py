@@ -1,1 +1,1 @@
-"""The transformers classes that exported models are loaded with. The files are shipped inside every exported folder."""
+"""Define the transformers classes that load exported models. The files are shipped inside every exported folder."""

@@ -1,4 +1,4 @@
-"""Configuration of an exported GPT-BERT model. Every switch of behaviour is a field here, never other code."""
+"""Define the configuration of an exported GPT-BERT model. Every difference in behaviour is a field here, not code."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ from transformers import PretrainedConfig
 
 
 class GPTBertConfig(PretrainedConfig):
-    """Shape and behaviour.
+    """Holds the sizes and the behaviour of a model.
 
     Args:
-        attention_mode: "causal" (a token attends to those before it), "bidirectional", or None: what is natural for
-            each class, causal for `...ForCausalLM` and bidirectional for the others.
-        logits_alignment: of `...ForMaskedLM`. "mlm": scores at a position are for the token at that position, as users
-            of masked models expect. "mntp": scores at a position are for the next token. Positions for which there
-            are no scores (the first of "mlm") hold zeros.
-        masked_target: which token the masked objective asked for at a position in training: the "next" one (GPT-BERT),
-            or the "same" one (BERT; models of the BabyBabelLM code). It is what `logits_alignment` starts from.
-        classifier_dropout: before the classification heads.
+        attention_mode: "causal" (a token attends to itself and earlier tokens), "bidirectional", or None: causal for
+            `...ForCausalLM`, bidirectional for the other classes.
+        logits_alignment: only for `...ForMaskedLM`. With "mlm", the scores at a position are for the token at this
+            position, as users of masked models expect. With "mntp", they are for the next token. A position that has
+            no scores (with "mlm", the first position of a GPT-BERT) holds zeros.
+        masked_target: which token the model predicted at a masked position in training: the "next" one (GPT-BERT), or
+            the "same" one (BERT; models of the BabyBabelLM code). `logits_alignment` shifts the scores from there.
+        classifier_dropout: dropout before the classification heads.
         The other arguments are those of the training configuration.
     """
 
@@ -64,7 +64,7 @@ class GPTBertConfig(PretrainedConfig):
         super().__init__(**kwargs)
 
     def check(self) -> None:
-        """Raise a ValueError for a switch without such a position; models call it too: values may be set later."""
+        """Raise a ValueError for a value that is not allowed. Models call this again: values may be set later."""
         if self.attention_mode not in (None, "causal", "bidirectional"):
             raise ValueError(f"attention_mode = {self.attention_mode!r}: 'causal', 'bidirectional' or None is allowed")
         if self.logits_alignment not in ("mlm", "mntp"):

@@ -1,7 +1,7 @@
-"""Text from a masked diffusion model: LLaDA's sampler (Nie et al., 2025, arXiv:2502.09992, section 2.4).
+"""Generate text with a masked diffusion model: LLaDA's sampler (Nie et al., 2025, arXiv:2502.09992, section 2.4).
 
-Behind the prompt stands a row of masks. In each step the model predicts all of them; the predictions that are kept are
-those it is surest of (or random ones), and the others are masked again. Blocks are filled from left to right.
+The sampler appends mask tokens to the prompt. In each step the model predicts all of them. The sampler keeps the most
+probable predictions (or random ones) and masks the others again. It fills the blocks from left to right.
 
 This file is shipped with exported models: it imports nothing but torch.
 """
@@ -12,10 +12,10 @@ REMASKING = ("low_confidence", "random")
 
 
 def noisy(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:
-    """Return scores whose largest is a sample of softmax(logits / temperature); the logits themselves at 0.
+    """Add noise to the logits so that the token with the largest one is a sample of softmax(logits / temperature).
 
-    Gumbel noise in float64: in a lower precision, rare tokens are drawn too often (Zheng et al., 2024,
-    arXiv:2409.02908).
+    At temperature 0 the logits stay as they are. The noise is Gumbel noise in float64: lower precision
+    cuts the noise off, which acts as a lower temperature (Zheng et al., 2024, arXiv:2409.02908).
     """
     if temperature == 0:
         return logits
@@ -24,7 +24,7 @@ def noisy(logits: torch.Tensor, temperature: float, generator: torch.Generator |
 
 
 def _steps_of_a_block(gen_length: int, block_length: int | None, steps: int | None) -> tuple[int, list[int]]:
-    """Return the length of a block, and how many tokens each of its steps keeps, more in the first ones.
+    """Return the length of a block, and how many tokens each of its steps keeps (the first steps may keep one more).
 
     Raises:
         ValueError: the numbers do not fit together.
@@ -53,22 +53,24 @@ def generate(
     remasking: str = "low_confidence",
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """Return the prompts with `gen_length` tokens behind them, [B, T + gen_length] int64.
+    """Return the prompts followed by `gen_length` new tokens, [B, T + gen_length] int64.
 
     Args:
-        model: a masked language model whose scores at a position are those of the token there.
-        input_ids: [B, T] int64, prompts of one length.
-        mask_token_id: of the token that hides others; it is never generated.
-        gen_length: tokens to generate.
-        block_length: tokens that are filled before those to their right are; all by default.
-        steps: forward passes in all, at least one per block; by default one per token.
-        temperature: of sampling; 0 takes the likeliest tokens.
-        cfg_scale: strength w of unsupervised classifier-free guidance, with scores (1 + w) s - w s of a hidden prompt.
-        remasking: which predictions a step keeps: "low_confidence" keeps those the model is surest of, "random" any.
-        generator: of random numbers.
+        model: a masked language model whose scores at a position are for the token at this position.
+        input_ids: [B, T] int64, prompts of the same length.
+        mask_token_id: id of the mask token. It is never generated.
+        gen_length: number of tokens to generate.
+        block_length: number of tokens in a block. A block is complete before the next one begins. By default, all
+            tokens are one block.
+        steps: total number of forward passes, at least one per block; by default one per token.
+        temperature: temperature of sampling; 0 takes the most probable tokens.
+        cfg_scale: strength w of unsupervised classifier-free guidance. The scores are (1 + w) s - w s', where s' are
+            the scores when the prompt is masked.
+        remasking: which predictions a step keeps: the most probable ones ("low_confidence") or random ones ("random").
+        generator: source of random numbers.
 
     Raises:
-        ValueError: numbers that do not fit together.
+        ValueError: the numbers do not fit together.
     """
     block_length, kept_by_step = _steps_of_a_block(gen_length, block_length, steps)
     if remasking not in REMASKING:
@@ -81,7 +83,7 @@ def generate(
             scores[..., mask_token_id] = -torch.inf
             here = tokens[:, begin : begin + block_length]
             predicted, sure = _predict(scores, temperature, remasking, generator)
-            sure = sure.masked_fill(here != mask_token_id, -1)  # what stands there already
+            sure = sure.masked_fill(here != mask_token_id, -1)  # never choose a position that is already filled
             best = sure.topk(kept, -1).indices
             here.scatter_(1, best, predicted.gather(1, best))
     return tokens
@@ -90,7 +92,7 @@ def generate(
 def _predict(
     scores: torch.Tensor, temperature: float, remasking: str, generator: torch.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a token for each position of scores [B, T, V], and which to keep first: the largest of [B, T] numbers."""
+    """Return a token for each position of scores [B, T, V], and how sure it is, [B, T]; the surest are kept first."""
     predicted = noisy(scores, temperature, generator).argmax(-1)
     if remasking == "random":
         return predicted, torch.rand(predicted.shape, device=scores.device, generator=generator)
@@ -100,7 +102,7 @@ def _predict(
 def _scores(
     model: torch.nn.Module, tokens: torch.Tensor, prompt: int, mask_token_id: int, cfg_scale: float
 ) -> torch.Tensor:
-    """Return the model's scores, [B, T, V], guided towards the prompt."""
+    """Return the model's scores, [B, T, V], after classifier-free guidance (see `cfg_scale` of `generate`)."""
     if cfg_scale == 0:
         return model(input_ids=tokens).logits
     hidden = tokens.clone()

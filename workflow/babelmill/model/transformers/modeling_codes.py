@@ -1,10 +1,10 @@
-"""A model of labels for transformers: an encoder with its classifier, and a decoder that spells codes.
+"""Define a model of labels for transformers: an encoder, its classifier, and a decoder that writes codes.
 
-`AutoModelForSequenceClassification` loads the encoder and the classifier alone, without this file. `AutoModel` (with
-`trust_remote_code=True`) loads this class, whose `predict` says which codes a text has.
+`AutoModelForSequenceClassification` loads only the encoder and the classifier, and does not need this file. `AutoModel`
+(with `trust_remote_code=True`) loads this class, whose `predict` returns the codes of a text.
 
 This file is shipped inside exported models: it imports nothing but torch, transformers, safetensors, the standard
-library and what stands beside it.
+library and the files beside it.
 """
 
 from pathlib import Path
@@ -18,16 +18,18 @@ from transformers.utils.hub import cached_file
 
 from ..code_decoder import CodeDecoder, padded
 
-PAD, BEGIN, END, FIRST = 1, 2, 3, 5  # ids of an empty block's symbol, of what begins, of what fills a block, of symbols
-BEAMS = 5  # of a text that is spelt, at least: who asks for one code gets the first of five
+# Ids of symbols: an empty block, the begin of a sequence, the end of a code that is shorter than its block, and the
+# first id of an ordinary symbol.
+PAD, BEGIN, END, FIRST = 1, 2, 3, 5
+BEAMS = 5  # at least as many beams per text, even if the user asks for fewer codes
 
 
 class Found(NamedTuple):
-    """What is predicted of a text.
+    """Holds the prediction for one text.
 
     Attributes:
-        codes: that it has, each with its probability; none if it has none.
-        likeliest: the most probable codes, each with its probability, the first one first.
+        codes: the codes that the text has, each with its probability. Empty if it has none.
+        likeliest: the most probable codes, each with its probability, the most probable one first.
     """
 
     codes: list[tuple[str, float]]
@@ -35,11 +37,11 @@ class Found(NamedTuple):
 
 
 class CodesModel(PreTrainedModel):
-    """Predicts the codes of texts, as classes and symbol by symbol.
+    """Predicts the codes of texts, as classes or symbol by symbol.
 
     Args:
-        config: of the encoder; `config.labels` says which codes there are, how they are spelt, and what the decoder is.
-        encoder: with the classifier; made from `config` if it is not there.
+        config: configuration of the encoder. `config.labels` holds the codes, their symbols, and the decoder's sizes.
+        encoder: encoder with the classifier; by default a new one is created from `config`.
     """
 
     config_class = PreTrainedConfig
@@ -66,7 +68,7 @@ class CodesModel(PreTrainedModel):
     def from_pretrained(cls, path: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Load the encoder as its class does, and the decoder from its own file."""
         kwargs.pop("config", None)
-        kwargs["trust_remote_code"] = True  # as for this class, of the same folder
+        kwargs["trust_remote_code"] = True  # the user already trusts this class, which comes from the same folder
         variant = kwargs.get("variant")
         shared = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
         loaded = AutoModelForSequenceClassification.from_pretrained(path, *args, **kwargs)
@@ -84,7 +86,7 @@ class CodesModel(PreTrainedModel):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, symbols: torch.Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
-        """Return the scores of the classes, [B, K]; with `symbols` [B, n], of those after them, [B, n, V]."""
+        """Return the scores of the classes, [B, K]; given `symbols` [B, n], the scores of the next ones, [B, n, V]."""
         input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits
         hidden, self._hidden = self._hidden, None
@@ -106,11 +108,11 @@ class CodesModel(PreTrainedModel):
         """Return the codes of texts, [B].
 
         Args:
-            input_ids, attention_mask: [B, T], of the tokenizer.
-            top: how many of the likeliest codes to return.
-            method: "blocks", as the decoder spells them, or "linear", by the classifier.
-            threshold: of a text that may have several codes, from which probability on the classifier gives a further
-                one; None: `config.labels["threshold"]`, or 0.5 where it holds none.
+            input_ids, attention_mask: [B, T], from the tokenizer.
+            top: how many of the most probable codes to return.
+            method: "blocks" (the decoder writes the codes symbol by symbol) or "linear" (the classifier).
+            threshold: if a text may have several codes, the classifier gives a second or later code only from this
+                probability on. None stands for `config.labels["threshold"]`, or 0.5 if the configuration has none.
         """
         input_ids, attention_mask = padded(input_ids, attention_mask, self.config)
         scores = self.encoder(input_ids=input_ids, attention_mask=attention_mask).logits.float()
@@ -121,8 +123,7 @@ class CodesModel(PreTrainedModel):
         return _Search(self, hidden, attention_mask.bool(), top).run()
 
     def _by_classes(self, scores: torch.Tensor, top: int, threshold: float) -> list[Found]:
-        """Return what the classifier says: the likeliest code, and where a text may have several, all that are as
-        probable as the threshold."""
+        """Return the classifier's most probable code. If a text may have several, add those from the threshold on."""
         chances = scores.softmax(1) if self.exclusive else scores.sigmoid()
         best, index = chances.topk(min(max(top, self.blocks), chances.size(1)), 1)
         found = []
@@ -134,28 +135,28 @@ class CodesModel(PreTrainedModel):
 
 
 class _Search:
-    """Spells the codes of texts, block by block, each by a beam search among those that are known.
+    """Writes the codes of texts, block by block. A beam search in each block finds the most probable known codes.
 
     Args:
-        model: with a decoder.
-        hidden, seen: [B, T, H] and [B, T], of the encoder.
-        top: how many of the likeliest codes to return; the beam is as wide, or `BEAMS`.
+        model: a model with a decoder.
+        hidden, seen: [B, T, H], the encoder's hidden states, and [B, T] bool, false at padding.
+        top: how many of the most probable codes to return. The beam has this width, but at least `BEAMS`.
     """
 
     def __init__(self, model: CodesModel, hidden: torch.Tensor, seen: torch.Tensor, top: int):
         assert model.decoder is not None
         self._model, self._decoder = model, model.decoder
         self._text, self._seen, device = self._decoder.read(hidden), seen, hidden.device
-        self._last = torch.full((len(hidden), 1), BEGIN, device=device)  # symbol of what is spelt so far
+        self._last = torch.full((len(hidden), 1), BEGIN, device=device)  # the last symbol so far
         self._before = model.decoder.nothing(hidden)
         spelt = model.spelt.to(device)
-        self._table = torch.cat([spelt, torch.full_like(spelt[:1], PAD)])  # the last one is the empty block
+        self._table = torch.cat([spelt, torch.full_like(spelt[:1], PAD)])  # the last row is the empty block
         self._top, self._width = top, min(max(top, BEAMS), len(spelt))
         self._open = torch.ones(len(hidden), len(self._table), dtype=torch.bool, device=device)
         self._open[:, -1] = False  # the first block is never empty
 
     def run(self) -> list[Found]:
-        """Return what is found."""
+        """Return the predictions, one per text."""
         rows, known = len(self._seen), self._model.codes
         found: list[Found] = []
         for block in range(self._model.blocks):
@@ -169,18 +170,19 @@ class _Search:
                 if code < len(known) and chance:
                     found[row].codes.append((known[code], chance))
             self._open[:, -1] = True
-            self._open[torch.arange(rows), best] = best == len(known)  # no code twice; after an empty block, only such
+            # No code is given twice, and after an empty block all blocks are empty.
+            self._open[torch.arange(rows), best] = best == len(known)
             self._open[best == len(known), :-1] = False
             if bool((best == len(known)).all()):
                 break
         return found
 
     def _block(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the likeliest codes of the next block, [B, W] with their probabilities, the likeliest first."""
+        """Return the most probable codes of the next block and their probabilities, both [B, W], in falling order."""
         rows, width, size, device = len(self._seen), self._width, self._table.size(1), self._seen.device
         codes, row = torch.arange(len(self._table), device=device), torch.arange(rows, device=device)[:, None]
         last, before, chances = self._last, self._before, torch.zeros(rows, 1, device=device)
-        open_ = self._open[:, None]  # [B, beams, codes]: which codes begin as a beam does
+        open_ = self._open[:, None]  # [B, beams, codes]: codes that begin with the beam's symbols
         for place in range(size):
             logits, before = self._decoder.advance(self._text, self._seen, last, before)
             beams, entries = logits.shape[1:]

@@ -1,7 +1,7 @@
-"""GPT-BERT for transformers: one set of weights as an encoder, a masked and a causal language model, a classifier.
+"""Define GPT-BERT for transformers: the same weights are an encoder, masked and causal language model, and classifier.
 
-The layers are those of training (`gpt_bert.py`, shipped beside this file). Attention goes wherever the attention mask
-and the attention mode allow; documents are kept apart in training only, so text pairs are `<s> A <s> B`.
+The layers are those of training (`gpt_bert.py`, shipped beside this file). A token attends to all tokens that the
+attention mask and the attention mode allow. Only training separates documents, so a pair of texts is `<s> A <s> B`.
 """
 
 import functools
@@ -22,7 +22,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput  # pyright: ignore[reportPrivateImportUsage]
 
-# transformers 4 copies only the files that are named here, not those that they name in turn: hence LayerMixing.
+# transformers 4 copies only the files that this file imports, not those that they import. Hence LayerMixing.
 from ..attention import compute_dtype, position_buckets, visible
 from ..gpt_bert import Classifier, Embedding, Encoder, GPTBertShape, LayerCache, init_weights
 from ..mixing import LayerMixing  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -32,7 +32,7 @@ Output = TypeVar("Output", bound=ModelOutput)
 
 
 def shape_of(config: GPTBertConfig) -> GPTBertShape:
-    """Return the part of a configuration that says of what size the layers are."""
+    """Return the part of a configuration that holds the sizes of the layers."""
     return GPTBertShape(**{field.name: getattr(config, field.name) for field in fields(GPTBertShape)})
 
 
@@ -40,11 +40,14 @@ def allowed_by(mask: torch.Tensor | None, queries: int, keys: int, causal: bool,
     """Return who may attend to whom, bool [B or 1, 1 or n, queries, keys].
 
     Args:
-        mask: None; [B, keys], where 0 or False is padding, which sees nothing and is seen by nothing; or [B, queries,
-            keys] or [B, 1 or n, queries, keys], who may see whom: booleans or numbers, 0 is blocked; or what is added
-            to the scores, as transformers makes them, 0 is allowed and negative blocked.
-        queries: number of new positions, the last ones of `keys`.
-        causal: whether a position may see only those up to itself, whatever the mask says.
+        mask: one of
+            * None: nothing is padding.
+            * [B, keys]: 0 or False is padding, which attends to nothing, and to which nothing attends.
+            * [B, queries, keys] or [B, 1 or n, queries, keys]: booleans, or numbers of which 0 blocks attention. If no
+              number is positive, it is a mask of transformers that is added to the scores: 0 allows attention, a
+              negative number blocks it.
+        queries: number of new positions. They are the last ones of `keys`.
+        causal: whether each position may attend only to itself and earlier ones, even if the mask allows more.
     """
     allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
     if causal:
@@ -65,14 +68,14 @@ def allowed_by(mask: torch.Tensor | None, queries: int, keys: int, causal: bool,
 
 
 class GPTBertPreTrainedModel(PreTrainedModel):
-    """What all classes share."""
+    """Holds what all classes share."""
 
     config_class = GPTBertConfig
     base_model_prefix = "model"
     natural_attention_mode = "bidirectional"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    # The language model's head, which the other classes have not; they need not say so at each loading.
+    # Classes without the language model's head ignore its weights. Without this line, each loading would warn of them.
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # noqa: RUF012 (transformers 4 adds lists to it)
     _no_split_modules = ("Embedding", "Encoder", "Classifier")  # pyright: ignore[reportAssignmentType]
 
@@ -84,7 +87,7 @@ class GPTBertPreTrainedModel(PreTrainedModel):
         init_weights(module, self.config.hidden_size)
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the token embedding, whose matrix is the output matrix too."""
+        """Return the token embedding. Its matrix is also the output matrix."""
         return (self if isinstance(self, GPTBertModel) else self.model).embedding.word_embedding
 
     def set_input_embeddings(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -99,7 +102,7 @@ class GPTBertPreTrainedModel(PreTrainedModel):
 
 
 class GPTBertModel(GPTBertPreTrainedModel):
-    """The encoder without a head: `last_hidden_state` [B, T, H]."""
+    """Encodes texts without a head. It returns `last_hidden_state` [B, T, H]."""
 
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
@@ -151,7 +154,7 @@ class GPTBertModel(GPTBertPreTrainedModel):
         return self._finish(output, return_dict)
 
     def _cache(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
-        """Return the cache to read and fill: the given one, a new one if one is wanted, or None."""
+        """Return the cache to use: the given one, a new one if the caller wants one, or None."""
         causal = self.attention_mode == "causal"
         if past_key_values is not None and not causal:
             raise ValueError(
@@ -177,7 +180,7 @@ class GPTBertModel(GPTBertPreTrainedModel):
 
 
 class GPTBertHead(GPTBertPreTrainedModel):
-    """A model with a head; the encoder takes the attention mode that is natural for the head's class."""
+    """Adds a head to the encoder, which takes the default attention mode of the head's class."""
 
     def __init__(self, config: GPTBertConfig):
         super().__init__(config)
@@ -186,7 +189,7 @@ class GPTBertHead(GPTBertPreTrainedModel):
 
 
 class GPTBertLanguageModel(GPTBertHead):
-    """A model with the language-model head."""
+    """Adds the language-model head to the encoder."""
 
     _keys_to_ignore_on_load_unexpected = None
 
@@ -199,7 +202,7 @@ class GPTBertLanguageModel(GPTBertHead):
         return self.classifier(hidden, self.model.embedding.word_embedding.weight)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """As in transformers; the head's matrix is the embedding's, so only its bias has to follow."""
+        """Resize as in transformers. The head shares the embedding's matrix, so only its bias needs the new size."""
         embedding = super().resize_token_embeddings(*args, **kwargs)
         old, size = self.classifier.bias, embedding.num_embeddings
         new = torch.cat([old.detach()[:size], old.new_zeros(max(0, size - len(old)))])
@@ -210,7 +213,7 @@ class GPTBertLanguageModel(GPTBertHead):
     def _cross_entropy(
         logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """Return the mean over labels other than -100, or their sum over `num_items_in_batch` (of the Trainer)."""
+        """Return the mean loss of the labels that are not -100; given the Trainer's number of items, sum / items."""
         reduction = "mean" if num_items_in_batch is None else "sum"
         logits, labels = logits.flatten(0, 1).float(), labels.flatten().to(logits.device)
         loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction=reduction)
@@ -218,7 +221,7 @@ class GPTBertLanguageModel(GPTBertHead):
 
 
 class GPTBertForMaskedLM(GPTBertLanguageModel):
-    """The masked language model. `config.logits_alignment` says which token the scores at a position are for."""
+    """Predicts masked tokens. `config.logits_alignment` says which token the scores at a position are for."""
 
     def forward(
         self,
@@ -228,12 +231,12 @@ class GPTBertForMaskedLM(GPTBertLanguageModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput | tuple[Any, ...]:
-        """Return logits [B, T, V]; `labels` [B, T] holds the token at each position, -100 where there is no loss."""
+        """Return logits [B, T, V]. `labels` [B, T] holds the token at each position, or -100 where none is scored."""
         items = kwargs.pop("num_items_in_batch", None)
         kwargs.pop("use_cache", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self._logits(output.last_hidden_state)
-        ahead = int(self.config.masked_target == "next")  # by how much the token that is scored is ahead of the scores
+        ahead = int(self.config.masked_target == "next")  # 1 if the scores at a position are for the next token
         loss = None
         if labels is not None:
             loss = self._cross_entropy(logits[:, : logits.size(1) - ahead], labels[:, ahead:], items)
@@ -245,7 +248,7 @@ class GPTBertForMaskedLM(GPTBertLanguageModel):
 
 
 class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
-    """The causal language model: generates, with a KV cache."""
+    """Predicts the next tokens, and generates text with a KV cache."""
 
     natural_attention_mode = "causal"
 
@@ -261,7 +264,10 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Return next-token logits, [B, T, V] or of the last `logits_to_keep` positions; `labels` are the input_ids."""
+        """Return next-token logits [B, T, V], or only those of the last `logits_to_keep` positions.
+
+        `labels` are the `input_ids`, not shifted.
+        """
         items = kwargs.pop("num_items_in_batch", None)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         output = self.model(
@@ -281,10 +287,10 @@ class GPTBertForCausalLM(GPTBertLanguageModel, GenerationMixin):
 
 
 class GPTBertForSequenceClassification(GPTBertHead):
-    """Classifies texts and pairs of texts, or scores them (`num_labels` 1).
+    """Classifies texts and pairs of texts, or gives each a number (`num_labels` = 1).
 
-    It reads the state of the first position that sees as much as any does: of the first token, or, where attention is
-    causal (by the mode or by the mask), of the last one.
+    The head reads the hidden state of one position: the first that attends to as many positions as any other. If
+    attention is bidirectional, this is the first token. If it is causal (by the mode or the mask), it is the last one.
     """
 
     def __init__(self, config: GPTBertConfig):
@@ -295,7 +301,7 @@ class GPTBertForSequenceClassification(GPTBertHead):
         self.post_init()
 
     def _pooled(self, hidden: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        # Not len(hidden): it would fix a dynamic size.
+        # This does not use len(hidden), which would fix a dynamic size.
         (batch, length, _), causal = hidden.shape, self.model.attention_mode == "causal"
         allowed = allowed_by(attention_mask, length, length, causal, hidden.device)
         seen = allowed[:, 0].sum(-1).expand(batch, -1)
@@ -309,7 +315,7 @@ class GPTBertForSequenceClassification(GPTBertHead):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput | tuple[Any, ...]:
-        """Return logits [B, num_labels]; `labels` are [B] (classes, or numbers) or [B, num_labels] (several)."""
+        """Return logits [B, num_labels]. `labels` are [B] (classes or numbers) or [B, num_labels] (several classes)."""
         kwargs.pop("num_items_in_batch", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.score(self.dropout(self._pooled(output.last_hidden_state, attention_mask)))
@@ -343,7 +349,7 @@ class GPTBertForTokenClassification(GPTBertHead):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
-        """Return logits [B, T, num_labels]; `labels` [B, T], -100 where there is no loss."""
+        """Return logits [B, T, num_labels]. `labels` are [B, T], or -100 where a token has no label."""
         kwargs.pop("num_items_in_batch", None)
         output = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.score(self.dropout(output.last_hidden_state))

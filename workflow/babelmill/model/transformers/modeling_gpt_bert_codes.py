@@ -1,6 +1,6 @@
-"""A model of labels whose encoder is a GPT-BERT: transformers wants the class of its configuration to be named.
+"""Define a model of labels whose encoder is a GPT-BERT: transformers needs the class of its configuration.
 
-This file is shipped inside exported models: it imports nothing but what stands beside it.
+This file is shipped inside exported models: it imports nothing but the files beside it.
 """
 
 from .configuration_gpt_bert import GPTBertConfig
@@ -8,6 +8,6 @@ from .modeling_codes import CodesModel
 
 
 class GPTBertCodesModel(CodesModel):
-    """See `CodesModel`."""
+    """Adapts `CodesModel` to the configuration of a GPT-BERT."""
 
     config_class = GPTBertConfig
