@@ -100,12 +100,12 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
         (
             "a.txt",
             b"only one",
-            r"eng has 1 document, of which none .*set corpus.document: line .*validation_share: 0.5,",
+            r"eng has 1 document, and by chance none .*set corpus.document: line .*validation_share: 0.5,",
         ),
         (
             "a.jsonl",
             b'{"text": "one"}',
-            r"eng has 1 document, .* by chance\); set corpus.validation_share: 0.5, or corpus",
+            r"eng has 1 document, by chance none .*\); set corpus.validation_share: 0.5, or corpus",
         ),
     ],
 )
@@ -273,7 +273,9 @@ def test_python_docs_is_real_text_the_same_on_every_run_and_never_imported(folde
 
 def test_what_is_set_already_is_no_advice():
     Path("a.txt").write_text("only one\n")
-    with pytest.raises(UserError, match=r"by chance\); set corpus.validation_share: 0.5, or corpus.validation_files$"):
+    with pytest.raises(
+        UserError, match=r"by chance none .*\); set corpus.validation_share: 0.5, or corpus.validation_files$"
+    ):
         build(files=["*.txt"], document="line")
 
 

@@ -238,7 +238,7 @@ def test_a_name_that_is_none(hub):
 
 def test_a_repository_without_data(hub):
     hub.commit(f"datasets/{REPOSITORY}", {"README.md": b"", "data.bin": b"x"})
-    assert "has no training data in a format that is read here" in fail(hub)
+    assert "has no training data in a supported format" in fail(hub)
 
 
 def test_a_repository_that_names_files_outside_of_itself(hub):

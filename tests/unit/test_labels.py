@@ -73,9 +73,9 @@ def test_codes_are_written_as_their_system_has_them():
     assert written("?", "general", 1) == "?"
     for text, system, message in [
         ("123456", "hisco", "'123456' is longer than 5 symbols (labels.block_size)"),
-        ("6-110", "hisco", "'6-110' is no code of hisco: it holds -"),
-        ("12a", "occ1950", "'12a' is no code of occ1950: it holds a"),
-        ("?", "hisco", "'?' is no code of hisco: it holds ?"),
+        ("6-110", "hisco", "'6-110' is not a code of hisco: it contains -"),
+        ("12a", "occ1950", "'12a' is not a code of occ1950: it contains a"),
+        ("?", "hisco", "'?' is not a code of hisco: it contains ?"),
         ("ABCD", "general", "'ABCD' is longer than 3 symbols (labels.block_size)"),
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
@@ -200,17 +200,19 @@ def test_columns_of_labels_become_codes():
 
 def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
     rows = [["61110"], ["farmer"], [None]]
-    with pytest.raises(UserError, match=r"^a\.csv: line 3: 'farmer' is no code of hisco: it holds a, e, f, m, r; mend"):
+    with pytest.raises(
+        UserError, match=r"^a\.csv: line 3: 'farmer' is not a code of hisco: it contains a, e, f, m, r; correct"
+    ):
         read(rows, code="hisco")
     with pytest.raises(
-        UserError, match=r"^a\.csv: line 2: this row has no code, and occ1950 has no code for .* skip: such"
+        UserError, match=r"^a\.csv: line 2: this row has no code, and occ1950 has no code for .* skip to skip"
     ):
         read([[None]], code="occ1950")
     assert read(rows, code="hisco", on_error="skip") == [["61110"], [], []]
     counting = reader(code="hisco", on_error="skip")
     counting.read((columns, "a") for columns in rows)
     assert (counting.bad, counting.without) == (1, 2)
-    assert counting.first == "a: 'farmer' is no code of hisco: it holds a, e, f, m, r"
+    assert counting.first == "a: 'farmer' is not a code of hisco: it contains a, e, f, m, r"
     skipped = read([["abc"], [None], ["abc", "a"]], code="general", block_size=2, on_error="skip")
     assert skipped == [[], ["?"], ["a"]], "a bad code does not say that there is none"
 
@@ -224,15 +226,17 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
     with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); mend"):
         reader(code="hisco", codes=str(path)).read([(["64100"], "a")])
     path.write_text("a\nb\na\n")
-    with pytest.raises(UserError, match="line 3: the code 'a' stands there twice"):
+    with pytest.raises(UserError, match="line 3: the code 'a' occurs twice"):
         code_list(path)
     path.write_text("61110;Farmer, tenant\n\n64100;Fisher\n")
     assert code_list(path) == {"61110": "Farmer, tenant", "64100": "Fisher"}
     path.write_text("61110,Farmer\ncode,name\n")
-    with pytest.raises(UserError, match=r"codes\.csv: 'code' is no code of hisco: it holds c, d, e, o; mend the list"):
+    with pytest.raises(
+        UserError, match=r"codes\.csv: 'code' is not a code of hisco: it contains c, d, e, o; correct the list"
+    ):
         reader(code="hisco", codes=str(path))
     path.write_text("\n")
-    with pytest.raises(UserError, match="holds no codes"):
+    with pytest.raises(UserError, match="contains no codes"):
         code_list(path)
 
 

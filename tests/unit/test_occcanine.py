@@ -103,7 +103,7 @@ def test_other_codes_begin_a_new_linear_head_and_say_so(theirs):
     ("labels", "words"),
     [
         ({"decoder_layers": 2}, "its decoder begins anew: it has 3 layers, labels.decoder_layers is 2"),
-        ({"code": "occ1950"}, "its heads begin anew: '-1' is no code of occ1950: it holds -"),
+        ({"code": "occ1950"}, "its heads begin anew: '-1' is not a code of occ1950: it contains -"),
         ({"code": "general"}, "its decoder begins anew: labels.code: general has other symbols"),
     ],
 )

@@ -83,7 +83,7 @@ def test_the_same_answer_to_another_question_is_another_document_and_a_question_
     figures = build(files=["a.jsonl"], validation_files=["held_out.jsonl"])
     assert figures["dropped"] == {"duplicate": 5, "in_validation": 3}
     write("few.jsonl", [("one question", f"answer {k}") for k in range(9)])
-    with pytest.raises(UserError, match=r"none fell.*by chance; documents with the same prompt are on one side"):
+    with pytest.raises(UserError, match=r"by chance none.*; documents with the same prompt stay in the same split"):
         build(files=["few.jsonl"], validation_share=1e-9)
 
 

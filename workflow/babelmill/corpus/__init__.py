@@ -1,6 +1,6 @@
-"""The stage `corpus`: text files in any of the usual formats become one clean Parquet file per split.
+"""Run the stage `corpus`, which turns text files in any of the usual formats into one clean Parquet file per split.
 
-`readers` yields record batches of one schema (`record_batches`), `cleaning` decides on each document, `digests`
-remembers what was seen, `sampling` draws what a budget asks for, `writer` writes, `tally` counts. `builtin` is the
-corpus that needs no files. `__main__` is the stage.
+`readers` yields record batches of one schema (`record_batches`), `cleaning` cleans and filters documents, `digests`
+remembers the documents so far, `sampling` draws a sample of the budget's size, `writer` writes the documents, and
+`tally` counts them. `builtin` is the corpus that needs no files. `__main__` is the stage.
 """

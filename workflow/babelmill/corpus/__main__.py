@@ -1,18 +1,19 @@
-"""Stage `corpus`: read a language's text, clean it, drop duplicates, set validation documents aside.
+"""Read a language's text, clean it, drop duplicates, and choose validation documents (stage `corpus`).
 
     python -m babelmill.corpus --settings results/settings/eng/corpus.json --out results/corpora/eng
 
-This reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of the stage `download`. It
-writes `train.parquet` and `validation.parquet` (column `text`, and the metadata columns of `record_batches.METADATA`;
-`prompt` where `corpus.prompt_column` is set; `context`, `labels` and `origin` where `corpus.label_columns` is) and
-`manifest.json`, whose figures say what was read, dropped and why. It makes one pass over the text, in memory that does
-not depend on the text's size (`duplicates.py`). The order is that of the files (sorted) and of the documents in them,
-so that every run writes the same bytes.
+The stage reads local files (`corpus.files`, `corpus.builtin`), or with `--download` the files of that stage. It writes
+`train.parquet`, `validation.parquet` and `manifest.json`. Both tables have the column `text` and the metadata columns
+of `record_batches.METADATA`; if `corpus.prompt_column` is set, also `prompt`; if `corpus.label_columns` is set, also
+`context`, `labels` and `origin`. The manifest says how much was read, how much was dropped, and why. The stage makes
+one pass over the text, and its memory does not depend on the text's size (`duplicates.py`). The documents stay in the
+order of the files (sorted) and of the documents in each file. So every run writes the same bytes.
 
-A document's digest decides whether it is for validation: the choice is stable when documents are added, and a text is
-never on both sides. If a document has a prompt, the digest of the prompt decides, so that all answers to a question are
-on one side: a model that has learnt one of them is not scored on another. If a document has labels, the digest of its
-text alone decides. Text of `corpus.validation_files` is read first and never used for training.
+A document's digest decides whether it is for validation. So the choice does not change when documents are added, and
+the same text is never in both splits. If a document has a prompt, the digest of the prompt decides. So all answers to
+a question are in the same split, and a model that has learnt one of them is not scored on another. If a document has
+labels, only the digest of its text decides. The stage reads `corpus.validation_files` first, and never uses their text
+for training.
 """
 
 import argparse
@@ -52,13 +53,17 @@ log = logging.getLogger("babelmill.corpus")
 
 
 def expand(patterns: Iterable[str], key: str) -> list[Path]:
-    """Return the files that globs name, sorted, each once. UserError: see `files_of`."""
+    """Return the files that the globs match, sorted, each once.
+
+    Raises:
+        UserError: see `files_of`.
+    """
     found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:")}
     return [Path(path) for path in sorted(found)]
 
 
 def is_validation(keys: np.ndarray, share: float) -> np.ndarray:
-    """Return which documents, by their digests [N, 2], are set aside: bool [N], true for about `share` of them."""
+    """Return bool [N]: whether each document, given its digest [N, 2], is for validation; about `share` of them are."""
     return keys[:, 0] < np.uint64(int(share * 2**64))
 
 
@@ -69,11 +74,11 @@ def prepare(
     held_out: DigestSet,
     sampler: Sampler | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Drop documents that are held out, not admitted or duplicates; take and yield (batch, digests [rows, 2]).
+    """Drop documents that are held out, not admitted or duplicates. Take and yield (batch, digests [rows, 2]).
 
-    `held_out` holds the digests of the user's own validation text. No other document may repeat it; a document with a
-    prompt may not repeat the prompt, a labelled one not the text. Documents that `sampler` does not admit are not
-    remembered, so memory depends on the budget, not on the size of the text.
+    `held_out` holds the digests of the user's own validation text. No other document may repeat this text. A document
+    with a prompt may not repeat the prompt, and a labelled document may not repeat the text. Documents that `sampler`
+    does not admit are not remembered. So memory depends on the budget, not on the size of the text.
     """
     found = allowed(documents, tally, held_out, sampler)
     return without_duplicates(found, tally, reading.scratch) if reading.corpus.deduplicate else found
@@ -94,7 +99,7 @@ def allowed(
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The files to read.
+    """Holds the files to read.
 
     Attributes:
         local: the user's own files, which the manifest lists.
@@ -110,7 +115,7 @@ class Inputs:
 
 
 def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
-    """Return the files that the configuration names, and those that the stage `download` left in `download`."""
+    """Return the files that the configuration names, and those that the stage `download` wrote to `download`."""
     train, validation = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
     local = [*train, *validation]
     if not download:
@@ -139,10 +144,10 @@ def each_real_file_once(paths: list[Path]) -> list[Path]:
 
 
 def sampler_of(settings: CorpusSettings) -> Sampler | None:
-    """Return the sampler for `corpus.budget`; None without a budget."""
+    """Return the sampler for `corpus.budget`, or None if there is no budget."""
     if settings.corpus.budget is None:
         return None
-    assert settings.byte_premium is not None, "settings with a budget say what a byte of the language is worth"
+    assert settings.byte_premium is not None, "settings with a budget must have the language's byte_premium"
     return Sampler(Budget.parse(settings.corpus.budget, settings.byte_premium))
 
 
@@ -159,7 +164,7 @@ def hold_out(sources: Inputs, reading: Reading, tally: Tally, validation: Writer
 def training_documents(
     sources: Inputs, reading: Reading, tally: Tally, held_out: DigestSet, sampler: Sampler | None, threads: int
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the documents that are not the user's own validation text, as (batch, digests [rows, 2])."""
+    """Yield the documents that are not in the user's own validation text, as (batch, digests [rows, 2])."""
     corpus = reading.corpus
     documents = read_all(sources.train, reading, tally, threads)
     if corpus.builtin:
@@ -169,7 +174,7 @@ def training_documents(
 
 
 def from_python(corpus: schema.Corpus, tally: Tally) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the documents that come with Python, cleaned, and their digests."""
+    """Yield the clean documents that come with Python, and their digests."""
     for batch in builtin.python_docs():
         tally.read += batch.num_rows
         batch = clean(batch, corpus, tally)
@@ -185,7 +190,7 @@ def run(args: argparse.Namespace) -> None:
     reading = Reading(corpus, sources.text_columns, args.out)
     share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
-    for left in args.out.glob(".*.parquet.*"):  # left by a process that was killed
+    for left in args.out.glob(".*.parquet.*"):  # a process that was killed did not remove them
         left.unlink()
     outputs = [args.out / f"{split}.parquet" for split in ("train", "validation")]
     with atomic_write(outputs[0]) as train_file, atomic_write(outputs[1]) as validation_file:
@@ -223,13 +228,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, train: Writer, validation: Writer) -> None:
-    """Raise a UserError if there are no training documents, or none for validation though some were asked for."""
+    """Raise a UserError if there are no training documents, or no validation documents although the user wants some."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items())) or "none"
-    sides = "" if corpus.prompt_column is None else "; documents with the same prompt are on one side"
-    sides = "; documents with the same text are on one side" if corpus.label_columns else sides
+    sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
+    sides = "; documents with the same text stay in the same split" if corpus.label_columns else sides
     if missing := set(corpus.categories) - tally.categories:
         found = ", ".join(sorted(tally.categories)) or "none"
-        message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; there are {found}"
+        message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; the text has {found}"
         if missing == set(corpus.categories):
             raise UserError(message)
         log.warning("%s", message)
@@ -237,26 +242,26 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
         where = ", ".join(corpus.files) or corpus.builtin or "the download"
         raise UserError(
             f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
-            f" in validation: {validation.documents}{sides}"
+            f" used for validation: {validation.documents}{sides}"
         )
     if corpus.label_columns and train.without_labels == train.documents:
         columns = ", ".join(map(repr, corpus.label_columns))
         raise UserError(
-            f"no training text of {name} has a label: {plural(train.documents, 'document')}, and nothing in the"
-            f" columns {columns} (corpus.label_columns)"
+            f"no training text of {name} has a label: the columns {columns} (corpus.label_columns) are empty in all"
+            f" {plural(train.documents, 'document')}"
         )
     if not validation.documents and (corpus.validation_files or corpus.validation_share):
         if corpus.validation_files:
-            raise UserError(f"corpus.validation_files of {name} hold no document; dropped: {reasons}")
+            raise UserError(f"corpus.validation_files of {name} contain no document; dropped: {reasons}")
         raise UserError(
-            f"{name} has {plural(train.documents, 'document')}, of which none fell into the validation split"
-            f" (corpus.validation_share = {corpus.validation_share}, by chance{sides}); set"
+            f"{name} has {plural(train.documents, 'document')}, and by chance none is in the validation split"
+            f" (corpus.validation_share = {corpus.validation_share}{sides}); set"
             f" {validation_advice(corpus, paths, train)}"
         )
 
 
 def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -> str:
-    """Return which settings help a corpus whose documents are so few that none fell into validation."""
+    """Return which settings help if a corpus has so few documents that none is in the validation split."""
     lines = ""
     if corpus.document == "file" and any(split_name(path)[0] == ".txt" for path in paths):
         lines = "corpus.document: line if each line of your .txt files can stand alone, "
@@ -265,7 +270,7 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
 
 
 def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
-    """Return the manifest's figures: documents and bytes of each split, and what happened to all that was read."""
+    """Return the manifest's figures: documents and bytes of each split, and what happened to every document."""
     return {
         "documents": {"train": train.documents, "validation": validation.documents},
         "bytes": {"train": train.bytes, "validation": validation.bytes},
@@ -279,12 +284,12 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
 
 
 class Hashing:
-    """Hashes the local files that are read; with more than one thread, while they are read.
+    """Hashes the local files. If the stage has more than one thread, this happens while the files are read.
 
     Args:
         paths: the files.
-        folder: folder of the corpus, where their hashes are kept for the next run.
-        threads: threads of the stage.
+        folder: folder of the corpus, which keeps the hashes for the next run.
+        threads: number of threads of the stage.
     """
 
     def __init__(self, paths: list[Path], folder: Path, threads: int) -> None:
@@ -292,7 +297,7 @@ class Hashing:
         self._identities = {path.as_posix(): known_hashes.identity(path) for path in paths}
         self._known = known_hashes.read(self._store)
         self._done: Future[dict[str, dict[str, Any]]] = Future()
-        # A daemon, so that an error ends the stage at once.
+        # The thread is a daemon, so that an error ends the stage at once.
         self._thread = threading.Thread(target=self._hash, daemon=True)
         if threads > 1:
             self._thread.start()
@@ -305,13 +310,13 @@ class Hashing:
             self._done.set_exception(error)
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return the path, bytes and sha256 of each file. Raise a UserError if one was changed since the beginning."""
+        """Return the path, bytes and sha256 of each file. Raise a UserError if a file changed since the beginning."""
         if not self._thread.ident:
             self._hash()
         entries = self._done.result()
         for path, before in self._identities.items():
             if not known_hashes.identity(path) == entries[path]["identity"] == before:
-                raise UserError(f"{path}: was changed while it was read; run the workflow again")
+                raise UserError(f"{path} changed while the stage read it; run the workflow again")
         content = known_hashes.keep(entries, self._known, self._store)
         return [{"path": path, "bytes": self._identities[path][0], "sha256": content[path]} for path in content]
 
@@ -327,9 +332,9 @@ def main() -> None:
         type=stage_entry.folder,
         nargs="*",
         default=[],
-        help="the dataset, results/downloads/{language}, if it is one",
+        help="folder of the downloaded files, results/downloads/{language}, if the text comes from the Hub",
     )
-    parser.add_argument("--threads", type=int, default=1, help="processes that read and clean beside this one")
+    parser.add_argument("--threads", type=int, default=1, help="number of processes that read and clean text")
     sys.exit(stage_entry.run(run, parser.parse_args()))
 
 

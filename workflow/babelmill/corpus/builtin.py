@@ -1,7 +1,8 @@
-"""`python-docs`: English prose that every Python installation carries, so that a first run needs no download.
+"""Read `python-docs`: English prose that every Python installation contains, so that a first run needs no download.
 
-It is the language reference (`pydoc_data.topics`, the text behind `help("for")`) and the docstrings of the standard
-library, about 2 MB in all. Sources are parsed, never imported or run. The text is that of the running interpreter.
+It is the language reference (`pydoc_data.topics`, the text of `help("for")`) and the docstrings of the standard
+library, about 2 MB in total. Sources are parsed, never imported or run. The text comes from the running interpreter's
+installation.
 """
 
 import ast
@@ -17,7 +18,7 @@ import pyarrow as pa
 from babelmill.corpus.record_batches import batch_of
 
 LICENSE = "PSF-2.0"
-DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, to give many documents for validation
+DOCUMENT = 2000  # characters; longer texts are cut between paragraphs, so that validation gets enough documents
 # Tests are not prose, and packages in site-packages do not belong to Python.
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "pydoc_data"}
 
@@ -41,7 +42,7 @@ def _batch(source: str, texts: list[str]) -> pa.RecordBatch:
 
 
 def _parse(path: Path) -> ast.Module:
-    """Return the syntax tree of a source file; an empty one if it does not parse (some files do not, on purpose)."""
+    """Return the syntax tree of a source file, or an empty tree if it has a syntax error (some have one on purpose)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in old modules
         try:

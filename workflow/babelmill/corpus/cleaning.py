@@ -1,7 +1,7 @@
-"""Clean and filter documents, on whole record batches.
+"""Clean and filter documents, in whole record batches.
 
-Nothing here changes a text unless the configuration asks for it. Order: category, control characters, normalisation
-(after a character is removed, its neighbours may compose), length.
+These functions change a text only if the configuration asks for it. The order is: category, control characters,
+normalisation (it comes after the removal of characters, since their neighbours may then combine), length.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -24,7 +24,7 @@ LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
 def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.RecordBatch:
-    """Clean and filter a batch as the section `corpus` of the configuration says; a missing prompt becomes ""."""
+    """Clean and filter a batch as the section `corpus` of the configuration says. A missing prompt becomes ""."""
     if corpus.categories:
         found = batch["category"]
         tally.categories.update(found.unique().drop_null().to_pylist())
@@ -46,7 +46,7 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
 
 
 def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.StringArray:
-    """Return texts as the section `corpus` wants them; `text` itself if nothing changes."""
+    """Return the texts cleaned as the section `corpus` says, or `text` itself if nothing changes."""
     if corpus.control_characters == "remove" and may_have_control_characters(text):
         text = _changed(text, pc.replace_substring_regex(text, CONTROL, ""), "control_characters", tally)
     if corpus.normalization != "none" and not pc.all(pc.string_is_ascii(text)).as_py():
@@ -59,7 +59,7 @@ def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.St
 
 
 def may_have_control_characters(text: pa.StringArray) -> bool:
-    """Return False if no text has a control character, four times as fast as a regular expression."""
+    """Return False if no text has a control character. (This is four times as fast as a regular expression.)"""
     _, _, data = text.buffers()  # the buffer of a slice also holds its neighbours' text
     raw = bytes(data) if data is not None else b""
     return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
@@ -80,7 +80,7 @@ def keep(batch: pa.RecordBatch, mask: np.ndarray, reason: Reason, tally: Tally) 
 
 
 def _changed(before: pa.StringArray, after: pa.StringArray, kind: str, tally: Tally) -> pa.StringArray:
-    """Return `after`, and count the documents that differ; return `before` itself if none does."""
+    """Count the documents that changed. Return `after`, or `before` itself if none changed."""
     changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
     if not changed:
         return before

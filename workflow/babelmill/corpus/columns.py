@@ -1,4 +1,4 @@
-"""The columns of a table, or keys of JSON objects, that are read, and the form in which a file's text is written."""
+"""Describe which columns of a table (or keys of JSON objects) are read, and a file's delimiter and encoding."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ from babelmill.tokens.label_text import context_text, label_text
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns that are read from a file, and its form.
+    """Holds the names of the columns that are read from a file, and its delimiter and encoding.
 
     Attributes:
         text: the column of the text.
-        prompt: the column of its prompt; None without prompts.
-        labels: the columns of its labels; empty if the text is not labelled.
-        context: the column of the context of labelled text; None if all rows have `one_context`.
+        prompt: the column of the text's prompt, or None if there are no prompts.
+        labels: the columns of the text's labels; empty if the text is not labelled.
+        context: the column of the context of labelled text, or None if all rows have `one_context`.
         delimiter: the character between the fields of a .csv.
         encoding: the encoding of all files but Parquet.
     """
@@ -37,7 +37,7 @@ class Columns:
 
     @classmethod
     def of(cls, corpus: schema.Corpus, text: str | None = None) -> "Columns":
-        """Return the columns that the section `corpus` names; `text` replaces its column of text."""
+        """Return the columns that the section `corpus` names. If given, `text` replaces its column of text."""
         return cls(
             text or corpus.text_column,
             corpus.prompt_column,
@@ -50,12 +50,12 @@ class Columns:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The columns that must hold text, by their role: `text`, and `prompt` if there is one."""
+        """Return the columns that must hold text, by their role: `text`, and `prompt` if there is one."""
         return {"text": self.text} | ({PROMPT: self.prompt} if self.prompt is not None else {})
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The columns that may hold numbers, too: those of labels and context."""
+        """Return the columns that may also hold numbers: those of labels and context."""
         return self.labels if self.context is None else (*self.labels, self.context)
 
     def named(self) -> Iterator[tuple[str, str]]:
@@ -66,24 +66,24 @@ class Columns:
             yield "corpus.context_column", self.context
 
     def missing(self, there: Sequence[str]) -> tuple[str, str] | None:
-        """Return the first column that is not `there`, and the key that names it; None if all are."""
+        """Return the first column that is not in `there`, and the key that names it, or None if none is missing."""
         return next(((column, key) for key, column in self.named() if column not in there), None)
 
     def refuse_plain_text(self, path: Path) -> None:
-        """Raise a UserError if columns are asked for that plain text does not have."""
+        """Raise a UserError if the user asks for prompts or labels, since plain text has no columns for them."""
         for key, wanted in (("prompt_column", self.prompt is not None), ("label_columns", bool(self.labels))):
             if wanted:
-                raise UserError(f"{path}: plain text has no columns, so no corpus.{key}; {TABLES[key]}")
+                raise UserError(f"{path}: plain text has no columns, so it cannot have corpus.{key}; {TABLES[key]}")
 
     @property
     def of_documents(self) -> pa.Schema:
-        """The schema of the documents that are read with these columns."""
+        """Return the schema of the documents that are read with these columns."""
         return WITH_LABELS if self.labels else SCHEMA if self.prompt is None else WITH_PROMPTS
 
     def labelled(
         self, path: Path, cells: Mapping[str, Sequence[Any]], unit: str, numbers: Sequence[int]
     ) -> dict[str, list[Any]]:
-        """Return the additional columns of labelled text; {} if the text is not labelled.
+        """Return the additional columns of labelled text, or {} if the text is not labelled.
 
         Args:
             path: the file.

@@ -1,14 +1,13 @@
-"""Exact deduplication in little memory: a set of 128-bit digests in one array.
+"""Find exact duplicates with little memory: a set of 128-bit digests in one array.
 
-Two documents are the same when their BLAKE2b digests of 128 bits are; among a billion documents two different ones
-share a digest with a chance of 1e-21. A document costs 27 to 53 bytes (slots of 16 bytes, 30 to 60 % of them filled),
-and half as much again for the moment in which the array doubles; a Python set of `bytes` takes 83 to 110.
+Two documents count as the same if their BLAKE2b digests of 128 bits are equal. Among a billion documents, the chance
+that two different ones have the same digest is 1e-21. A document takes 27 to 53 bytes (slots of 16 bytes, of which 30
+to 60 % are filled), and half as much again while the array doubles. A Python set of `bytes` takes 83 to 110 bytes.
 
-The same digest decides on which side of the validation split a document falls and whether a sample takes it: both
-depend on the document alone, so that adding documents moves no other. The digest of a document with a prompt covers
-prompt and text; its side depends on the prompt alone, so that the answers to a question are never on both sides. The
-digest of a labelled document covers text, context and labels; its side depends on the text alone, so that no
-description is on both sides.
+The same digest decides whether a document is for validation, and whether a sample takes it. Both depend only on the
+document itself, so adding documents moves no other document. If a document has a prompt, the digest covers prompt and
+text, but only the prompt decides its split. So all answers to a question are in the same split. If a document has
+labels, the digest covers text, context and labels, but only the text decides its split. So no text is in both splits.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -25,7 +24,7 @@ import pyarrow.compute as pc
 from babelmill.corpus.record_batches import CONTEXT, LABELS, PROMPT, texts_of
 
 DIGEST = pa.field("digest", pa.binary(16))
-LOAD = 0.6  # share of the slots that may be filled; probing slows down beyond
+LOAD = 0.6  # share of the slots that may be filled; with more, a search tries many slots
 
 
 def digests(text: pa.StringArray) -> np.ndarray:
@@ -40,7 +39,7 @@ def digests(text: pa.StringArray) -> np.ndarray:
 
 
 def digests_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the digest of each document, uint64 of shape [documents, 2]; for text alone, the digest of the text."""
+    """Return the digest of each document, uint64 [documents, 2]. If it has only text, this is the text's digest."""
     texts = texts_of(batch)
     found = digests(texts["text"])
     if LABELS in batch.schema.names:
@@ -52,14 +51,14 @@ def digests_of(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _joined(*parts: np.ndarray) -> np.ndarray:
-    """Return the digests of documents whose parts have these digests, each [documents, 2]."""
+    """Combine the digests of the documents' parts, each [documents, 2], to one digest per document."""
     whole = np.concatenate(parts, 1)
     joined = b"".join([blake2b(row.tobytes(), digest_size=16).digest() for row in whole])
     return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
 
 
 def sides_of(batch: pa.RecordBatch, keys: np.ndarray) -> np.ndarray:
-    """Return the digests that decide on which side of the split documents fall; `keys`: the result of `digests_of`."""
+    """Return the digests that decide on the documents' split. `keys` is the result of `digests_of`."""
     if LABELS in batch.schema.names:
         return digests(batch["text"])
     if PROMPT not in batch.schema.names:
@@ -80,15 +79,15 @@ def without_digests(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
 
 
 def has_prompt(batch: pa.RecordBatch) -> np.ndarray:
-    """Return which documents of a batch with prompts have one that is not empty: bool [documents]."""
+    """Return bool [documents]: whether the prompt of each document is not empty."""
     return pc.not_equal(batch[PROMPT], "").to_numpy(zero_copy_only=False)
 
 
 class DigestSet:
-    """A growing set of digests: a hash table with open addressing that takes batches. A slot of zeros is empty.
+    """Holds a growing set of digests: a hash table with open addressing, for batches. A slot of zeros is empty.
 
-    If a slot is taken, the digest's second half gives the distance to the next slot to try (double hashing). The last
-    document of a batch then finds its place in a third of the rounds that trying slot after slot takes.
+    If a slot is taken, the digest's second half gives the distance to the next slot to try (double hashing). A batch
+    then needs a third of the rounds that it would need if it tried one slot after the other.
     """
 
     def __init__(self) -> None:
@@ -97,11 +96,11 @@ class DigestSet:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Return the bytes of memory that the set takes."""
         return self._slots.nbytes
 
     def contains(self, keys: np.ndarray) -> np.ndarray:
-        """Return which of the digests [N, 2] are in the set: bool [N]."""
+        """Return bool [N]: whether each of the digests [N, 2] is in the set."""
         found = np.zeros(len(keys), bool)
         if not self.count:
             return found
@@ -116,7 +115,7 @@ class DigestSet:
         return found
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """Add digests [N, 2]; return bool [N], True at the first occurrence of each that was not in the set before."""
+        """Add digests [N, 2]. Return bool [N]: True at the first occurrence of each digest that was not in the set."""
         new = np.zeros(len(keys), bool)
         if not len(keys):
             return new
@@ -136,15 +135,15 @@ class DigestSet:
         return (keys[:, 0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
 
     def _next(self, places: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """Return the places to try next. (The distance is odd, so that every slot is reached.)"""
+        """Return the slots to try next. (The distance is odd, so that the search reaches every slot.)"""
         return (places + (keys[:, 1] | np.uint64(1)).astype(np.int64)) & (len(self._slots) - 1)
 
     def _insert(self, keys: np.ndarray) -> None:
-        """Insert digests that differ from each other and from all in the set."""
+        """Insert digests, which must differ from each other and from all digests in the set."""
         places = self._places(keys)
         while len(keys):
             free = _empty(self._slots[places])
-            self._slots[places[free]] = keys[free]  # if several want the same slot, one gets it
+            self._slots[places[free]] = keys[free]  # if several need the same slot, only one gets it
             waiting = ~_equal(self._slots[places], keys)
             keys = keys[waiting]
             places = self._next(places[waiting], keys)
@@ -158,10 +157,10 @@ class DigestSet:
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return which digests are equal: bool [N]. (numpy is slow in reducing an axis of two.)"""
+    """Return bool [N]: whether the digests are equal. (A numpy reduction over an axis of length two is slow.)"""
     return (a[:, 0] == b[:, 0]) & (a[:, 1] == b[:, 1])
 
 
 def _empty(slots: np.ndarray) -> np.ndarray:
-    """Return which slots are empty: bool [N]."""
+    """Return bool [N]: whether the slots are empty."""
     return (slots[:, 0] | slots[:, 1]) == 0

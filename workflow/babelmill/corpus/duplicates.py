@@ -1,12 +1,11 @@
-"""Exact deduplication of any number of documents: digests in memory, and on disk when there are very many.
+"""Drop exact duplicates among any number of documents: digests are in memory, and on disk if there are very many.
 
-The first `IN_MEMORY` different documents are remembered in a `DigestSet` (up to 1 GB, 1.5 GB while it grows). Later
-documents that it does not contain are written to a temporary file (compressed text), and their digests to another, both
-in the order of the documents. At the end the digests are sorted into parts by their first bits, and each part is
-deduplicated alone; one bit per document says whether it is new. Then the text is read again and passed on in its order.
-For the documents after the first `IN_MEMORY`, this takes disk space of about half the bytes of their text and 56 bytes
-each, and memory for one bit each and for one part. The documents that are kept, and their order, are the same either
-way.
+A `DigestSet` remembers the first `IN_MEMORY` different documents (up to 1 GB, 1.5 GB while it grows). Later documents
+that it does not contain are written to a temporary file (compressed text), and their digests to another one, both in
+the order of the documents. At the end the digests are sorted into parts by their first bits, and duplicates are found
+in each part alone; one bit per document says whether it is new. Then the new documents are read again in their order.
+Each document after the first `IN_MEMORY` needs 56 bytes and about half the bytes of its text on disk, and one bit in
+memory; one part is in memory at a time. The same documents are kept, in the same order, as if all were in memory.
 """
 
 import itertools
@@ -22,7 +21,7 @@ from babelmill.corpus.cleaning import keep
 from babelmill.corpus.digests import DIGEST, DigestSet, with_digests, without_digests
 from babelmill.corpus.tally import Tally
 
-IN_MEMORY = 36 << 20  # digests; the table of 16-byte slots doubles beyond 0.6 of 2^26
+IN_MEMORY = 36 << 20  # digests; with more than 0.6 of 2^26, the table of 16-byte slots would double
 PART = 1 << 21  # digests per part, approximately
 AT_ONCE = 1 << 18  # digests that are sorted into parts at once
 
@@ -30,7 +29,7 @@ Documents = Iterator[tuple[pa.RecordBatch, np.ndarray]]
 
 
 def without_duplicates(documents: Documents, tally: Tally, scratch: Path) -> Documents:
-    """Drop duplicates; take and yield (batch, digests [rows, 2]). `scratch`: folder for temporary files."""
+    """Drop duplicates. Take and yield (batch, digests [rows, 2]). `scratch` is the folder for temporary files."""
     seen = DigestSet()
     for batch, keys in documents:
         new = seen.add(keys)
@@ -40,7 +39,7 @@ def without_duplicates(documents: Documents, tally: Tally, scratch: Path) -> Doc
 
 
 def _on_disk(documents: Documents, seen: DigestSet, tally: Tally, scratch: Path) -> Documents:
-    """Drop documents in `seen`, and keep only the first of equal ones among the others."""
+    """Drop documents in `seen`. Among the others, keep only the first of several equal documents."""
     with tempfile.TemporaryFile(dir=scratch) as text, tempfile.TemporaryFile(dir=scratch) as digests:
         count, stream = 0, None
         for batch, keys in documents:
@@ -66,7 +65,7 @@ def _on_disk(documents: Documents, seen: DigestSet, tally: Tally, scratch: Path)
 
 
 def _first_of_each(digests: IO[bytes], count: int, scratch: Path) -> np.ndarray:
-    """Return one bit per digest of a file, uint8 [count / 8 + 1], set at the first of equal digests."""
+    """Return one bit per digest of a file, uint8 [count / 8 + 1]. The bit is 1 at the first of equal digests."""
     parts = 1 << max(0, (count // PART).bit_length())
     new = np.zeros(count // 8 + 1, np.uint8)
     with tempfile.TemporaryFile(dir=scratch) as sorted_file:
@@ -87,7 +86,7 @@ def _first_of_each(digests: IO[bytes], count: int, scratch: Path) -> np.ndarray:
 
 
 def _sort_into_parts(digests: IO[bytes], count: int, parts: int, target: IO[bytes]) -> np.ndarray:
-    """Write (digest, number of the document), grouped by the digest's first bits; return the row where each begins."""
+    """Write (digest, number of the document), grouped by the digest's first bits. Return each group's first row."""
     shift = np.uint64(64 - (parts.bit_length() - 1))
 
     def blocks() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

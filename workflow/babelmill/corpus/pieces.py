@@ -1,10 +1,10 @@
 """Cut the files of a corpus into pieces that `work` reads, cleans and hashes independently of each other.
 
-A piece is several small files, a block of about 1 MB of a large file of lines, or row groups of a Parquet file. Files
-that cannot be cut (a large CSV file, which may have line ends in quotes; a row group of hundreds of megabytes) are read
-here, and each batch is a piece. Files of lines are cut here, so that one process decompresses and others parse.
+A piece is several small files, a block of about 1 MB of a large file of lines, or row groups of a Parquet file. Some
+files cannot be cut: a large CSV file, which may have line ends in quotes, or a row group of hundreds of megabytes. This
+process reads them, and each batch is a piece. It also cuts files of lines: it decompresses them, and others parse them.
 
-The pieces depend on the files alone, never on the number of processes that work on them. So do the results.
+The pieces, and so the results, depend only on the files, never on the number of processes.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
 
 log = logging.getLogger("babelmill.corpus")
-LARGE = 2 << 20  # bytes; files of at least that size are cut, smaller ones are read together
-COST = 4096  # bytes added to each small file: opening it takes as long as reading this many
+LARGE = 2 << 20  # bytes; files of at least this size are cut, smaller ones are read together
+COST = 4096  # bytes to add to each small file: to open it takes as long as to read this many bytes
 EXPANDS = 4  # bytes of text per byte of a compressed file
-LARGEST = 32 << 20  # bytes; larger row groups are read here, batch by batch
-QUIET = 10  # seconds between messages of progress
+LARGEST = 32 << 20  # bytes; this process reads larger row groups, batch by batch
+QUIET = 10  # seconds between progress messages
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How files are read.
+    """Says how to read files.
 
     Attributes:
-        corpus: the section `corpus`.
+        corpus: the section `corpus` of the configuration.
         text_columns: {file: column} of the files that have their own column of text.
         scratch: folder for temporary files.
     """
@@ -64,14 +64,14 @@ class Reading:
 
 @dataclasses.dataclass
 class Documents:
-    """Batches of documents and their tally: a piece that has been read already, and also the result of `work`."""
+    """Holds batches of documents and their tally: a piece that is already read, or the result of `work`."""
 
     batches: list[pa.RecordBatch]
     tally: Tally
 
     @property
     def size(self) -> int:
-        """Approximate bytes of text, which all pieces have."""
+        """Return the approximate bytes of text. All kinds of pieces have this property."""
         return sum(batch.nbytes for batch in self.batches)
 
     def read(self, _reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -80,7 +80,7 @@ class Documents:
         yield from self.batches
 
     def write(self, sink: pa.NativeFile) -> None:
-        """Write the batches in Arrow's own form. (A pickled slice is as large as the whole batch.)"""
+        """Write the batches in Arrow's own format. (If a slice is pickled, it is as large as the whole batch.)"""
         if self.batches:
             with pa.ipc.new_stream(sink, self.batches[0].schema) as stream:
                 for batch in self.batches:
@@ -96,19 +96,19 @@ class Documents:
         self.read_from(state["packed"])
 
     def read_from(self, packed: bytes | pa.Buffer) -> None:
-        """Take the batches from what `write` wrote."""
+        """Read the batches that `write` wrote."""
         self.batches = list(pa.ipc.open_stream(packed)) if len(packed) else []
 
 
 @dataclasses.dataclass(frozen=True)
 class SmallFiles:
-    """Files that are read together."""
+    """Holds small files that are read together."""
 
     paths: list[Path]
     size: int
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the documents in batches of about 1 MB, of several files where these are smaller."""
+        """Yield the documents in batches of about 1 MB. A batch may hold the documents of several files."""
         waiting: list[pa.RecordBatch] = []
         size = rows = 0
         for path in self.paths:
@@ -125,7 +125,7 @@ class SmallFiles:
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Lines of a file, and whether a line before them was a document."""
+    """Holds lines of a file, and whether an earlier line was a document."""
 
     path: Path
     block: Block
@@ -133,7 +133,7 @@ class Lines:
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """Return the bytes of text."""
         return len(self.block.raw)
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ class Lines:
 
 @dataclasses.dataclass(frozen=True)
 class RowGroups:
-    """Row groups of a Parquet file, each as (index, number of its first row)."""
+    """Holds row groups of a Parquet file, each as (index, number of its first row)."""
 
     path: Path
     groups: list[tuple[int, int]]
@@ -169,7 +169,7 @@ _open = threading.local()  # the Parquet file that a thread reads
 
 
 def _opened(path: Path, columns: Columns) -> pq.ParquetFile:
-    """Return an open Parquet file, which a thread keeps, so that its footer (thousands of row groups) is read once."""
+    """Return an open Parquet file. The thread keeps it open, and so reads its footer (thousands of row groups) once."""
     if getattr(_open, "key", None) != (path, columns):
         _open.file = open_parquet(path, pa.OSFile(str(path)), columns)
         _open.key = path, columns
@@ -180,7 +180,7 @@ Piece = Documents | SmallFiles | Lines | RowGroups
 
 
 def work(piece: Piece, reading: Reading) -> Documents:
-    """Read and clean a piece; return batches with the digests of the documents as their last column."""
+    """Read and clean a piece. Return batches with the digests of the documents as their last column."""
     tally = Tally(reading.corpus.on_error, held=[])
     batches = [clean(batch, reading.corpus, tally) for batch in piece.read(reading, tally)]
     return Documents([with_digests(batch, digests_of(batch)) for batch in batches], tally)
@@ -208,7 +208,7 @@ def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
 
 
 def text_size(path: Path) -> int:
-    """Return the approximate bytes of text in a file; 0 if there is no file, which its reader will report."""
+    """Return the approximate bytes of text in a file, or 0 if the file is missing (its reader will report this)."""
     try:
         return path.stat().st_size * (EXPANDS if split_name(path)[1] else 1)
     except OSError:
@@ -220,7 +220,7 @@ def _is_one_document(path: Path, corpus: schema.Corpus) -> bool:
 
 
 def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
-    """Yield the pieces of a large file: blocks of lines, row groups, or batches that are read here."""
+    """Yield the pieces of a large file: blocks of lines, row groups, or batches that this process reads."""
     tally = Tally(reading.corpus.on_error, held=[])
     suffix, compression = split_name(path)
     with readers.reporting(path, tally), contextlib.closing(readers.open_stream(path, compression)) as stream:
@@ -239,7 +239,7 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
 
 
 def _of_json_lines(path: Path, stream: pa.NativeFile, columns: Columns) -> Iterator[Piece]:
-    """Yield blocks of lines, each with whether one before it had a document (see `read_jsonl`)."""
+    """Yield blocks of lines. Each says whether an earlier block had a document (see `read_jsonl`)."""
     found = False
     for block in blocks(path, stream):
         yield Lines(path, block, found)
@@ -247,7 +247,7 @@ def _of_json_lines(path: Path, stream: pa.NativeFile, columns: Columns) -> Itera
 
 
 def _of_parquet(path: Path, stream: pa.NativeFile, reading: Reading, tally: Tally) -> Iterator[Piece]:
-    """Yield small row groups, several together, and the batches of large ones."""
+    """Yield several small row groups together, and the batches of each large row group."""
     columns = reading.columns(path)
     together: list[tuple[int, int]] = []
     size, number = 0, 1

@@ -1,6 +1,6 @@
-"""The record batches that carry documents from the readers through cleaning and sampling to the writer.
+"""Define the record batches in which documents go from the readers through cleaning and sampling to the writer.
 
-A batch holds about 1 MB of text, whatever the size of the file that it comes from.
+A batch holds about 1 MB of text. It does not matter how large the file is.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -19,10 +19,10 @@ from babelmill.corpus.tally import Tally
 
 METADATA = ("category", "license", "script", "data-source", "doc-id")
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("text", *METADATA)])
-PROMPT = "prompt"  # batches have this column where `corpus.prompt_column` is set; the text is then the response
+PROMPT = "prompt"  # batches have this column if `corpus.prompt_column` is set; the text is then the response
 WITH_PROMPTS = SCHEMA.append(pa.field(PROMPT, pa.string()))
-# Columns of labelled text: its context ("" if there is none), a label for each of `corpus.label_columns` (null if
-# there is none), and its origin (`texts/a.csv: line 7`).
+# The columns of labelled text are its context ("" if it has none), a label for each of `corpus.label_columns` (null if
+# it has none), and its origin (`texts/a.csv: line 7`).
 CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"
 WITH_LABELS = pa.schema(
     [*SCHEMA, pa.field(CONTEXT, pa.string()), pa.field(LABELS, pa.list_(pa.string())), pa.field(ORIGIN, pa.string())]
@@ -30,14 +30,14 @@ WITH_LABELS = pa.schema(
 BLOCK = 1 << 20  # bytes read at a time
 TEXTS = ("text", PROMPT, CONTEXT)
 ROWS = 8192  # documents in a batch at most
-MAX_DOCUMENT = 1 << 30  # bytes; Arrow's strings end at 2 GiB per batch, and a document is held in memory
+MAX_DOCUMENT = 1 << 30  # bytes; a batch of Arrow strings holds at most 2 GiB, and a whole document must be in memory
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.RecordBatch:
-    """Return a batch of `SCHEMA`, `WITH_PROMPTS` or `WITH_LABELS` from lists; metadata that is not given is null.
+    """Return a batch of `SCHEMA`, `WITH_PROMPTS` or `WITH_LABELS` from lists. Metadata that is not given is null.
 
-    Lone surrogates (`"\\ud800"` in JSON), which UTF-8 cannot hold, become U+FFFD; `tally` counts such documents.
+    UTF-8 cannot represent lone surrogates (`"\\ud800"` in JSON): they become U+FFFD. `tally` counts such documents.
     """
     count, schema = len(columns["text"]), schema_of(columns)
     arrays = []
@@ -65,19 +65,19 @@ def schema_of(names: Container[str]) -> pa.Schema:
 
 
 def lists_of(rows: Sequence[Sequence[str | None]]) -> pa.ListArray:
-    """Return rows of equally many texts as Arrow lists; lone surrogates become U+FFFD."""
+    """Return rows that have equally many texts as Arrow lists. Lone surrogates become U+FFFD."""
     texts = pa.array([as_text(text) for row in rows for text in row], pa.string())
     ends = np.arange(len(rows) + 1, dtype=np.int32) * (len(texts) // max(1, len(rows)))
     return pa.ListArray.from_arrays(pa.array(ends), texts)
 
 
 def texts_of(batch: pa.RecordBatch) -> dict[str, pa.StringArray]:
-    """Return the columns of a batch that hold text: `text`, and its `prompt` or `context` if it has one."""
+    """Return the columns of a batch that hold text: `text`, and `prompt` or `context` if it has one of them."""
     return {name: batch[name] for name in TEXTS if name in batch.schema.names}
 
 
 def sizes_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the UTF-8 bytes of each document, its prompt or context included: int64 [documents]. No nulls."""
+    """Return the UTF-8 bytes of each document with its prompt or context, int64 [documents]. Nulls are not allowed."""
     sizes = [pc.binary_length(column).to_numpy(zero_copy_only=False) for column in texts_of(batch).values()]
     return np.stack(sizes).sum(0, dtype=np.int64)
 
@@ -94,7 +94,7 @@ def _strings(values: list[str | None]) -> pa.StringArray:
 
 
 def as_text(value: Any) -> str | None:
-    """Return a metadata value as text that UTF-8 can hold; a value that is not text becomes JSON."""
+    """Return a metadata value as text that UTF-8 can represent. A value that is not text becomes JSON."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

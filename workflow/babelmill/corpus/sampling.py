@@ -1,12 +1,13 @@
-"""Budgets: a sample of the documents, chosen by their digests, that is as large as asked.
+"""Draw a sample of the documents that is as large as the budget, by their digests.
 
-The documents with the smallest digests are taken until the budget is full. This is a uniform sample over all categories
-and files (dataset repositories are sorted by category, so the head of a file is not a sample). It is the same on every
-run, and a larger budget contains the smaller one. From the Hub, only the files that the budget needs are downloaded
-(`download/counting.py`).
+The sample is the documents with the smallest digests, until the budget is full. It is uniform over all categories and
+files. (The head of a file would be no sample, since dataset repositories are often sorted by category.) It is the same
+on every run, and the sample of a larger budget contains that of a smaller one. From the Hub, only the files that the
+budget needs are downloaded (`download/counting.py`).
 
-One pass suffices. Once more than the budget has been seen, no digest above a certain threshold can be in the sample any
-more; the threshold falls as more is seen, so that little more than twice the budget is ever kept, on disk.
+One pass over the documents is enough. After the sampler has read more than the budget, digests above some threshold
+cannot be in the sample any more. The threshold falls as the sampler reads more. So the temporary file never holds much
+more than twice the budget.
 """
 
 import dataclasses
@@ -22,12 +23,12 @@ from babelmill.corpus.digests import DIGEST, with_digests, without_digests
 from babelmill.corpus.record_batches import SCHEMA, sizes_of
 from babelmill.corpus.tally import Tally
 
-WORD = 5.43  # bytes per English word, as the BabyBabelLM tiers count: 100 million words are 543 MB
+WORD = 5.43  # bytes per English word, as in the tiers of BabyBabelLM: 100 million words are 543 MB
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How much text to take: `limit` counts `unit`s (`bytes` or `documents`)."""
+    """Says how much text to take: `limit` is a number of `unit` (`bytes` or `documents`)."""
 
     limit: int
     unit: str
@@ -36,9 +37,9 @@ class Budget:
     def parse(cls, value: float | str, byte_premium: float) -> "Budget":
         """Return the budget of a language.
 
-        A number means megabytes (10^6 bytes) of English-equivalent text, and `N words` means N times 5.43 bytes of it.
-        Text with the same content takes `byte_premium` times as many bytes in this language. `N documents` counts
-        documents.
+        A number means megabytes (10^6 bytes) of English-equivalent text. `N words` means N times 5.43 bytes of such
+        text. In this language, text with the same content takes `byte_premium` times as many bytes. `N documents`
+        means a number of documents.
         """
         if isinstance(value, str):
             number, unit = value.split()
@@ -59,15 +60,15 @@ class Sampler:
         self._threshold = np.uint64(2**64 - 1)
 
     def report(self) -> dict[str, int | str]:
-        """Return the budget, and how much of it the sample fills."""
+        """Return the budget, and how large the sample is."""
         return {"unit": self.budget.unit, "asked": self.budget.limit, "realised": self._total}
 
     def admits(self, keys: np.ndarray) -> np.ndarray:
-        """Return which documents may still be in the sample, by their digests [N, 2]: bool [N]."""
+        """Return bool [N]: whether the documents with these digests [N, 2] may still be in the sample."""
         return keys[:, 1] <= self._threshold
 
     def take(self, batch: pa.RecordBatch, keys: np.ndarray) -> None:
-        """Count documents that were admitted and are no duplicates."""
+        """Count documents that were admitted and are not duplicates."""
         sizes = np.ones(len(keys), np.int64) if self.budget.unit == "documents" else sizes_of(batch)
         self._keys.append(keys[:, 1])
         self._sizes.append(sizes)
@@ -98,9 +99,9 @@ def sample(
     scratch: Path,
     columns: pa.Schema = SCHEMA,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the sample of (batch, digests) pairs in their order, and count the other documents; all must differ.
+    """Yield the (batch, digests) pairs of the sample in their order, and count the other documents. All must differ.
 
-    Documents that may be in the sample wait in a temporary file in the folder `scratch`. `columns`: schema of the
+    Documents that may be in the sample wait in a temporary file in the folder `scratch`. `columns` is the schema of the
     batches.
     """
     with tempfile.TemporaryFile(dir=scratch) as spool:

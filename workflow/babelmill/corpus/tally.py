@@ -1,6 +1,6 @@
-"""What happened to every document: the counts that end up in the manifest.
+"""Count what happens to every document. The manifest states these counts.
 
-Every document that is read is either kept or counted in `dropped` under one reason, so that `read` is the sum of all.
+Every document is either kept, or counted in `dropped` under one reason. So `read` is the sum of both.
 """
 
 import dataclasses
@@ -21,16 +21,16 @@ Reason = Literal[
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of what happened to documents.
+    """Counts what happens to documents.
 
     Attributes:
-        on_error: `stop` makes undecodable input a UserError; `skip` counts it.
-        read: documents read.
-        dropped: {reason: documents dropped}.
-        changed: {kind of cleaning: documents changed}.
+        on_error: `stop` raises a UserError for input that cannot be read; `skip` only counts it.
+        read: number of documents read.
+        dropped: {reason: number of documents dropped}.
+        changed: {kind of cleaning: number of documents changed}.
         damaged_files: {file: problem} of the files that end early.
-        categories: the categories that were found, if the configuration selects some.
-        held: in a part of another tally, the warnings, each with its file and kind; else None.
+        categories: the categories of the documents, if the configuration selects some.
+        held: in a part of another tally, the warnings, each with its file and kind; otherwise None.
     """
 
     on_error: Literal["stop", "skip"] = "stop"
@@ -43,17 +43,17 @@ class Tally:
     _shown: Counter[tuple[Path, str]] = dataclasses.field(default_factory=Counter)
 
     def part(self) -> "Tally":
-        """Return an empty tally for a part of the work, which `merge` takes in."""
+        """Return an empty tally for a part of the work. `merge` adds it to this one."""
         return Tally(self.on_error, held=[])
 
     def take(self) -> "Tally":
-        """Return the counts since the last call as a part of its own, and start again."""
+        """Return the counts since the last call as a separate part, and start again."""
         taken = self.part()
         self.__dict__, taken.__dict__ = taken.__dict__, self.__dict__
         return taken
 
     def merge(self, part: "Tally") -> None:
-        """Add what a part counted, and log its warnings. Parts come in the order of the documents."""
+        """Add the counts of a part, and log its warnings. Parts come in the order of the documents."""
         self.read += part.read
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
@@ -72,23 +72,23 @@ class Tally:
             self.held.append((place, message))
 
     def drop(self, reason: Reason, count: int = 1) -> None:
-        """Count documents that were read and are not kept."""
+        """Count documents that were read but are not kept."""
         if count:
             self.dropped[reason] += count
 
     def bad_document(self, reason: Reason, path: Path, where: str, problem: str) -> None:
         """Report a document that cannot be read: raise a UserError with file and place, or count it as dropped."""
         if self.on_error == "stop":
-            raise UserError(f"{path}: {where}: {problem}; mend it, or set corpus.on_error: skip to leave it out")
+            raise UserError(f"{path}: {where}: {problem}; correct it, or set corpus.on_error: skip to skip it")
         self.read += 1
         self.drop(reason)
         self._warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
     def bad_file(self, path: Path, problem: str) -> None:
-        """Report a file whose end cannot be read: raise a UserError, or note the file and keep what came before."""
+        """Report a file whose end cannot be read: raise a UserError, or note the file and keep its readable part."""
         if self.on_error == "stop":
             raise UserError(
-                f"{path}: {problem}; replace the file, or set corpus.on_error: skip to use what is readable"
+                f"{path}: {problem}; replace the file, or set corpus.on_error: skip to use its readable part"
             )
         self.damaged_files[str(path)] = problem
-        self._warn((path, "damaged"), f"{path}: {problem}; the rest of the file is left out")
+        self._warn((path, "damaged"), f"{path}: {problem}; the rest of the file is not used")

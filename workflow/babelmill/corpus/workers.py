@@ -1,11 +1,11 @@
 """Work on the pieces of a corpus in parallel, and yield the results in the order of the documents.
 
-Reading Parquet does not hold Python's lock (GIL), so threads do it and need not send any data. Parsing lines and small
-files holds the lock, so processes do it. They are forked from a server that has imported what they need and never
-started a thread (`forkserver`): forking this process is not safe, since Arrow has threads in it. Few pieces are under
-way at once, and a large one waits until those before it are done. So memory does not depend on the size of the corpus,
-only on the largest of the files that cannot be cut. With one thread, or little text, the same functions do all work in
-this process.
+Arrow reads Parquet without Python's lock (GIL), so threads read Parquet, and need not send data to other processes. To
+parse lines and small files needs the lock, so processes do this. They are forked from a server that has imported the
+modules that they need and never started a thread (`forkserver`). To fork this process itself is not safe, since Arrow
+runs threads in it. Only a few pieces are worked on at once, and a large piece waits until the earlier ones are done. So
+memory does not depend on the size of the corpus, only on the largest file that cannot be cut. With one thread, or
+little text, the same functions do all work in this process.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ from babelmill.corpus.pieces import (
 )
 from babelmill.corpus.tally import Tally
 
-WORTH_IT = 128 << 20  # bytes of text; less is read faster than workers start
+WORTH_IT = 128 << 20  # bytes of text; to read less is faster than to start workers
 KILLED = (
-    "a worker process was killed, perhaps because memory ran out: run it again with more (--set-resources"
-    " corpus:mem_mb=...) or with fewer processes (--set-threads corpus=1)"
+    "a worker process was killed, perhaps because memory ran out: run the workflow again with more memory"
+    " (--set-resources corpus:mem_mb=...) or with fewer processes (--set-threads corpus=1)"
 )
 LONGEST = 70  # bytes of the path of the folder for temporary files; the path of a socket in it may have 107
-SLOT = 4 << 20  # bytes of shared memory per piece under way: pipes take twice the time
-SWITCH = 0.0005  # seconds that a thread keeps Python's lock while others wait; 0.005 loses a sixth of the time
+SLOT = 4 << 20  # bytes of shared memory per piece that is being worked on: pipes take twice the time
+SWITCH = 0.0005  # seconds that a thread keeps Python's lock while others wait; with 0.005, a sixth of the time is lost
 Memory = ctypes.Array[ctypes.c_char]
 _reading: Reading  # of a worker process
 _memory: Memory
@@ -67,7 +67,7 @@ def read_all(
     done = ((piece, work(piece, reading)) for piece in found) if alone else _in_parallel(found, reading, threads)
     with contextlib.closing(done), contextlib.closing(Bar(total)) as bar:
         for piece, documents in done:
-            # Leave out what follows the damage in a damaged file. (Other kinds of pieces are not made after it.)
+            # Drop the pieces after the damage in a damaged file. (Only pieces of this kind can exist after it.)
             if str(getattr(piece, "path", "")) in tally.damaged_files:
                 continue
             tally.merge(documents.tally)
@@ -79,12 +79,12 @@ def read_all(
 
 
 def said(tally: Tally, size: int) -> str:
-    """Return the progress in words; `size`: bytes of text."""
+    """Return the progress in words. `size` is the bytes of text so far."""
     return f"reading: {tally.read:,} documents, {size / 1e6:,.0f} MB"
 
 
 def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Generator[tuple[Piece, Documents]]:
-    """Yield the pieces and the results of `work` in order. Errors come in this order, too, wherever they occur."""
+    """Yield the pieces and the results of `work` in order. Errors are raised in this order, too."""
     most = 2 * threads + 2
     waiting: deque[tuple[Piece, Callable[[], Documents]]] = deque()
     pool, processes = ThreadPoolExecutor(threads), _Processes(reading, threads, most)
@@ -123,7 +123,7 @@ def _in_parallel(found: Iterator[Piece], reading: Reading, threads: int) -> Gene
 
 
 class _Processes:
-    """Worker processes, which start with their first piece; `most`: number of pieces under way at once."""
+    """Runs worker processes, which start with the first piece. At most `most` pieces are worked on at once."""
 
     def __init__(self, reading: Reading, threads: int, most: int) -> None:
         self._reading, self._threads, self._free = reading, threads, deque(range(most))
@@ -131,7 +131,7 @@ class _Processes:
         self._memory: Memory
 
     def begin(self, piece: Piece) -> Callable[[], Documents]:
-        """Give a piece to a process; return a function that waits for the result."""
+        """Give a piece to a process. Return a function that waits for the result."""
         if not self._pool:
             self._pool = self._start()
         slot = self._free.popleft()
@@ -160,9 +160,9 @@ class _Processes:
 
 
 def _start_server() -> None:
-    """Start the server that forks the workers. It and they do not get SIGINT: Ctrl-C is for this process.
+    """Start the server that forks the workers. Only this process gets SIGINT (Ctrl-C), the server and workers do not.
 
-    The server and the workers end with this process.
+    The server and the workers end when this process ends.
     """
     resource_tracker.ensure_running()  # first, since it unblocks the signal
     before, folder = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), tempfile.tempdir
@@ -180,7 +180,7 @@ def _slot(memory: Memory, slot: int) -> memoryview:
 
 
 def _sent(piece: Piece, room: memoryview) -> tuple[Piece, int]:
-    """Return a piece as it is sent to a worker, and how many bytes of it are in its slot instead."""
+    """Return the piece to send to a worker, and how many of its bytes are in the shared memory instead."""
     if not isinstance(piece, Lines) or len(piece.block.raw) > SLOT:
         return piece, 0
     size = len(piece.block.raw)
@@ -189,7 +189,7 @@ def _sent(piece: Piece, room: memoryview) -> tuple[Piece, int]:
 
 
 def _begin(reading: Reading, memory: Memory) -> None:
-    """Prepare a worker, which ends when its parent ends for any reason."""
+    """Prepare a worker. It ends when its parent ends for any reason."""
     global _reading, _memory
     _reading, _memory = reading, memory
     parent = multiprocessing.parent_process()
@@ -203,7 +203,7 @@ def _begin(reading: Reading, memory: Memory) -> None:
 
 
 def _work(sent: tuple[Piece, int], slot: int) -> tuple[Documents, int]:
-    """Do `work`; return the result, and the size of its batches in the slot (0 if they do not fit and are returned)."""
+    """Do `work`. Return the result, and the bytes of its batches in the slot (0 if they do not fit: see the result)."""
     piece, size = sent
     room = _slot(_memory, slot)
     if size and isinstance(piece, Lines):
@@ -212,6 +212,6 @@ def _work(sent: tuple[Piece, int], slot: int) -> tuple[Documents, int]:
     sink = pa.FixedSizeBufferWriter(pa.py_buffer(room))
     try:
         documents.write(sink)
-    except (pa.ArrowException, OSError):  # more than fits
+    except (pa.ArrowException, OSError):  # the batches do not fit into the slot
         return documents, 0
     return Documents([], documents.tally), sink.tell()

@@ -1,4 +1,4 @@
-"""Write a split of a corpus: Parquet, in row groups of a size that its readers can hold in memory."""
+"""Write a split of a corpus as Parquet, in row groups that fit into the memory of its readers."""
 
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ ROW_GROUP = 16 << 20  # bytes of text
 
 
 def without_labels(labels: pa.ListArray) -> int:
-    """Count the documents that have no label at all."""
+    """Return the number of documents without any label."""
     missing = labels.flatten().is_null().to_numpy(zero_copy_only=False)
     return int(missing.reshape(len(labels), -1).all(1).sum())
 
@@ -23,7 +23,7 @@ def without_labels(labels: pa.ListArray) -> int:
 class Writer:
     """Writes record batches to a Parquet file in row groups of about 16 MB, and counts what it writes.
 
-    With more than one thread, one compresses a row group (without Python's lock) while the next is collected.
+    With more than one thread, one of them compresses a row group (without Python's lock) while the next is collected.
     """
 
     def __init__(self, file: IO[bytes], columns: pa.Schema = SCHEMA, threads: int = 1) -> None:

@@ -1,1 +1,1 @@
-"""From text to tokens: the pretokenizer, the tokenizer's file, its quality, documents and shards."""
+"""Turn text into tokens: the pretokenizer, the tokenizer's file and its quality, documents, and shards."""

@@ -1,8 +1,8 @@
-"""The tokenizer of CANINE (Clark et al., 2022, arXiv:2103.06874): a character is a token, its code point the id.
+"""Create the tokenizer of CANINE (Clark et al., 2022, arXiv:2103.06874): a character is a token, its code point the id.
 
-It has no real `tokenizer.json`: a file with all 1.1 million entries would have 16 MB. Where the workflow needs the
-file, it writes a small one that names the kind, and `load_tokenizer` makes the tokenizer. Exported folders have only
-the files of transformers' `CanineTokenizer`, which gives the same ids.
+The tokenizer has no real `tokenizer.json`, since a file with all 1.1 million entries would take 16 MB. The workflow
+writes a small file that only names the kind, and `load_tokenizer` creates the tokenizer from it. Exported folders have
+only the files of transformers' `CanineTokenizer`, which gives the same ids.
 """
 
 import functools
@@ -16,7 +16,7 @@ from babelmill.core.files import read_json, write_json
 
 ENTRIES = sys.maxunicode + 1
 PAD, CLS, SEP, MASK = 0, 0xE000, 0xE001, 0xE003
-KIND = "canine"  # model_type of the models that have it
+KIND = "canine"  # model_type of the models with this tokenizer
 TYPE = "code points"
 SMALL = 4096  # bytes; all other tokenizers' files are larger
 ROLES = {"entries": ENTRIES, "begin": CLS, "end": SEP, "pad": PAD, "mask": MASK, "unknown": None}
@@ -33,7 +33,7 @@ def write_file(path: Path) -> None:
 
 
 def write_files(folder: Path, positions: int) -> list[str]:
-    """Write `tokenizer.json` and `CanineTokenizer`'s files for a model of `positions` positions; return their names."""
+    """Write `tokenizer.json` and `CanineTokenizer`'s files for a model with so many positions. Return their names."""
     config: dict[str, Any] = NAMES | {"tokenizer_class": "CanineTokenizer", "model_max_length": positions}
     write_file(folder / "tokenizer.json")
     write_json(folder / "tokenizer_config.json", config)
@@ -42,17 +42,17 @@ def write_files(folder: Path, positions: int) -> list[str]:
 
 
 def is_file(path: str | Path) -> bool:
-    """Return whether a `tokenizer.json` was written by `write_file`."""
+    """Return whether `write_file` wrote this `tokenizer.json`."""
     return Path(path).stat().st_size < SMALL and read_json(path).get("type") == TYPE
 
 
 def is_tokenizer(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer was made by `make`."""
+    """Return whether `make` created this tokenizer."""
     return tokenizer.token_to_id(chr(sys.maxunicode)) == sys.maxunicode
 
 
 def make() -> Tokenizer:
-    """Return the tokenizer: `[CLS] A [SEP]`, and for a pair `[CLS] A [SEP] B [SEP]`."""
+    """Return the tokenizer. It encodes a text as `[CLS] A [SEP]`, and a pair as `[CLS] A [SEP] B [SEP]`."""
     tokenizer = Tokenizer(_model())
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(chr(token), special=True) for token in (PAD, CLS, SEP, MASK)])
@@ -65,5 +65,5 @@ def make() -> Tokenizer:
 
 @functools.cache
 def _model() -> models.BPE:
-    """Return a model with all characters as entries, which takes 2 s. Halves of surrogate pairs are not characters."""
+    """Return a model whose entries are all characters (without halves of surrogate pairs). This takes 2 s."""
     return models.BPE({chr(i): i for i in range(ENTRIES) if not 0xD800 <= i < 0xE000}, [])

@@ -1,4 +1,4 @@
-"""Clean a single text as the corpus does: a model of labels has to read new texts in the form of its training texts.
+"""Clean a single text as the corpus does, so that a model of labels reads new texts in the form of its training texts.
 
 `corpus/cleaning.py` does the same with whole columns.
 """
@@ -7,17 +7,17 @@ import re
 import unicodedata
 from typing import Literal, NamedTuple
 
-# Unicode category Cc without white space: removing a form feed or a next-line mark would join two words.
+# Unicode category Cc without white space: if a form feed or a next-line mark were removed, two words would become one.
 CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\u0084\u0086-\u009f]"
 _CONTROL = re.compile(CONTROL)
 
 
 class Cleaning(NamedTuple):
-    """What is changed in a text.
+    """Says what to change in a text.
 
     Attributes:
-        normalization: `corpus.normalization`.
-        control_characters: `corpus.control_characters`.
+        normalization: the value of `corpus.normalization`.
+        control_characters: the value of `corpus.control_characters`.
     """
 
     normalization: Literal["none", "NFC"] = "none"

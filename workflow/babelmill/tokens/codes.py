@@ -1,12 +1,12 @@
-"""Codes of labelled text: how each system writes its codes, and the symbols that spell them.
+"""Define how each system writes its codes, and which symbols spell them.
 
-A model of labels predicts codes as classes, and spells them: each code is a block of `block_size` symbols, the blocks
-of a text's codes follow one another, and empty blocks come last. The systems are those of OccCANINE (Dahl, Johansen and
-Vedel, 2024, arXiv:2402.13604), with its ids:
+A model of labels predicts codes in two ways: as classes, and spelt, which means symbol by symbol. A spelt code is a
+block of `block_size` symbols. The blocks of a text's codes follow one another, and empty blocks come last. The systems
+are those of OccCANINE (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604), with its ids:
 
 * `classes`: a code is any text, and is not spelt.
-* `general`: one symbol per character, or per part between separators (with `.`, `A1.203` is A1 and 203); shorter codes
-  are filled up with the end symbol.
+* `general`: one symbol per character, or per part between separators (with `.`, `A1.203` is A1 and 203). End symbols
+  fill the block of a shorter code.
 * `hisco`: five of the symbols 0 to 9; the codes -1, -2 and -3 are one symbol each, repeated five times.
 * `occ1950`: three digits.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids before those of symbols
+UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids of symbols come after these
 FIRST = 5
 NO_CODE = "?"  # the code of a text without one, in a system that has no code for that
 DIGITS = tuple("0123456789")
@@ -24,14 +24,14 @@ NEGATIVE = ("-3", "-2", "-1")
 
 
 class System(NamedTuple):
-    """How the codes of a system are written.
+    """Says how a system writes its codes.
 
     Attributes:
-        symbols: the symbols that spell codes; if empty, those that occur in the codes.
-        block_size: symbols per code; None if a setting says it.
-        whole: codes that are one symbol, which fills the block.
-        zeros: whether codes that are too short have lost leading zeros.
-        spelt: whether codes are predicted symbol by symbol, too.
+        symbols: the symbols that spell codes; if empty, all symbols that occur in the codes.
+        block_size: number of symbols per code; None if the setting `labels.block_size` says it.
+        whole: codes that are a single symbol, which is repeated until the block is full.
+        zeros: whether a code that is too short has lost leading zeros, which are then added again.
+        spelt: whether the model also predicts codes symbol by symbol.
         without: whether a text may have no code; it then gets the code `?`.
     """
 
@@ -63,26 +63,26 @@ def written(text: str, system: str, block_size: int, separator: str | None = Non
         return text
     size = about.block_size or block_size
     if about.symbols and (outside := set(text) - set(about.symbols)):
-        raise ValueError(f"{text!r} is no code of {system}: it holds {', '.join(sorted(outside))}")
+        raise ValueError(f"{text!r} is not a code of {system}: it contains {', '.join(sorted(outside))}")
     symbols = symbols_of(text, separator)
     if "" in symbols:
-        raise ValueError(f"{text!r} lacks a symbol before or after {separator!r} (labels.symbol_separator)")
+        raise ValueError(f"{text!r} has no symbol before or after {separator!r} (labels.symbol_separator)")
     if len(symbols) > size:
         raise ValueError(f"{text!r} is longer than {size} symbols (labels.block_size)")
     return text.zfill(size) if about.zeros else text
 
 
 class Codes:
-    """The codes that a model knows, and how each is spelt.
+    """Holds the codes that a model knows, and how each is spelt.
 
     Args:
-        names: the codes, all different, as `written`.
+        names: the codes, all different, as the function `written` returns them.
         system: their system, a key of `SYSTEMS`.
         block_size: symbols per block, if the system does not set it.
-        separator: the text between the symbols of a code; None if there is none.
+        separator: the text between the symbols of a code, or None.
 
     Attributes:
-        names: the codes in order: code i is class i.
+        names: the codes in order; code i is class i.
         index: {code: class}.
         symbols: symbol i has the id `FIRST` + i.
         blocks: [codes, block_size] int64, ids of each code's symbols; [codes, 0] if the system is not spelt.
@@ -106,5 +106,5 @@ class Codes:
 
     @property
     def entries(self) -> int:
-        """Number of ids, of special ones and of symbols."""
+        """Return the number of ids: special ones and symbols."""
         return FIRST + len(self.symbols)

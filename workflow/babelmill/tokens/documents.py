@@ -1,4 +1,4 @@
-"""The documents of a corpus as a stream: a split's Parquet file, read one row group (about 16 MB) at a time."""
+"""Read the documents of a corpus as a stream: a split's Parquet file, one row group (about 16 MB) at a time."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ CONTEXT, LABELS, ORIGIN = "context", "labels", "origin"  # columns of labelled t
 
 
 class Documents:
-    """The documents of one Parquet file, in order.
+    """Reads the documents of one Parquet file, in order.
 
     Args:
         path: the file.
-        contexts: whether labelled text comes with its contexts; a language model learns only the text.
+        contexts: whether to read the contexts of labelled text, too. (A language model learns only the text.)
 
     Attributes:
         path: the file.
-        count: number of documents, which the file states.
-        pieces: texts per document: 2 if documents have prompts or contexts (the prompt or context, which may be empty,
-            and the text), else 1.
-        labelled: whether they have labels.
+        count: number of documents in the file.
+        pieces: number of texts per document. If documents have prompts or contexts, this is 2 (the prompt or context,
+            which may be empty, and the text). Otherwise it is 1.
+        labelled: whether the documents have labels.
     """
 
     def __init__(self, path: str | Path, contexts: bool = False):
@@ -55,13 +55,13 @@ class Documents:
                     yield batch, np.stack([size.to_numpy(zero_copy_only=False) for size in sizes], 1).astype(np.int64)
 
     def labels(self) -> Iterator[tuple[list[str | None], str]]:
-        """Yield the content of each document's columns of labels, and its origin: `texts/a.csv: line 7`."""
+        """Yield the content of each document's columns of labels, and its origin, such as `texts/a.csv: line 7`."""
         with pq.ParquetFile(self.path) as parquet:
             for batch in parquet.iter_batches(columns=[LABELS, ORIGIN]):
                 yield from zip(batch[LABELS].to_pylist(), batch[ORIGIN].to_pylist(), strict=True)
 
     def texts(self) -> Iterator[list[str]]:
-        """Yield the texts alone, in batches."""
+        """Yield only the texts, in batches."""
         with pq.ParquetFile(self.path) as parquet:
             for batch in parquet.iter_batches(columns=["text"]):
                 yield batch["text"].to_pylist()
@@ -71,9 +71,9 @@ class Documents:
         return sum(int(sizes.sum()) for _, sizes in self._columns())
 
     def batches(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yield (texts, UTF-8 bytes of each, int64) in batches of about 1 MB, each of one or more whole documents.
+        """Yield (texts, UTF-8 bytes of each text, int64) in batches of about 1 MB, each with one or more documents.
 
-        A document with a prompt or a context is two texts, one after the other.
+        A document with a prompt or a context is two texts: the prompt or context, and then the text.
         """
         for batch, sizes in self._columns():
             marks = np.cumsum(sizes.sum(1)) // BATCH_BYTES

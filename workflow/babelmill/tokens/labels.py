@@ -1,4 +1,4 @@
-"""Turn the labels of a corpus into codes: cut the cells at the separator, and write codes as their system does."""
+"""Turn the labels of a corpus into codes: split the cells at the separator, and write codes as their system does."""
 
 import csv
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ from babelmill.tokens.shard_file import Labels
 
 
 def code_list(path: str | Path) -> dict[str, str]:
-    """Return {code: name} of a file with one code per line, and possibly its name after a comma, semicolon or tab.
+    """Read a file with one code per line, possibly with its name after a comma, semicolon or tab. Return {code: name}.
 
     Raises:
-        UserError: a code occurs twice, or there is no code.
+        UserError: a code occurs twice, or the file contains no code.
     """
     lines = read_text(path).removeprefix("\ufeff").splitlines()
     delimiter = "\t" if any("\t" in line for line in lines) else ","
@@ -26,11 +26,11 @@ def code_list(path: str | Path) -> dict[str, str]:
     for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
         code = row[0].strip() if row else ""
         if code in found:
-            raise UserError(f"{path}: line {number}: the code {code!r} stands there twice")
+            raise UserError(f"{path}: line {number}: the code {code!r} occurs twice")
         if code:
             found[code] = row[1].strip() if len(row) > 1 else ""
     if not found:
-        raise UserError(f"{path}: holds no codes (labels.codes)")
+        raise UserError(f"{path} contains no codes (labels.codes)")
     return found
 
 
@@ -46,7 +46,7 @@ class CodeReader:
         labels: the section `labels`.
 
     Attributes:
-        bad: number of codes that were left out (`labels.on_error: skip`).
+        bad: number of codes that were skipped (`labels.on_error: skip`).
         without: number of documents without a code, or without a valid one.
         first: the first problem; "" if there is none.
     """
@@ -56,7 +56,7 @@ class CodeReader:
         try:
             self._known = {as_written(code, labels) for code in code_list(labels.codes)} if labels.codes else None
         except ValueError as problem:
-            raise UserError(f"{labels.codes}: {problem}; mend the list (labels.codes)") from None
+            raise UserError(f"{labels.codes}: {problem}; correct the list (labels.codes)") from None
         self._numbers = {name: i for i, name in enumerate(sorted(self._known or ()))}
         self.bad = self.without = 0
         self.first = ""
@@ -65,7 +65,7 @@ class CodeReader:
         """Return the codes of documents.
 
         Args:
-            rows: for each document, the cells of its columns (None for an empty one), and its origin.
+            rows: for each document, the cells of its columns (None for an empty cell), and its origin.
 
         Raises:
             UserError: a code does not belong to the system or the list, or a document lacks a code that it must have.
@@ -77,7 +77,7 @@ class CodeReader:
             mine = dict.fromkeys(code for text in columns for code in self._codes(text, origin))
             if not mine:
                 self.without += 1
-                mine = self._none(origin) if self.bad == bad else {}  # bad codes do not mean that there is none
+                mine = self._none(origin) if self.bad == bad else {}  # a document with only bad codes gets no code
             codes += (self._numbers.setdefault(code, len(self._numbers)) for code in mine)
             ends.append(len(codes))
         return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(self._numbers))
@@ -101,12 +101,12 @@ class CodeReader:
         """Return the code of a document whose columns are empty."""
         if self._about.without:
             return {NO_CODE: None}
-        self._refuse(f"{origin}: this row has no code, and {self._labels.code} has no code for a text without one")
+        self._refuse(f"{origin}: this row has no code, and {self._labels.code} has no code that means 'none'")
         return {}
 
     def _refuse(self, message: str) -> None:
         if self._labels.on_error == "stop":
             raise UserError(
-                f"{message}; mend it, or set labels.on_error: skip: such codes are left out, and rows without any"
+                f"{message}; correct it, or set labels.on_error: skip to skip such codes, and rows without any code"
             )
         self.first = self.first or message

@@ -1,10 +1,10 @@
-"""Cut a text into pieces before the tokenizer merges bytes, and cut long texts without any effect on their tokens.
+"""Cut a text into pieces before the tokenizer merges bytes, and cut long texts without changing their tokens.
 
-A token never crosses the end of a piece, and training keeps every different piece in memory, so pieces have at most 24
-characters: text without spaces would otherwise take time and memory that grow faster than the text. On real text in 11
-languages they give up to 11 % fewer tokens than those of GPT-BERT, and never more (`benchmarks/tokenizer.py`). Newlines
-stay out of words, although that costs 2 %: the first word of a line is then the same token as at the beginning of a
-text, and models learn it much better.
+A token never crosses the end of a piece, and the tokenizer's training keeps every different piece in memory. So pieces
+have at most 24 characters: otherwise the time and memory for text without spaces would grow faster than the text. On
+real text in 11 languages, these pieces give up to 11 % fewer tokens than those of GPT-BERT, and never more
+(`benchmarks/tokenizer.py`). Newlines are never part of words, although this costs 2 %. So the first word of a line is
+the same token as at the beginning of a text, and models learn it much better.
 """
 
 import json
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-# Letters with the marks that belong to them, and the two joiners that Persian and Indic words contain.
+# Letters with their combining marks, and the two joiners that Persian and Indic words contain.
 LETTER = r"[\p{L}\p{M}\u200C\u200D]"
 OTHER = r"[^\s\p{L}\p{M}\p{N}\u200C\u200D]"
 PIECE = "|".join(
     [
-        # A word with the space and one sign before it; apostrophe, hyphen, middle dot and gershayim join its parts.
+        # A word, with the space and one sign before it. Apostrophe, hyphen, middle dot and gershayim join its parts.
         rf" ?{OTHER}?{LETTER}(?:{LETTER}|['’\-·״](?={LETTER})){{0,21}}",
-        rf" ?{OTHER}?\p{{N}}",  # each digit is a piece: 1234 is four tokens, which arithmetic needs
+        rf" ?{OTHER}?\p{{N}}",  # each digit is a piece: 1234 is four tokens, which helps arithmetic
         rf" ?{OTHER}{{1,16}}[\r\n]{{0,7}}",
         r"\s{1,24}(?!\S)",  # white space except its last character, which belongs to the next word
         r"\s{1,24}",
@@ -28,13 +28,13 @@ PIECE = "|".join(
 )
 
 PART = 1 << 16  # characters
-# Places that no piece crosses, and before which pieces do not depend on the text after them: before a space between
-# words, and before a newline after a letter or a digit.
+# Places where a text can be cut: no piece crosses them, and the pieces before them do not depend on the text after
+# them. They are before a space between words, and before a newline after a letter or a digit.
 SAFE_CUT = re.compile(r"(?<=\S)(?= \S)|(?<=[^\W_])(?=\n)")
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Return the pre-tokenizer, which cuts a text into pieces and writes their bytes as characters."""
+    """Return the pre-tokenizer, which cuts a text into pieces and represents their bytes by characters."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PIECE), "isolated"),
@@ -44,7 +44,7 @@ def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def parts(text: str) -> Iterator[str]:
-    """Yield parts of a text, of about 64,000 characters each, which together have the same pieces as the text."""
+    """Yield parts of a text, each of about 64,000 characters. Together they have the same pieces as the text."""
     start = 0
     while len(text) - start > 2 * PART and (cut := SAFE_CUT.search(text, start + PART)):
         yield text[start : cut.start()]
@@ -53,7 +53,7 @@ def parts(text: str) -> Iterator[str]:
 
 
 def parts_are_the_text(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer gives a text and its parts the same tokens, as it does with our pieces."""
+    """Return whether a tokenizer gives a text and its parts the same tokens. It does if it uses our pre-tokenizer."""
     if tokenizer.normalizer is not None or tokenizer.pre_tokenizer is None:
         return False
     return json.loads(tokenizer.pre_tokenizer.__getstate__()) == json.loads(pre_tokenizer().__getstate__())

@@ -1,7 +1,7 @@
-"""The tokenizer of a published model, unchanged: its files, and the roles of its tokens.
+"""Read the tokenizer of a published model, which stays unchanged: its files, and the roles of its tokens.
 
-Such tokenizers name their special tokens in several files, and no file names all. `vocabulary.py` needs the tokens that
-begin and end a text. Only some objectives need a token that hides others, and some models have none.
+Such tokenizers name their special tokens in several files, and no single file names all of them. `vocabulary.py` needs
+the tokens that begin and end a text. Only some objectives need a mask token, and some models have none.
 """
 
 from pathlib import Path
@@ -24,9 +24,9 @@ FILES = (
     "sentencepiece.bpe.model",
     "spiece.model",
     "chat_template.jinja",
-    "generation_config.json",  # says which tokens end a text, too
+    "generation_config.json",  # also says which tokens end a text
 )
-# For each role, the first of these that exists is taken.
+# The first of these tokens that exists gets the role.
 NAMES = {
     "begin": ("bos", "cls", "eos"),
     "end": ("eos", "sep", "bos"),
@@ -37,12 +37,12 @@ NAMES = {
 
 
 def roles_of(folder: Path, tokenizer: Tokenizer, where: str) -> dict[str, int | None]:
-    """Return the number of a tokenizer's entries, and the id of the token for each role, None where there is none.
+    """Return the number of a tokenizer's entries, and for each role the id of its token, or None if there is none.
 
     Args:
         folder: the folder with the tokenizer's files and the model's config.json, which names tokens by their ids.
-        tokenizer: the tokenizer of its tokenizer.json.
-        where: the beginning of an error's message.
+        tokenizer: the tokenizer that the folder's tokenizer.json holds.
+        where: the beginning of error messages.
 
     Raises:
         UserError: no token begins or ends a text.

@@ -1,4 +1,4 @@
-"""Measure a tokenizer on a language: how far it compresses, how it splits words, whether it gives the text back."""
+"""Measure a tokenizer on a language: how well it compresses, how it splits words, if decoding restores the text."""
 
 import unicodedata
 from collections import Counter
@@ -16,11 +16,11 @@ LETTERS = "LMN"  # Unicode general categories of the characters at a word's edge
 def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, float]:
     """Return figures of a tokenizer on a text.
 
-    * `bytes_per_token`: UTF-8 bytes of the text divided by its tokens (special tokens not counted).
-    * `tokens_per_word`: fertility, all tokens divided by all words between white space (Rust et al. 2021,
-      arXiv:2012.15613). In scripts without spaces, such "words" are whole clauses.
+    * `bytes_per_token`: UTF-8 bytes of the text divided by its number of tokens (special tokens do not count).
+    * `tokens_per_word`: fertility, the number of tokens divided by the number of words between white space (Rust et
+      al. 2021, arXiv:2012.15613). In scripts without spaces, such "words" are whole clauses.
     * `words_kept_whole`: share of these words, without punctuation at their edges, that are one token after a space.
-    * `round_trip_rate`: share of the documents (for long ones, of their parts) that decoding restores exactly.
+    * `round_trip_rate`: share of the documents (or of the parts of long documents) that decoding restores exactly.
     """
     size = tokens = total = intact = 0
     chunks: Counter[str] = Counter()
@@ -63,7 +63,7 @@ def count_tokens(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> np.ndarr
 
 
 def vocabulary_used(tokenizer: Tokenizer, counts: np.ndarray) -> float:
-    """Return the share of the entries that occur, without special tokens; `counts`: [vocabulary size] occurrences."""
+    """Return the share of the entries (without special tokens) that occur. `counts` [vocabulary size]: occurrences."""
     occurs = counts > 0
     special = special_ids(tokenizer)
     occurs[special] = False

@@ -1,19 +1,19 @@
-"""The file format of token shards: one safetensors file holding a token stream and where its documents start.
+"""Read and write token shards: safetensors files that hold a stream of tokens, and where its documents start.
 
-`tokens` (uint16, or uint32 when the vocabulary has more than 65,536 entries) is the stream of all documents, each as
+`tokens` (uint16, or uint32 if the vocabulary has more than 65,536 entries) is the stream of all documents, each as
 `<s>` text `</s>`. `offsets` (int64, documents + 1 entries) says where they start: document i is
-`tokens[offsets[i]:offsets[i + 1]]`. Where documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
-(int64, one entry per document) says where its response starts. Where documents have labels, `codes` (int32) holds the
+`tokens[offsets[i]:offsets[i + 1]]`. If documents have prompts, each is `<s>` prompt response `</s>`, and `responses`
+(int64, one entry per document) says where its response starts. If documents have labels, `codes` (int32) holds the
 codes of all documents, `code_offsets` (int64, documents + 1 entries) says which codes belong to which document, and
-`code_names` (JSON in bytes) holds the text of each code. A context is stored like a prompt. The original texts are
-stored as well (`texts`, UTF-8, and `text_offsets`), so that training can disturb them. The metadata names the tokenizer
-by the sha256 of its file and its vocabulary size.
+`code_names` (JSON in bytes) holds the text of each code. A context is stored like a prompt. Such shards also hold the
+original texts (`texts`, UTF-8, and `text_offsets`), so that training can add typos to them. The metadata identifies the
+tokenizer by the sha256 of its file and its vocabulary size.
 
-safetensors writes its table of sizes first, but the length of the token stream is known only at the end. So the writer
-leaves room for the table and for the arrays with an entry per document (Parquet stores the number of documents), writes
-the tokens after them, and fills both in as it goes: its memory does not grow with the corpus. Training and evaluation
-read through a memory map. This file does not depend on tokenization, so that changes there do not change the trainer's
-code.
+A safetensors file begins with its table of sizes, but the number of tokens is known only at the end. So the writer
+leaves space for the table, and for the arrays with one entry per document (Parquet stores the number of documents). It
+writes the tokens after this space, and fills the space step by step. So its memory does not grow with the corpus.
+Training and evaluation read the file through a memory map. This module does not import tokenization, so a change there
+does not change the digest of the trainer's code.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ import numpy as np
 
 from babelmill.core.files import UserError, atomic_write
 
-HEADER_BYTES = 1024  # the 8 bytes of its length included; a multiple of 8 keeps the offsets aligned in the map
+HEADER_BYTES = 1024  # including the 8 bytes of its length; a multiple of 8, so that the offsets are aligned in memory
 OFFSET_BYTES = 8
 DTYPES = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
 LABELS = ("codes", "I32"), ("code_offsets", "I64"), ("code_names", "U8")
@@ -37,7 +37,7 @@ TEXTS = ("text_offsets", "I64"), ("texts", "U8")
 
 @dataclass(frozen=True)
 class Labels:
-    """The codes of all documents.
+    """Holds the codes of all documents.
 
     Attributes:
         codes: [codes] int32, indices into `names`.
@@ -51,7 +51,7 @@ class Labels:
 
     @classmethod
     def read(cls, header: dict[str, Any], body: np.ndarray) -> "Labels | None":
-        """Copy the labels from a mapped file, where they may be unaligned; return None if it has none."""
+        """Copy the labels from a mapped file, where they may be unaligned. Return None if the file has none."""
         if "codes" not in header:
             return None
         parts = (body[slice(*header[name]["data_offsets"])].copy() for name, _ in LABELS)
@@ -59,14 +59,14 @@ class Labels:
         return cls(codes.view("<i4"), offsets.view("<i8"), tuple(json.loads(bytes(names))))
 
     def parts(self) -> list[bytes]:
-        """Return the bytes of each array, as the file holds them."""
+        """Return the bytes of each array, as the file stores them."""
         names = json.dumps(self.names, ensure_ascii=False).encode()
         return [self.codes.astype("<i4").tobytes(), self.offsets.astype("<i8").tobytes(), names]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of all documents, without their contexts.
+    """Holds the texts of all documents, without their contexts.
 
     Attributes:
         content: [bytes] uint8, all texts one after another, in UTF-8.
@@ -82,7 +82,7 @@ class Texts:
 
     @classmethod
     def read(cls, header: dict[str, Any], body: np.ndarray) -> "Texts | None":
-        """Map the texts of a file; return None if it has none."""
+        """Map the texts of a file. Return None if the file has none."""
         if "texts" not in header:
             return None
         offsets, content = (body[slice(*header[name]["data_offsets"])] for name, _ in TEXTS)
@@ -91,16 +91,16 @@ class Texts:
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A shard, memory-mapped.
+    """Holds a memory-mapped shard.
 
     Attributes:
         path: the file.
         tokens: [tokens] uint16 or uint32, the stream of all documents.
-        offsets: [documents + 1] int64, document starts; the last entry is the number of tokens.
+        offsets: [documents + 1] int64, where each document starts; the last entry is the number of tokens.
         metadata: `tokenizer_sha256` and `vocab_size`, both as text.
-        responses: [documents] int64, where the response of each starts; None without prompts.
+        responses: [documents] int64, where the response of each document starts; None if there are no prompts.
         position: byte position of the first token in the file.
-        labels, texts: None for text without labels.
+        labels, texts: the codes and texts of the documents; None if they have no labels.
     """
 
     path: Path
@@ -114,7 +114,7 @@ class ShardFile:
 
     @property
     def vocab_size(self) -> int:
-        """Number of entries of the vocabulary."""
+        """Return the number of entries of the vocabulary."""
         return int(self.metadata["vocab_size"])
 
     @classmethod
@@ -137,7 +137,7 @@ class ShardFile:
             if arrays["offsets"][0] != 0 or arrays["offsets"][-1] != len(arrays["tokens"]):
                 raise ValueError("its offsets do not span its tokens")
             if len(arrays.get("responses", arrays["offsets"][1:])) != len(arrays["offsets"]) - 1:
-                raise ValueError("it has not one response for each document")
+                raise ValueError("it does not have one response per document")
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -147,7 +147,7 @@ class ShardFile:
         return cls(path, arrays["tokens"], arrays["offsets"], metadata, *more)
 
     def in_prompts(self, place: np.ndarray) -> np.ndarray:
-        """Return which places of the stream belong to prompts, or are the `<s>` before them: bool, of any shape."""
+        """Return, for places in the stream, whether each is in a prompt or is the `<s>` before it: bool, same shape."""
         if self.responses is None:
             return np.zeros(place.shape, bool)
         return place < self.responses[np.searchsorted(self.offsets, place, side="right") - 1]
@@ -155,8 +155,8 @@ class ShardFile:
     def read_ahead(self, begin: np.ndarray, end: np.ndarray) -> None:
         """Read some parts of the stream from the disk into the system's memory.
 
-        The system is told of all parts before this waits for the first one, so that it reads several at a time. Other
-        threads continue meanwhile; they would stop while a page of a memory map is read from the disk.
+        The method first tells the system about all parts, and only then waits for them. So the system reads several at
+        a time. Meanwhile other threads continue; they would have to wait if a memory map read its pages from the disk.
         """
         size = self.tokens.itemsize
         parts = list(zip((self.position + begin * size).tolist(), ((end - begin) * size).tolist(), strict=True))
@@ -170,7 +170,7 @@ class ShardFile:
 
 
 class ShardWriter:
-    """Writes documents to an open file, in constant memory. `write_shard` makes one."""
+    """Writes documents to an open file, in constant memory. Use `write_shard` to create one."""
 
     def __init__(self, file: IO[bytes], documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False):
         self._file = file
@@ -183,7 +183,7 @@ class ShardWriter:
         self._written = 0  # documents whose tokens are in the file
         self.tokens = 0  # tokens in the file
         self.labels: Labels | None = None  # set before the end, like `texts`
-        self.texts: Iterable[list[str]] = ()  # of labelled documents, in batches
+        self.texts: Iterable[list[str]] = ()  # the texts of labelled documents, in batches
         self._put(HEADER_BYTES, np.zeros(1, "<i8"))
 
     def _put(self, position: int, array: np.ndarray) -> None:
@@ -191,7 +191,7 @@ class ShardWriter:
         self._file.write(np.ascontiguousarray(array).data.cast("B"))
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
-        """Add documents: their tokens one after another, the number of tokens of each, and that of each prompt."""
+        """Add documents: all their tokens, and the number of tokens of each document and of each prompt (without `<s>`)."""
         ends = self.tokens + np.cumsum(lengths, dtype="<i8")
         self._put(HEADER_BYTES + (self._written + 1) * OFFSET_BYTES, ends)
         if prompts is not None:
@@ -202,7 +202,7 @@ class ShardWriter:
         self._written += len(lengths)
 
     def finish(self) -> None:
-        """Write labels and texts, if there are any, and the table of sizes."""
+        """Write labels and texts, if the documents have any, and then the table of sizes."""
         if self._written != self._documents:
             raise RuntimeError(f"{self._written} documents written, {self._documents} announced")
         first, begin = self._offset_bytes, self._before_tokens
@@ -215,18 +215,19 @@ class ShardWriter:
             "tokens": {"dtype": self._dtype_name, "shape": [self.tokens], "data_offsets": [begin, end]},
         }
         parts = self.labels.parts() if self.labels else []
-        for (name, dtype), part in zip(LABELS, parts, strict=False):  # all of them or none
+        for (name, dtype), part in zip(LABELS, parts, strict=False):  # the parts are all there, or there are none
             self._put(HEADER_BYTES + end, np.frombuffer(part, np.uint8))
             header[name] = _entry(dtype, end, len(part))
             end += len(part)
         if self.labels:
             header |= self._put_texts(end)
-        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)  # spaces may follow the JSON
+        # The format allows spaces after the JSON.
+        text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)
         self._put(0, np.array([len(text)], "<u8"))
         self._put(8, np.frombuffer(text, np.uint8))
 
     def _put_texts(self, begin: int) -> dict[str, Any]:
-        """Write the texts, and before them their offsets; return their entries in the table of sizes."""
+        """Write the offsets of the texts, and then the texts. Return their entries in the table of sizes."""
         first = end = begin + self._offset_bytes
         lengths: list[int] = []
         for batch in self.texts:
@@ -253,9 +254,9 @@ def _entry(dtype: str, begin: int, size: int) -> dict[str, Any]:
 def write_shard(
     path: str | Path, documents: int, vocab_size: int, tokenizer_sha256: str, prompts: bool = False
 ) -> Iterator[ShardWriter]:
-    """Write a shard of exactly `documents` documents through the ShardWriter that this yields; atomic.
+    """Yield a ShardWriter for exactly `documents` documents. The file appears at the end, complete or not at all.
 
-    `prompts`: whether documents have prompts; `append` then needs their sizes.
+    `prompts` says whether documents have prompts; `append` then needs their sizes.
     """
     with atomic_write(path) as file:
         writer = ShardWriter(file, documents, vocab_size, tokenizer_sha256, prompts)

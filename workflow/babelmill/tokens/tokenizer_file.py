@@ -1,4 +1,4 @@
-"""Load a tokenizer.json in the right way, and encode documents with it."""
+"""Load a tokenizer.json with the settings that we need, and encode documents with it."""
 
 import itertools
 import os
@@ -13,25 +13,25 @@ from babelmill.tokens import characters
 from babelmill.tokens.pretokenizer import parts, parts_are_the_text
 from babelmill.tokens.vocabulary import BOS
 
-LONG = 1 << 20  # characters of a document that is encoded in parts
-GROUP = 64  # parts at a time
+LONG = 1 << 20  # characters; longer documents are encoded in parts
+GROUP = 64  # number of parts to encode at a time
 
 
 def use_threads(threads: int) -> None:
-    """Let `tokenizers` use this many threads, whatever the environment says. Call it before anything is encoded."""
+    """Let `tokenizers` use this many threads, whatever the environment says. Call this before the first encoding."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Load a tokenizer.json for text in which a special token's name is ordinary text.
+    """Load a tokenizer.json so that the name of a special token in a text is encoded as ordinary text.
 
     `encode_special_tokens` is not part of the file, so it must be set after each load. Truncation and padding are part
-    of the file, and are switched off: a file from elsewhere could cut documents.
+    of the file. They are switched off, since a file from elsewhere could shorten documents.
     """
     try:
         tokenizer = characters.make() if characters.is_file(path) else Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises no narrower type
+    except Exception as error:  # tokenizers raises no more specific type
         raise UserError(f"{path}: not a tokenizer of the `tokenizers` library ({error})") from None
     tokenizer.encode_special_tokens = True
     tokenizer.no_truncation()
@@ -40,7 +40,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def begin_with_bos(tokenizer: Tokenizer) -> None:
-    """Make a text `<s> A` and a pair `<s> A <s> B`: the form in which the models see text in training."""
+    """Make the tokenizer encode a text as `<s> A` and a pair as `<s> A <s> B`, as the models see text in training."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, token_id(tokenizer, BOS))]
     )
@@ -55,9 +55,9 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def vocab_size(tokenizer: Tokenizer) -> int:
-    """Return the number of rows that an embedding table needs: the largest id + 1."""
+    """Return the number of rows that an embedding table needs, which is the largest id + 1."""
     if characters.is_tokenizer(tokenizer):
-        return characters.ENTRIES  # without building a table of all entries
+        return characters.ENTRIES  # known without a table of all entries
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
@@ -70,7 +70,7 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarr
     """Return the tokens of documents, without special tokens.
 
     The result is (all tokens one after another, uint32; number of tokens of each document, int64). A long document is
-    encoded in parts, because the library takes 25 times its size in memory, and only one core, for it.
+    encoded in parts. Otherwise the library would need 25 times its size in memory, and use only one core.
     """
     tokens, lengths = array("I"), np.zeros(len(texts), np.int64)
     whole = max(map(len, texts), default=0) <= LONG or not parts_are_the_text(tokenizer)

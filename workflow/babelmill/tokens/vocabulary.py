@@ -1,4 +1,4 @@
-"""The roles of special tokens: which token begins a document, ends it, pads, masks. Their names and ids."""
+"""Define the roles of special tokens: which token begins a document, ends it, pads, masks. Hold their names and ids."""
 
 import functools
 from dataclasses import dataclass
@@ -17,17 +17,18 @@ NEEDED = (BOS, EOS, PAD, MASK)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What training and scoring need to know of a tokenizer.
+    """Holds what training and scoring need to know about a tokenizer.
 
-    Our own tokenizers have a token for each role, which never occurs in a text. Tokenizers of published models may have
-    one token for several roles, or none, and a text may hold it. So in the streams of such a tokenizer, begin, end and
-    padding have their own ids after its entries (`aliases`), and `given` turns them into the tokens for the model.
+    Our own tokenizers have one token per role, which never occurs in a text. Tokenizers of published models may have
+    one token for several roles, or no token for a role, and a text may contain such a token. So in the streams of such
+    a tokenizer, begin, end and padding have additional ids after those of its entries (`aliases`). `given` replaces
+    them by the tokens for the model.
 
     Attributes:
-        size: number of ids that occur in streams.
+        size: number of different ids in streams.
         bos, eos, pad, mask: ids of these special tokens; mask is -1 if there is none.
         special: ids of all special tokens, sorted.
-        aliases: the tokens that a model is given for the last ids.
+        aliases: the tokens that the model gets instead of the last ids.
     """
 
     size: int
@@ -40,7 +41,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: str | Path, size: int) -> "Vocabulary":
-        """Read a tokenizer.json of `size` entries. Raise a UserError if a special token is missing."""
+        """Read a tokenizer.json with `size` entries. Raise a UserError if a special token is missing."""
         added = {token["content"]: token["id"] for token in read_json(path)["added_tokens"] if token["special"]}
         if (roles := published_roles(Path(path).parent)) is not None:
             return cls.published(roles, set(added.values()))
@@ -52,9 +53,9 @@ class Vocabulary:
 
     @classmethod
     def published(cls, roles: dict[str, Any], special: set[int]) -> "Vocabulary":
-        """Return the vocabulary of a published model's tokenizer; `roles`: see `published_tokenizer.roles_of`.
+        """Return the vocabulary of a published model's tokenizer. `roles` is the result of `roles_of`.
 
-        The token for unknown text stands for a part of the text, so it does not count as special.
+        The token for unknown text replaces a part of the text, so it does not count as special.
         """
         entries, begin, end, pad = (roles[name] for name in ("entries", "begin", "end", "pad"))
         own = entries, entries + 1, entries + 2
@@ -65,30 +66,30 @@ class Vocabulary:
 
     @property
     def entries(self) -> int:
-        """Number of the tokenizer's entries."""
+        """Return the number of the tokenizer's entries."""
         return self.size - len(self.aliases)
 
     def given(self, ids: Any) -> Any:
-        """Return ids as a model is given them. `ids`: a number, or a tensor or array of integers."""
+        """Return the ids that the model gets for these ids of a stream: a number, or a tensor or array of integers."""
         for alias, token in enumerate(self.aliases, self.entries):
             ids = ids + (ids == alias) * (token - alias)
         return ids
 
     @property
     def ids(self) -> dict[str, int | None]:
-        """{name in configurations: id that a model is given} of the special tokens; None for a missing token."""
+        """Return {name in configurations: id for the model} of the special tokens; None for a missing token."""
         named = {f"{name}_token_id": self.given(getattr(self, name)) for name in ("bos", "eos", "pad", "mask")}
         return {name: None if token < 0 else token for name, token in named.items()}
 
     @functools.cached_property
     def is_special(self) -> np.ndarray:
-        """[size] bool, true for special tokens."""
+        """Return [size] bool, true for special tokens."""
         flags = np.zeros(self.size, bool)
         flags[list(self.special)] = True
         return flags
 
 
 def published_roles(folder: Path) -> dict[str, Any] | None:
-    """Return the roles of the tokens of a published model's tokenizer, from its manifest; None for our own."""
+    """Return the roles of a published model's special tokens, from its manifest, or None for our own tokenizer."""
     path = folder / manifest.NAME
     return read_json(path)["figures"].get("roles") if path.is_file() else None
