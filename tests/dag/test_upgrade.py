@@ -51,7 +51,7 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
     checkout.package("runtime/record.py", "for line in path.read_text", "for line in  path.read_text")
     checkout.package("runtime/gpu_claims.py", "but of {len(available)} on this machine", "but of {len(available)} here")
     checkout.package(
-        "training/loop.py", "left after step %d; the same command goes on from there", "left after step %d"
+        "training/loop.py", "left after step %d; the same command continues from there", "left after step %d"
     )
     checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
     checkout.package("training/masking.py", '"""Which tokens of a row are hidden', '"""What of a row is hidden')

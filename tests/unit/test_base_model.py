@@ -179,7 +179,7 @@ def test_a_published_gpt_bert_model_is_ours_under_our_names(caplog):
     tokenizer, roles = adopt_from_model(Path("out"), "theirs")
     assert roles is None and tokenizer.encode("a").tokens[0] == "<s>"
     assert "the tokenizer of theirs is not lossless" in caplog.text, "a warning: there is no other for these weights"
-    with pytest.raises(UserError, match=r"the tokenizer has 97 entries, the embedding of theirs 96 rows"):
+    with pytest.raises(UserError, match=r"the tokenizer has 97 entries, but the embedding of theirs has only 96"):
         shape_of(settings, Path("out"), 97)
     with pytest.raises(UserError, match=r"model\.num_hidden_layers = 9: theirs has"):
         shape_of(settings.model_copy(update={"shape": {"num_hidden_layers": 9}}), Path("out"), 96)

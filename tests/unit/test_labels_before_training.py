@@ -54,11 +54,11 @@ def test_a_plan_has_the_steps_of_the_training():
 @pytest.mark.parametrize(
     ("train", "validation", "labels", "words"),
     [
-        (["61110"], ["61110"], {"code": "hisco"}, r"training text of eng has one code alone, '61110': nothing to learn$"),
+        (["61110"], ["61110"], {"code": "hisco"}, r"training text of eng has only one code, '61110': there is nothing to learn$"),
         (["x1", "x2"], ["x1"], {"code": "hisco", "on_error": "skip"}, r"has no code \(labels\.on_error: skip\): nothing"),
-        (["61110"], ["61110"], {"code": "hisco", "codes": "codes.txt"}, r"has one code alone, '61110': nothing to learn$"),
+        (["61110"], ["61110"], {"code": "hisco", "codes": "codes.txt"}, r"has only one code, '61110': there is nothing to learn$"),
         (["x"], ["x"], {"code": "hisco", "codes": "codes.txt", "on_error": "skip"}, r"has no code \(labels\.on_error: sk"),
-        (["1", "2"], ["3"], {}, r"^no validation text of eng has a code that its training text has: nothing to measure"),
+        (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing"),
         (["1", "2"], [""], {"code": "hisco", "on_error": "skip"}, r"^no validation text of eng has a code that its"),
     ],
 )  # fmt: skip

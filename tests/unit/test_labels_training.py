@@ -175,7 +175,7 @@ def test_a_share_of_the_texts_is_disturbed_by_row_and_never_a_context(shard, tok
     later = replace(rows, number=rows.number + 200)
     assert differ(ids(0.5, later), half) > 0.3 < differ(ids(0.5, seed=8), half), "other ones in the next epoch"
     with pytest.raises(
-        UserError, match=r"train\.safetensors: has no texts, which train\.typos needs; delete it and run"
+        UserError, match=r"train\.safetensors has no texts, but train\.typos needs them; delete it and run"
     ):
         Typos(1.0, 7, tokenizer).tokens(rows, [replace(shard, texts=None)])
 

@@ -68,7 +68,7 @@ def go_on(names: list[str]) -> tuple[LabelsNetwork, str]:
 def test_the_same_codes_have_the_same_scores(theirs):
     """Those of a text may be a part of them. No code is lost, and the class without one is left out."""
     network, said = go_on(["02105", "83110"])
-    assert said == "its linear head goes on, with its 5 codes; its decoder goes on"
+    assert said == "its linear head continues, with its 5 codes; its decoder continues"
     assert list(network.config["labels"]["codes"]) == CODES
     made = Labeller(make_encoder(network._encoder.config), CodeDecoder(18, 32, 3, 10)).eval()
     made.load_state_dict(network.weights())
@@ -90,7 +90,10 @@ def test_the_same_codes_have_the_same_scores(theirs):
 
 def test_other_codes_begin_a_new_linear_head_and_say_so(theirs):
     network, said = go_on(["02105", "98135"])
-    assert said == ("its linear head begins anew, which does not know 1 code, such as 98135; its decoder goes on")
+    assert said == (
+        "its linear head starts with random weights, since the source does not know 1 code, such as 98135; its decoder"
+        " continues"
+    )
     assert list(network.config["labels"]["codes"]) == ["02105", "98135"]
     weights, known = network.weights(), theirs.state_dict()
     assert weights["encoder.classifier.weight"].shape == (2, 32)
@@ -102,9 +105,9 @@ def test_other_codes_begin_a_new_linear_head_and_say_so(theirs):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ({"decoder_layers": 2}, "its decoder begins anew: it has 3 layers, labels.decoder_layers is 2"),
-        ({"code": "occ1950"}, "its heads begin anew: '-1' is not a code of occ1950: it contains -"),
-        ({"code": "general"}, "its decoder begins anew: labels.code: general has other symbols"),
+        ({"decoder_layers": 2}, "its decoder starts with random weights: the source's has 3 layers, but labels."),
+        ({"code": "occ1950"}, "its heads start with random weights: '-1' is not a code of occ1950: it contains -"),
+        ({"code": "general"}, "its decoder starts with random weights: labels.code: general has other symbols"),
     ],
 )
 def test_heads_that_cannot_go_on_are_named(labels, words):

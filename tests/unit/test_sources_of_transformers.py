@@ -266,7 +266,7 @@ def test_a_bare_model_lacks_its_head():
     ("kind", "more", "words"),
     [
         ("eurobert", {}, ["has no mask token"]),
-        ("eurobert", {"train": {"objective": "causal"}}, ["no AutoModelForCausalLM of it, see train.objective"]),
+        ("eurobert", {"train": {"objective": "causal"}}, ["no AutoModelForCausalLM for it; see train.objective"]),
         (
             "llama",
             {"train": {"sequence_lengths": [128], "phase_starts": [0.0], "global_batch_tokens": 256}},

@@ -125,7 +125,7 @@ def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
     for name in sorted(expected.keys() | weights.keys()):
         has = list(weights[name].shape) if name in weights else "absent"
         if has != expected.get(name, "absent"):
-            return f"{name} is {has}, {expected.get(name, 'absent')} is expected"
+            return f"{name} is {has}, but must be {expected.get(name, 'absent')}"
     return None
 
 

@@ -191,7 +191,7 @@ class ShardWriter:
         self._file.write(np.ascontiguousarray(array).data.cast("B"))
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray, prompts: np.ndarray | None = None) -> None:
-        """Add documents: all their tokens, and the number of tokens of each document and of each prompt (without `<s>`)."""
+        """Add documents: all their tokens, and the number of tokens of each document and each prompt without `<s>`."""
         ends = self.tokens + np.cumsum(lengths, dtype="<i8")
         self._put(HEADER_BYTES + (self._written + 1) * OFFSET_BYTES, ends)
         if prompts is not None:

@@ -1,1 +1,1 @@
-"""Training as a pure function of (settings, data, step): see `plan.py` for what, `loop.py` for how."""
+"""Train as a pure function of (settings, data, step): `plan.py` says what a step does, `loop.py` runs the steps."""

@@ -1,7 +1,7 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) on a frozen model of transformers, made by peft.
+"""Add low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) to a frozen model of transformers, with peft.
 
 Every linear layer except the output matrix gets an adapter. Only the adapters are trained, so checkpoints, averages and
-results hold the adapters alone. The frozen weights are read from the source model (`model.source`) at each start.
+results hold only the adapters. The frozen weights are read from the source model (`model.source`) at each start.
 """
 
 import torch
@@ -15,8 +15,7 @@ FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 def add_adapters(model: nn.Module, rank: int, alpha: int) -> None:
     """Freeze a model and put adapters beside its linear layers. Their second factor is 0, so they change nothing yet.
 
-    The adapters get values even where the model has none yet (on the meta device); peft would leave them without values
-    there.
+    The adapters get values even if the model has none yet (on the meta device). peft itself would leave them without.
     """
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds
     from peft.tuners.lora import LoraLayer

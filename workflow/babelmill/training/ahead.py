@@ -1,4 +1,4 @@
-"""Preparation of the next step on the host while the device computes the present one."""
+"""Prepare the next step on the host while the device computes the present one."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,8 +11,8 @@ class Ahead(Generic[T]):
     """Prepares each step in a thread, one step ahead.
 
     Args:
-        make: returns what a step needs. It is called in the thread, once per step if steps are taken in order.
-        steps: number of steps of the run; nothing is prepared beyond the last one.
+        make: returns what a step needs. The thread calls it, once per step if `take` is called for steps in order.
+        steps: number of steps of the run. Nothing is prepared after the last one.
     """
 
     def __init__(self, make: Callable[[int], T], steps: int):

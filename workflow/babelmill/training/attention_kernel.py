@@ -1,10 +1,10 @@
-"""The choice of one attention kernel for training on a GPU, before the first step.
+"""Choose one attention kernel for training on a GPU, before the first step.
 
-It is ours (`attention_triton.py`) if that supports the model and computes the right numbers on this machine, else one
-of PyTorch's. By default, PyTorch chooses at each call, and its choice may differ between training and validation. Where
-no fused kernel supports the inputs, PyTorch computes the formula without a warning, which is slower and keeps several
-[B, n, T, T] tensors. The memory-efficient kernel supports a bias, its gradient and dropout; flash attention supports no
-bias.
+The choice is our kernel (`attention_triton.py`) if it supports the model and computes the right numbers on this
+machine, and otherwise one of PyTorch's. By default, PyTorch chooses at each call, and its choice may differ between
+training and validation. If no fused kernel supports the inputs, PyTorch computes the formula without a warning, which
+is slower and keeps several [B, n, T, T] tensors. The memory-efficient kernel supports a bias, its gradient and dropout.
+Flash attention does not support a bias.
 """
 
 import logging
@@ -30,7 +30,7 @@ def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttenti
     If a process cannot use them, it logs a warning, and all processes return None.
 
     Args:
-        processes: this process among the others; all call this together.
+        processes: this process among the others. All processes call this function together.
         width: width of a head.
         precision: `train.precision`.
     """
@@ -54,10 +54,10 @@ def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttenti
 
 
 def pin(device: torch.device, heads: int, size: int, lengths: Iterable[int], dtype: torch.dtype) -> None:
-    """Let PyTorch compute this process's attention with its memory-efficient kernel only.
+    """Let PyTorch compute this process's attention only with its memory-efficient kernel.
 
-    If that kernel does not support the model, PyTorch computes the formula instead, with a warning. Inputs that the
-    chosen one does not support are an error later.
+    If that kernel does not support the model, PyTorch computes the formula instead, and this function logs a warning.
+    Later inputs that the chosen implementation does not support raise an error.
 
     Args:
         device: the GPU.
@@ -75,7 +75,7 @@ def pin(device: torch.device, heads: int, size: int, lengths: Iterable[int], dty
         except RuntimeError as error:
             _only(fused=False)
             log.warning(
-                "PyTorch has no fused attention for rows of %d tokens with %d heads of %d numbers here (%s):"
+                "PyTorch has no fused attention for rows of %d tokens with %d heads of width %d here (%s):"
                 " it computes the formula, which is slower and takes more memory",
                 length,
                 heads,

@@ -1,10 +1,10 @@
-"""GPT-BERT's attention as Triton kernels: scores, positions, mask, softmax and dropout in one pass, for GPUs.
+"""Compute GPT-BERT's attention on GPUs with Triton kernels: scores, positions, mask, softmax and dropout in one pass.
 
 The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They never make a [B, n, T, T]
 tensor: the mask is [B, 1, T, T], since all heads share it. They work on tiles of some queries and some keys:
 
 * The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
-  rows of the tables. Ordinary matrix products make these before.
+  rows of the tables. Ordinary matrix products compute these before.
 * The gradient of the position part is a sum over equal distances. Each tile of the scores' gradient is skewed, so that
   a column holds one distance, and multiplied by the one-hot matrix of the distances' buckets. So there are no atomic
   additions, and every run computes the same numbers.
@@ -213,12 +213,12 @@ def _backward_of_keys(
 def _strides(x: torch.Tensor) -> tuple[int, int, int]:
     """Return the strides of the first three dimensions of a [B, n, T, d] tensor; the last stride must be 1."""
     first, second, third, last = x.stride()
-    assert last == 1, "the numbers of a head lie beside each other"
+    assert last == 1, "the numbers of a head must be next to each other in memory"
     return first, second, third
 
 
 def _like(x: torch.Tensor) -> torch.Tensor:
-    """Return an empty tensor of x's shape [B, n, T, d], in memory as [B, T, n, d], as linear layers take it."""
+    """Return an empty tensor of x's shape [B, n, T, d], stored as [B, T, n, d], which linear layers need."""
     return x.new_empty(x.size(0), x.size(2), x.size(1), x.size(3)).transpose(1, 2)
 
 
@@ -286,7 +286,7 @@ def _attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of q, k, v, content and position.
 
-    `delta`: [B, n, T], the sums over d of the values times their gradients.
+    `delta` [B, n, T] holds the sums over d of the values times their gradients.
     """
     dq, dk, dv = _like(q), _like(k), _like(v)
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
@@ -318,7 +318,7 @@ _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
 
 
 class TritonAttention(KeyedAttention):
-    """Attention by the kernels of this file. For `place` and `keys`, see `KeyedAttention`."""
+    """Computes attention with the kernels of this file. For `place` and `keys`, see `KeyedAttention`."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""The start of a run from a trained model (`model.source`): the run takes that model's shape and weights."""
+"""Start a run from a trained model (`model.source`): the run takes the shape and the weights of this model."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -19,8 +19,8 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     """Return the shape of the model to train.
 
     Args:
-        settings: the stage's settings. Dropout is taken from them, whatever the source was trained with.
-        source: folder of the model that training starts from; None: the settings define the whole shape.
+        settings: the stage's settings. Dropout comes from them, even if the source was trained with another rate.
+        source: folder of the model that training starts from. If None, the settings define the whole shape.
         vocab_size: number of entries of the tokenizer.
 
     Raises:
@@ -34,8 +34,8 @@ def shape_of(settings: TrainSettings, source: Path | None, vocab_size: int) -> G
     check_shape(settings.shape, vars(shape), str(name))
     if vocab_size > shape.vocab_size:
         raise UserError(
-            f"the tokenizer has {vocab_size:,} entries, the embedding of {name} {shape.vocab_size:,} rows: name a"
-            " smaller tokenizer.source, or none to use the model's own"
+            f"the tokenizer has {vocab_size:,} entries, but the embedding of {name} has only {shape.vocab_size:,} rows:"
+            " set a smaller tokenizer.source, or remove it to use the model's own tokenizer"
         )
     check_lengths(settings, shape.max_position_embeddings)
     return shape
@@ -45,13 +45,13 @@ def check_lengths(settings: TrainSettings, positions: int) -> None:
     """Raise a UserError if rows are longer than the source can read."""
     if (longest := max(settings.train.sequence_lengths)) > positions:
         raise UserError(
-            f"train.sequence_lengths has {longest}, more than max_position_embeddings = {positions} of"
+            f"train.sequence_lengths has {longest}, which is more than max_position_embeddings = {positions} of"
             f" {settings.model.source}; lower it"
         )
 
 
 def published_config(source: Path) -> dict[str, Any]:
-    """Return config.json of a model of transformers as it was published, whichever stage wrote the file."""
+    """Return config.json of a model of transformers as it was published, from the file of any stage."""
     values = read_json(source / "config.json")
     return values["config"] if values.get("architecture") == "transformers" else values
 
@@ -70,7 +70,7 @@ def load_weights(path: Path, network: Network) -> None:
         expected = list(sharding.shapes.get(name, value.shape) if sharding else value.shape)
         theirs = saved.shape(in_file)
         if theirs != expected:
-            raise UserError(f"{path}: {in_file} is {theirs}, {expected} is expected")
+            raise UserError(f"{path}: {in_file} is {theirs}, but must be {expected}")
         value.copy_(saved[in_file])
 
 

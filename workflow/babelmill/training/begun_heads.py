@@ -1,4 +1,4 @@
-"""Which heads a model of labels takes over from its source (`release/occcanine.py`)."""
+"""Decide which heads a model of labels takes over from its source (`release/occcanine.py`)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +13,12 @@ CLASSIFIER, DECODER = "classifier.", "decoder."
 
 
 class Begun(NamedTuple):
-    """What a model takes over from its source.
+    """Says what a model takes over from its source.
 
     Attributes:
-        codes: the codes that the model knows: the source's, in its order, if these include all codes of the text.
-        heads: prefixes of the names of the weights that are taken over.
+        codes: the codes that the model knows. If the source's codes include all codes of the text, they are the
+            source's, in the same order.
+        heads: the weights whose names begin with one of these prefixes are taken over.
         said: a description in words; empty if the source has no heads.
     """
 
@@ -34,22 +35,23 @@ def begun(source: Path | None, codes: Codes, labels: schema.Labels) -> Begun:
     try:
         names = [written(c, labels.code, labels.block_size, labels.symbol_separator) for c in theirs["codes"]]
     except ValueError as problem:
-        return Begun(codes, (), f"its heads begin anew: {problem} (labels.code)")
+        return Begun(codes, (), f"its heads start with random weights: {problem} (labels.code)")
     known = set(names)
     if strange := [name for name in codes.names if name not in known]:
         classes = (
-            f"its linear head begins anew, which does not know {plural(len(strange), 'code')}, such as {strange[0]}"
+            "its linear head starts with random weights, since the source does not know"
+            f" {plural(len(strange), 'code')}, such as {strange[0]}"
         )
     else:
         codes = Codes(names, codes.system, labels.block_size, labels.symbol_separator)
-        classes = f"its linear head goes on, with its {plural(len(names), 'code')}"
+        classes = f"its linear head continues, with its {plural(len(names), 'code')}"
     differs = ""
     if not SYSTEMS[codes.system].symbols or theirs["entries"] != codes.entries:
         differs = f"labels.code: {codes.system} has other symbols"
     elif theirs["layers"] != labels.decoder_layers:
-        differs = f"it has {theirs['layers']} layers, labels.decoder_layers is {labels.decoder_layers}"
+        differs = f"the source's has {theirs['layers']} layers, but labels.decoder_layers is {labels.decoder_layers}"
     elif theirs["inner"] != theirs["width"]:
-        differs = f"its layers are {theirs['inner']} wide inside"
-    spells = f"its decoder begins anew: {differs}" if differs else "its decoder goes on"
+        differs = f"the source's has feed-forward blocks of width {theirs['inner']}"
+    spells = f"its decoder starts with random weights: {differs}" if differs else "its decoder continues"
     heads = (() if strange else (CLASSIFIER,)) + (() if differs else (DECODER,))
     return Begun(codes, heads, f"{classes}; {spells}")

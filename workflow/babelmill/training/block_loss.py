@@ -1,12 +1,12 @@
-"""The loss of a sequence of codes that does not depend on their order (OccCANINE, Dahl et al., 2024, arXiv:2402.13604).
+"""Compute a loss of codes that does not depend on their order (OccCANINE, Dahl et al., 2024, arXiv:2402.13604).
 
 "Farmer and fisher" has two codes, and their order has no meaning. So each of a text's k codes is compared with each of
 the first k blocks that the model predicts, by the mean cross-entropy of the code's symbols. The smallest of these k
 numbers is the loss of the code. The blocks after the k-th are trained to be empty.
 
-Only the first k blocks count: in training, the decoder sees the codes that came before, so it could otherwise repeat
-them in a later block. The published code divides by the largest number of codes of a text of the batch. Here a batch
-may be cut anywhere, so losses are returned per code and per row.
+Only the first k blocks count. In training, the decoder sees the earlier codes, so it could otherwise repeat them in a
+later block. The published code divides by the largest number of codes of a text in the batch. Here a batch may be cut
+between any two rows, so losses are returned per code and per row.
 """
 
 import torch
@@ -21,7 +21,7 @@ def block_losses(logits: torch.Tensor, blocks: torch.Tensor, pad: int) -> tuple[
         pad: the symbol of empty blocks.
 
     Returns:
-        the loss of each code, [B, n], 0 where there is no code; and for each row, [B], the sum of the mean
+        The loss of each code, [B, n], which is 0 at empty blocks. And for each row, [B], the sum of the mean
         cross-entropies of the blocks that should be empty, divided by n.
     """
     rows, count, size = blocks.shape

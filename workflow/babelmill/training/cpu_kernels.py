@@ -1,9 +1,9 @@
-"""Faster training on a CPU: attention and GEGLU of GPT-BERT with gradients by hand.
+"""Train faster on a CPU: attention and GEGLU of GPT-BERT with their gradients written by hand.
 
-The shipped model (`babelmill.model`) uses ordinary operations, which work with all of PyTorch. CUDA trains with them,
-except for mixing and, where its kernels are used, attention (`mixing_kernel.py`, `attention_triton.py`). On a CPU they
-are slower, so the trainer replaces them by the functions of this file, which compute the same numbers. Each function
-has a gradient, but no second derivative.
+The shipped model (`babelmill.model`) uses ordinary operations, which work with all of PyTorch. Training on a GPU uses
+them, too, except for mixing (`mixing_kernel.py`) and, if its kernels support the model, attention
+(`attention_triton.py`). On a CPU they are slower, so the trainer replaces them by the functions of this file, which
+compute the same numbers. Each function has a gradient, but no second derivative.
 """
 
 import math
@@ -30,7 +30,7 @@ def install(model: nn.Module) -> None:
 
 
 class _GEGLU(torch.autograd.Function):
-    """x * gelu(gate), with both halves of the gradient written into one tensor: joining them later costs a copy."""
+    """Computes x * gelu(gate). It writes both halves of the gradient into one tensor, which saves a copy."""
 
     @staticmethod
     def forward(ctx: Any, both: torch.Tensor) -> torch.Tensor:
@@ -52,7 +52,7 @@ class _GEGLU(torch.autograd.Function):
 
 
 class CPUGEGLU(GEGLU):
-    """`GEGLU` with the gradient of `_GEGLU`."""
+    """Computes `GEGLU` with the gradient of `_GEGLU`."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x * gelu(gate) of the two halves of the input."""
@@ -60,7 +60,7 @@ class CPUGEGLU(GEGLU):
 
 
 class _CPUAttention(torch.autograd.Function):
-    """Attention with its gradient written out: on a CPU, PyTorch's `sdpa` trains through a dozen operations.
+    """Computes attention and its gradient. (On a CPU, the gradient of PyTorch's `sdpa` takes a dozen operations.)
 
     The weights before and after dropout are saved for the backward pass.
     """
@@ -130,7 +130,7 @@ class _CPUAttention(torch.autograd.Function):
 
 
 class CPUAttention(KeyedAttention):
-    """Attention with dropout by row, computed by `_CPUAttention` if a gradient is needed."""
+    """Computes attention with dropout by row, with `_CPUAttention` if a gradient is needed."""
 
     def __call__(
         self,

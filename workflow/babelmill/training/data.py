@@ -1,4 +1,4 @@
-"""The shards that a run reads, their rows, and the streams that micro-batches are cut from."""
+"""Open the shards that a run reads: their rows, and the streams from which micro-batches are made."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from babelmill.training.typos import Typos
 
 
 class Data:
-    """The shards of all languages by split, their rows, and the tokenizer's vocabulary.
+    """Holds the shards of all languages by split, their rows, and the tokenizer's vocabulary.
 
     Args:
         settings: the stage's settings.
@@ -48,11 +48,11 @@ class Data:
 
 
 class LabelledData(Data):
-    """The shards of labelled text: each document is a row, with its codes.
+    """Holds the shards of labelled text: each document is a row, with its codes.
 
     Args:
         settings, tokenizer, folders: see `Data`.
-        source: folder of the model that training starts from; None if there is none.
+        source: folder of the model that training starts from, or None.
 
     Attributes:
         codes: the codes that the model knows: those of the training shards, or the source's if these include them.
@@ -67,14 +67,14 @@ class LabelledData(Data):
         super().__init__(settings, tokenizer, folders)
         for shard in (each for split in SPLITS for each in self.shards[split] if each.labels is None):
             raise UserError(
-                f"{shard.path}: has no labels, which train.objective: labels needs; set corpus.label_columns"
+                f"{shard.path} has no labels, but train.objective: labels needs them; set corpus.label_columns"
             )
         shards, labels = self.shards["train"], settings.labels
         self.codes = known_codes(shards, labels.code, labels.block_size, labels.symbol_separator)
         self.blocks = most_codes(shards)
         if len(names := occurring(shards)) < 2:  # with labels.codes, the model knows more
-            found = f"one code alone, {names[0]!r}" if names else "no code (labels.on_error: skip)"
-            raise UserError(f"the training text of {settings.name} has {found}: nothing to learn")
+            found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
+            raise UserError(f"the training text of {settings.name} has {found}: there is nothing to learn")
         self.begun = begun(source, self.codes, labels)
         self.codes = self.begun.codes
         loaded, train = load_tokenizer(tokenizer / "tokenizer.json"), settings.train
@@ -84,8 +84,8 @@ class LabelledData(Data):
         self._streams = {split: self._stream(split) for split in SPLITS}
         if not any(len(shard.labels.codes) for shard in self._streams["validation"].shards if shard.labels):
             raise UserError(
-                f"no validation text of {settings.name} has a code that its training text has: nothing to measure;"
-                " raise corpus.validation_share, or name other corpus.validation_files"
+                f"no validation text of {settings.name} has a code of its training text, so there is nothing to"
+                " measure; raise corpus.validation_share, or set other corpus.validation_files"
             )
         self.layouts = {
             split: [Documents(shard.offsets, length, shard.labels.offsets) for shard in stream.shards if shard.labels]

@@ -1,10 +1,9 @@
-"""Attention masks that keep the documents of a row apart, for any model that gets its masks from transformers.
+"""Make attention masks that keep the documents of a row apart, for models that get their masks from transformers.
 
-Two extension points of transformers are used, registered under one name: an attention implementation (transformers' own
-one with PyTorch's SDPA), and the function that makes the masks of that implementation. A model that is made with this
-name combines its own rule (all tokens, earlier tokens, a sliding window) with ours: query and key belong to the same
-document. A mask that is passed in as an argument would replace the model's rule in some models, and others would ignore
-it.
+This registers two extensions of transformers under one name: an attention implementation (transformers' own one with
+PyTorch's SDPA), and the function that makes the masks of this implementation. A model with this implementation combines
+its own rule (all tokens, earlier tokens, a sliding window) with ours: query and key must belong to the same document.
+(A mask that is passed in as an argument would replace the model's rule in some models, and others would ignore it.)
 
 A model that makes its masks by itself ignores all of this. So each model is tested before it trains
 (`transformers_proof.py`).
@@ -26,7 +25,7 @@ _SEGMENTS: ContextVar[torch.Tensor | None] = ContextVar("segments", default=None
 
 @contextlib.contextmanager
 def documents(segments: torch.Tensor | None) -> Iterator[None]:
-    """Let forward passes in this context keep documents apart; `segments`: [B, T], None if each row is one document."""
+    """Keep documents apart in forward passes. `segments` is [B, T], or None if each row is one document."""
     token = _SEGMENTS.set(segments)
     try:
         yield

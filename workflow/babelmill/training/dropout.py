@@ -1,7 +1,7 @@
-"""Dropout keyed by row: a hash of (seed, row of the run, place in the model, element) decides what is dropped.
+"""Drop elements by row: a hash of (seed, row of the run, place in the model, element) decides what is dropped.
 
-So a row loses the same elements whichever rows share its forward pass and whichever process computes it, and activation
-checkpointing drops them again without saved state. Each 32-bit hash decides about two elements, with 16 bits each. So
+So a row always loses the same elements: it does not matter which rows share its forward pass, or which process computes
+it. Activation checkpointing drops them again without saved state. Each 32-bit hash decides about two elements. So
 probabilities are multiples of 2^-16: 0.1 becomes 0.100006. The numbers are those of `randomness.draw`, computed in
 int32 with wrap-around: this takes half the memory and gives the same integers on every device.
 
@@ -48,7 +48,7 @@ def _counters(count: int, device: torch.device) -> torch.Tensor:
     return mix(torch.arange(count, dtype=torch.int32, device=device) + GOLDEN)
 
 
-_kept_counters = lru_cache(maxsize=16)(_counters)  # for CPUs; elsewhere the compiled kernel computes them
+_kept_counters = lru_cache(maxsize=16)(_counters)  # for CPUs; on a GPU the compiled kernel computes them
 
 
 def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
@@ -64,12 +64,12 @@ def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
 
 
 class Keys:
-    """The int32 keys of the present forward pass.
+    """Holds the int32 keys of the present forward pass.
 
     Attributes:
         rows: [B], one key per row.
         targets: [n], one key per position that has a target.
-        step: [1], the key of what all rows share.
+        step: [1], the key for tensors that all rows share.
     """
 
     def __init__(self, seed: int, device: torch.device):
@@ -99,7 +99,7 @@ def int32(number: int) -> int:
 
 
 class RowDropout(nn.Dropout):
-    """`nn.Dropout` with keys, for tensors that belong to a micro-batch's rows, to its targets, or to the whole step.
+    """Drops elements by key, in tensors that belong to a micro-batch's rows, to its targets, or to the whole step.
 
     Args:
         p: probability of dropping an element.
@@ -122,7 +122,7 @@ class RowDropout(nn.Dropout):
 
 
 class KeyedAttention:
-    """`attention` with dropout by row, computed by the formula. It is the reference for the faster versions.
+    """Computes `attention` with dropout by row, by the formula. It is the reference for the faster versions.
 
     Args:
         place: number of this attention in the model.
@@ -154,7 +154,7 @@ class KeyedAttention:
         return (weights * kept.to(weights.dtype)) @ value, weights
 
     def kept(self, shape: torch.Size, p: float) -> torch.Tensor:
-        """Return which attention weights are kept (see `keep`); `shape`: [B, n, Tq, Tk]."""
+        """Return which attention weights are kept (see `keep`). `shape` is [B, n, Tq, Tk]."""
         return keep(draw(self._keys.rows, self._place), shape[1:].numel(), p).view(shape)
 
 
@@ -164,7 +164,7 @@ def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention] | N
     Args:
         model: the model in which all dropout is replaced.
         keys: the keys, which are set before each forward pass.
-        attention_type: for dropout of attention weights; None leaves it to PyTorch, whose dropout has no keys.
+        attention_type: the class that drops attention weights. With None, PyTorch drops them, without keys.
     """
     shared = {id(layer.relative_dropout) for layer in model.modules() if isinstance(layer, Attention)}
     of_targets = {id(module) for module in model.classifier.modules()}
@@ -175,6 +175,6 @@ def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention] | N
                 of = "step" if id(child) in shared else "targets" if id(child) in of_targets else "rows"
                 setattr(module, name, RowDropout(child.p, place := place + 1, keys, of))
         if isinstance(module, Attention):
-            place += 1  # also where PyTorch drops, so that later places draw the same numbers on every device
+            place += 1  # even if PyTorch drops here, so that later places draw the same numbers on every device
             if attention_type is not None:
                 module.attend = attention_type(place, keys)

@@ -1,4 +1,4 @@
-"""The weights of an encoder that starts from a language model: which tensor of the source is which of its own."""
+"""Find the weights of an encoder in the language model that it starts from: which tensor of the source is which."""
 
 from collections.abc import Collection
 
@@ -12,11 +12,11 @@ def names_in_source(
 
     Args:
         wanted: names of the encoder's weights in its class, which has a classifier.
-        there: names in the source's file. They may lack the `prefix` of the class, and a language model's head may be
-            among them.
-        prefix: what the class calls the encoder without its head.
+        there: names in the source's file. They may lack the `prefix` of the class, and may include a language model's
+            head.
+        prefix: the class's name for the encoder without its head.
         head: those of `wanted` that belong to the head.
-        where: the source's file, for the error.
+        where: the source's file, for the error message.
 
     Raises:
         UserError: the source lacks a weight of the encoder.
@@ -28,5 +28,5 @@ def names_in_source(
         if theirs is not None:
             found[name] = theirs
         elif name not in head and ".pooler." not in f".{name}":
-            raise UserError(f"{where}: {candidates[-1]} is not there: not the weights of this encoder")
+            raise UserError(f"{where}: {candidates[-1]} is missing: these are not the weights of this encoder")
     return found

@@ -1,4 +1,4 @@
-"""How large a forward pass may be, given the memory of a GPU."""
+"""Find out how large a forward pass may be, given the memory of a GPU."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ SHARE_OF_MEMORY = 0.85  # share of a GPU's memory that forward passes and all te
 
 
 class Fitted:
-    """The numbers of rows and targets of the largest forward passes that have fitted so far, by length of rows."""
+    """Holds the numbers of rows and targets of the largest forward passes that have fitted, by length of rows."""
 
     def __init__(self):
         self._largest: dict[int, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""From row numbers to tensors, for the objective `labels`: whole texts with their codes.
+"""Turn row numbers into tensors, for the objective `labels`: whole texts with their codes.
 
 A row is a document: a text, or a context and a text, with the special tokens that the exported model's tokenizer adds
 (`Frame`). A micro-batch is as long as its longest row. A document that is too long for a row loses the end of its text.
@@ -23,12 +23,12 @@ MULTIPLE = 8  # lengths are rounded up to a multiple of it
 
 @dataclass(frozen=True)
 class Frame:
-    """The ids of the special tokens around a text, and around a context with its text.
+    """Holds the ids of the special tokens around a text, and around a context with its text.
 
     Attributes:
         alone: ids before and after a text.
         pair: ids before a context, between the context and its text, and after the text.
-        pad: the id that fills up rows.
+        pad: the id of padding.
     """
 
     alone: tuple[tuple[int, ...], tuple[int, ...]]
@@ -36,12 +36,12 @@ class Frame:
     pad: int
 
     def cut(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
-        """Return which rows lose tokens, [rows] bool; `context`, `text`: [rows], their numbers of tokens."""
+        """Return [rows] bool: which rows lose tokens. `context` and `text` [rows] are their numbers of tokens."""
         alone, pair = (sum(map(len, parts)) for parts in (self.alone, self.pair))
         return (context > length // 2) | (context + text + np.where(context > 0, pair, alone) > length)
 
     def row(self, context: np.ndarray, text: np.ndarray, length: int) -> np.ndarray:
-        """Return the ids of a row, at most `length`; an empty `context` means that there is none."""
+        """Return the ids of a row, at most `length` of them. An empty `context` means that there is none."""
         before, after = self.alone
         if len(context):
             first, between, after = self.pair
@@ -52,7 +52,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class LabelBatch:
-    """Tensors of B rows of T positions.
+    """Holds tensors of B rows of T positions.
 
     Attributes:
         input_ids: [B, T] int64.
@@ -60,7 +60,7 @@ class LabelBatch:
         classes: [B, K] float32, 1 for the classes of each row.
         blocks: [B, n, s] int64, the symbols of the row's codes, empty blocks last.
         languages: [B] int64.
-        weights: weights in the loss of a spelt code, of a row's classes and of a row's empty blocks.
+        weights: weights of three parts of the loss: a spelt code, a row's classes, and a row's empty blocks.
     """
 
     input_ids: torch.Tensor
@@ -95,7 +95,7 @@ def in_terms_of(labels: Labels, codes: Codes, most: int) -> Labels:
 
 
 class LabelStream:
-    """The documents of all languages and their codes.
+    """Holds the documents of all languages and their codes.
 
     Args:
         shards: one per language. The stream holds copies whose labels are `in_terms_of` the codes.
@@ -105,7 +105,7 @@ class LabelStream:
         seed: seed of all random numbers.
         device: where micro-batches are made.
         unknown_context: share of the rows whose context is hidden.
-        typos: puts typos into texts; None: there are none.
+        typos: puts typos into texts; None if texts get no typos.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class LabelStream:
         Args:
             rows: the rows to build.
             length: largest length of a row.
-            weights: the weights in the loss, see `LabelBatch`.
-            stream: 0 in training; only there contexts are hidden and texts get typos.
+            weights: the weights in the loss; see `LabelBatch`.
+            stream: 0 in training. Only training hides contexts and puts typos into texts.
             pad_rows_to: not used, since these models are not compiled.
         """
         hidden = randomness.uniform(randomness.key(self._seed, stream, CONTEXT, rows.number)) < self._unknown_context
@@ -166,7 +166,7 @@ class LabelStream:
         return LabelBatch(*tensors, weights=weights)
 
     def _row(self, rows: Rows, i: int, length: int, hidden: bool, typed: np.ndarray | None) -> np.ndarray:
-        """Return the ids of a row; `typed`: the ids of its text if that has typos."""
+        """Return the ids of a row. `typed` is the ids of its text with typos, or None if it has none."""
         shard, document = self.shards[rows.language[i]], int(rows.row[i])
         begin, end = int(rows.begin[i]) + 1, int(rows.end[i]) - 1  # without `<s>` and `</s>`
         text = begin if shard.responses is None else int(shard.responses[document])
@@ -174,7 +174,7 @@ class LabelStream:
         return self._frame.row(context, shard.tokens[text:end] if typed is None else typed, length)
 
     def _codes_of(self, rows: Rows, i: int) -> np.ndarray:
-        """Return the codes of a row; a row without targets (`work.without_targets`) has none."""
+        """Return the codes of a row. A row without targets (`work.without_targets`) has none."""
         labels = self.shards[rows.language[i]].labels
         assert labels is not None
         document = int(rows.row[i])

@@ -1,4 +1,4 @@
-"""A model of labels: an encoder with its classifier, and a decoder that spells the codes."""
+"""Define a model of labels: an encoder with its classifier, and a decoder that spells the codes."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from babelmill.training.transformers_models import CLASSIFIER, make_model
 
 
 class Labeller(nn.Module):
-    """An encoder with a classifier, and a decoder.
+    """Computes the scores of an encoder's classifier and of a decoder.
 
     Args:
         encoder: a `...ForSequenceClassification` model; its scores are the scores of the classes.
-        decoder: the decoder; None if codes are not spelt.
+        decoder: the decoder, or None if codes are not spelt.
     """
 
     def __init__(self, encoder: PreTrainedModel, decoder: CodeDecoder | None):

@@ -1,4 +1,4 @@
-"""A model of labels in training: an encoder with its classifier, and a decoder that spells the codes."""
+"""Train a model of labels: an encoder with its classifier, and a decoder that spells the codes."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -41,7 +41,7 @@ TOLERANCE = 1e-4  # how much padding may change a score, relative to the largest
 
 
 class _WithLoss(nn.Module):
-    """A model whose forward pass ends with the loss.
+    """Computes the scores of a model, and then the loss.
 
     Args:
         model: the model.
@@ -86,7 +86,7 @@ def _add(sums: torch.Tensor, groups: torch.Tensor, losses: torch.Tensor, right: 
 
 
 def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """Return how many of a row's k codes are among its first k predicted blocks (of the likeliest symbols), [B]."""
+    """Return how many of a row's k codes are among its first k predicted blocks, [B]; each symbol is the likeliest."""
     rows, count, size = blocks.shape
     empty = (blocks == PAD).all(2)
     found = symbols.argmax(2).view(rows, count, 1, size)
@@ -95,7 +95,7 @@ def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
 
 
 class LabelsNetwork(TransformersNetwork):
-    """A model of labels, spread over all processes (`fsdp.py`).
+    """Trains a model of labels, which is spread over all processes (`fsdp.py`).
 
     Args:
         config: configuration of the encoder; for a GPT-BERT, our `GPTBertConfig`.
@@ -158,12 +158,12 @@ class LabelsNetwork(TransformersNetwork):
         self._spread(made, _WithLoss(made, blocks == 1, class_weights), train.precision, processes, loaded=False)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
-        """See `Network.begun_with`: this process's rows of the encoder's weights and of heads that the source has."""
+        """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""
         known = (ENCODER, *self._heads)
         return {name: local_rows(p) for name, p in self.model.named_parameters() if name.startswith(known)}
 
     def names_in(self, saved: Collection[str], where: str) -> dict[str, str]:
-        """See `Network.names_in`: if the source is a language model, its head is left out."""
+        """See `Network.names_in`: if the source is a language model, its head is not used."""
         begun, encoder = self.begun_with(), self._encoder
         names = [name.removeprefix(ENCODER) for name in begun if name.startswith(ENCODER)]
         new = {name for name in heads_of(encoder) if not name.startswith(self._heads)}
@@ -173,7 +173,7 @@ class LabelsNetwork(TransformersNetwork):
 
 
 def freeze(encoder: PreTrainedModel) -> None:
-    """Freeze the encoder, but not its pooler, which a language model may not have."""
+    """Freeze the encoder, but not its pooler: the source may be a language model, which has none."""
     for name, parameter in encoder.base_model.named_parameters():
         parameter.requires_grad_("pooler." in name)
 

@@ -1,9 +1,9 @@
-"""Which part of a language's stream is a row: a stride over the stream (`Packed`) or a document (`Documents`).
+"""Say which part of a language's stream is a row: a piece of fixed length (`Packed`) or a document (`Documents`).
 
-Plans and micro-batches ask a layout for everything that they need to know about rows: how many there are, how many
-targets each has, and where each lies in the stream. A new layout is a new class with the same members. A layout looks
-this up, for the rows in question only, in the list of where documents and the responses to their prompts start. So it
-does not read tokens, and makes nothing that grows with the corpus.
+A layout tells plans and micro-batches everything about rows: how many there are, how many targets each has, and where
+each is in the stream. A new layout is a new class with the same members. A layout looks up only the rows that it is
+asked for, in the list of where documents and their responses start. So it does not read tokens, and its memory does not
+grow with the corpus.
 """
 
 from typing import Protocol
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Layout(Protocol):
-    """The rows of a language's shard.
+    """Describes the rows of a language's shard.
 
     Attributes:
         tokens: number of tokens of the stream.
@@ -27,22 +27,22 @@ class Layout(Protocol):
         ...
 
     def bounds(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where in the stream the targets of rows begin and end (exclusive)."""
+        """Return where the targets of rows begin and end (exclusive) in the stream."""
         ...
 
     def targets(self, row: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Return how many targets of each row may be hidden (no special tokens), and how many targets it has.
 
-        The second number includes ends of documents. Tokens of prompts are no targets. A row may have no target.
+        The second number includes ends of documents. Tokens of prompts are not targets. A row may have no target.
         """
         ...
 
 
 class Packed:
-    """Rows are strides over the stream: row r of length T has the T targets from r T on; the last may be shorter."""
+    """Cuts the stream into rows. Row r of length T has the T targets from r T on; the last row may be shorter."""
 
     def __init__(self, offsets: np.ndarray, responses: np.ndarray | None = None):
-        """Take `offsets` [documents + 1] and `responses` [documents] of a shard; maps of its file are not copied."""
+        """Take `offsets` [documents + 1] and `responses` [documents] of a shard. Memory maps are not copied."""
         self.tokens, self.documents = int(offsets[-1]), len(offsets) - 1
         self._offsets, self._responses = offsets, responses
 
@@ -62,7 +62,7 @@ class Packed:
         return every - ends, every
 
     def _documents_before(self, place: np.ndarray) -> np.ndarray:
-        """Return how many documents begin before each place of the stream; each ends just before the next begins."""
+        """Return how many documents begin before each place of the stream. Each document follows the one before."""
         return np.searchsorted(self._offsets, place)
 
     def _in_prompts(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray | int:
@@ -79,12 +79,12 @@ class Packed:
 
 
 class Documents:
-    """Each document is a row, cut if it is longer than a row. Its codes are its targets."""
+    """Makes each document a row, which is cut if it is too long. Its codes are its targets."""
 
     def __init__(self, offsets: np.ndarray, longest: int, code_offsets: np.ndarray):
-        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each; `longest`: largest length of a row."""
+        """Take `offsets` and `code_offsets` of a shard, [documents + 1] each, and the largest length of a row."""
         self.documents = len(offsets) - 1
-        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch has each document once
+        self.tokens = self.documents * longest  # as if all rows were full, so that an epoch reads each document once
         self._offsets, self._code_offsets = offsets, code_offsets
 
     def rows(self, length: int) -> int:

@@ -1,4 +1,4 @@
-"""The training loop: steps, the record, validation, checkpoints, and leaving early.
+"""Run the training loop: steps, the record, validation, checkpoints, and leaving early.
 
 On CUDA the numbers of a step are read while the next step is running, so no step waits for the host. Before the loop
 writes anything, it reads the numbers of all steps. All processes read the same sums, so all make the same decisions.
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Window:
-    """Sums since the last line of the record."""
+    """Holds the sums since the last line of the record."""
 
     SAVED = ("tokens", "skipped", "flops", "data_seconds", "joules")
 
@@ -64,10 +64,10 @@ class Loop:
         trainer: the run.
         run: the section `run`: how often to log, validate and save, and so on.
         folder: folder of the run, which the main process has opened.
-        done: what the folder held before.
-        stop: reasons to leave.
-        state: state of the loop from the checkpoint; None if there is no checkpoint.
-        snapshots: {step: points}, when to keep the weights; points are in million words.
+        done: what the folder contained before.
+        stop: knows whether there is a reason to leave.
+        state: state of the loop from the checkpoint, or None if there is no checkpoint.
+        snapshots: {step: points}, the steps after which to keep the weights; points are in million words.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Loop:
         self._leaving = self._saving = False
         self._saved, self._cost = time.monotonic(), 0.0  # when the last checkpoint was made, and how long it took
         self._longest = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # seconds
-        self._lengths: set[int] = set()  # lengths whose first step, which may be slower, is done
+        self._lengths: set[int] = set()  # lengths that have had their first step, which may be slower
         self._lag = 1 if trainer.device.type == "cuda" else 0  # steps that the device is behind
 
     def run(self) -> bool:
-        """Train; return False if there was a reason to leave before the end."""
+        """Train. Return False if there was a reason to leave before the end."""
         done = self._done.steps
         if not self._done.validated and (self._validates(done) or self._goes_on_from_another(done)):
             self._validate(done)
@@ -115,7 +115,7 @@ class Loop:
             if self._saving or self._leaving or done == self._steps:
                 self._save(done)
         if self._leaving:
-            log.info("left after step %d; the same command goes on from there", done)
+            log.info("left after step %d; the same command continues from there", done)
         return not self._leaving
 
     def _may_save(self, done: int) -> bool:
@@ -125,7 +125,10 @@ class Loop:
         return done == self._steps or done % self._run.log_every == 0
 
     def _wants_to_save(self) -> bool:
-        """Return whether a checkpoint now takes at most its share of the time since the last one; main process only."""
+        """Return whether a checkpoint now would take at most its share of the time since the last one.
+
+        Only the main process knows this.
+        """
         elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
         return self._trainer.processes.main and (share == 1 or elapsed * share >= self._cost)
 
@@ -134,14 +137,14 @@ class Loop:
         return done == self._steps or bool(done and every and done % every == 0)
 
     def _goes_on_from_another(self, done: int) -> bool:
-        """Return whether the weights are still those of `model.source`; the card shows their loss, too."""
+        """Return whether the weights are still those of `model.source`. The card also shows their loss."""
         return done == 0 and self._trainer.settings.begin_with is not None
 
     def _step(self, number: int) -> None:
         self._pending.append(self._trainer.run_step(number, lambda: self._votes(number + 1)))
 
     def _votes(self, done: int) -> Votes:
-        """Return what this process wants after `done` steps; called at the end of the last of these steps."""
+        """Return this process's votes after `done` steps, at the end of the last of these steps."""
         needed = (2 + self._lag) * self._longest["step"] + 2 * self._longest["checkpoint"]
         if self._validates(done):
             needed += self._longest["validation"]
@@ -218,22 +221,22 @@ class Loop:
             self._folder.history.update()
 
     def _not_finite(self, step: Step, sums: np.ndarray, norm: float) -> None:
-        """Report a step whose loss or gradient is not finite. Its gradient has already been left out."""
+        """Report a step whose loss or gradient is not finite. The optimizer has already skipped it."""
         names = self._trainer.settings.languages
         rows = ", ".join(f"{names[i]} {row}" for i, row in zip(step.rows.language[:8], step.rows.row[:8], strict=True))
         report = (
-            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}, the last ones"
+            f"step {step.step + 1}: loss or gradient is not finite: gradient norm {norm}, the norms before"
             f" {', '.join(f'{norm:.3g}' for norm in self._norms) or 'unknown'}; sums of cross-entropy"
             f" {', '.join(f'{value:.6g}' for value in sums[:, 0])}; learning rate {step.learning_rate:.3g};"
             f" {len(step.rows)} rows of {step.length} tokens from row {step.rows.number[0]} of the run: {rows}"
             f"{', ...' if len(step.rows) > 8 else ''}"
         )
         if self._trainer.train.non_finite == "stop":
-            raise UserError(f"{report}; lower train.learning_rate, or leave such steps out by train.non_finite: skip")
-        log.warning("%s; the step is left out", report)
+            raise UserError(f"{report}; lower train.learning_rate, or set train.non_finite: skip to skip such steps")
+        log.warning("%s; the step is skipped", report)
 
     def _validate(self, done: int) -> None:
-        """Validate. If a signal to leave comes meanwhile, the resumed run begins with this validation."""
+        """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
         began = time.monotonic()
         result = self._trainer.validate(lambda: self._stop.signalled is not None)
         self._pause("validation", began)
@@ -273,7 +276,7 @@ class Loop:
         self._pause("checkpoint", began)
 
     def _pause(self, what: str, began: float) -> None:
-        """Leave the time since `began` out of the throughput, since it was spent on `what`, not on training."""
+        """Do not count the time since `began` in the throughput, since it was spent on `what`, not on training."""
         seconds = time.monotonic() - began
         self._window.began += seconds
         self._longest[what] = max(self._longest[what], seconds)

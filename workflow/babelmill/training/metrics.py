@@ -1,4 +1,4 @@
-"""The means in a line of the record, computed from sums over targets."""
+"""Compute the means in a line of the record from sums over targets."""
 
 import math
 from typing import Any

@@ -1,6 +1,6 @@
-"""What is learnt from a row: the interface `Objective` and its classes, each with an entry in `OBJECTIVES`.
+"""Define what is learnt from a row: the interface `Objective` and its classes, each with an entry in `OBJECTIVES`.
 
-An objective says which kinds of rows there are, how many targets each row has, how many targets each of them stands for
+An objective says which kinds of rows there are, how many targets each row has, how many targets each of them represents
 (its importance), the weight of a target, and how the means of the kinds are combined. The loss itself (`loss.py`) does
 not depend on the objective. It is a weighted sum over targets, so the losses of micro-batches and processes add up to
 the loss of the global batch:
@@ -33,7 +33,7 @@ Amount = TypeVar("Amount", float, np.ndarray)
 
 
 class Kind(NamedTuple):
-    """A kind of rows.
+    """Describes a kind of rows.
 
     Attributes:
         name: its name in the record (`loss_{name}`).
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 class Hiding(NamedTuple):
-    """How tokens are hidden, in rows of a kind that hides them.
+    """Says how tokens are hidden, in rows of a kind that hides them.
 
     Attributes:
         random, keep: share of the chosen spans that become random tokens, and share that stay as they are; the others
@@ -63,12 +63,12 @@ class Hiding(NamedTuple):
 
 @dataclass(frozen=True)
 class Aims:
-    """What is to be learnt from rows: arrays of [rows].
+    """Says what to learn from rows: arrays of [rows].
 
     Attributes:
-        kind: int64, index among the objective's kinds.
+        kind: int64, index of the row's kind among the objective's kinds.
         targets: int64, number of targets; in rows of a kind that hides, these are hidden.
-        importance: float64, how many targets each target stands for; None if each stands for one.
+        importance: float64, how many targets each target represents; None if each represents one.
     """
 
     kind: np.ndarray
@@ -77,7 +77,7 @@ class Aims:
 
 
 class Objective(ABC):
-    """What is learnt from rows.
+    """Decides what is learnt from rows.
 
     Args:
         train: the section `train`.
@@ -104,7 +104,7 @@ class Objective(ABC):
     def aims(
         self, step: int, steps: int, index: np.ndarray, number: np.ndarray, hideable: np.ndarray, every: np.ndarray
     ) -> Aims:
-        """Return what is to be learnt from the rows of a global batch; a pure function.
+        """Return what to learn from the rows of a global batch. This is a pure function.
 
         Args:
             step: number of the step, counted from 0.
@@ -142,14 +142,14 @@ class Objective(ABC):
 
         Args:
             kind: [rows].
-            targets: [rows], how many targets the targets of each row stand for.
+            targets: [rows], how many targets the targets of each row represent.
         """
         counts = np.zeros((len(kind), len(self.kinds)), dtype=np.int64)
         counts[np.arange(len(kind)), kind] = targets
         return counts
 
     def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
-        """Return the weight of a target of each kind; `targets`: how many the global batch stands for, by kind."""
+        """Return the weight of a target of each kind. `targets`: by kind, how many the global batch represents."""
         if self.token_weighted:
             return (1 / max(1, sum(targets)),) * len(targets)
         return tuple(share / max(1, count) for share, count in zip(self.shares, targets, strict=True))
@@ -160,14 +160,14 @@ class Objective(ABC):
         return (0.0,) * len(self.weights([1] * len(self.kinds)))
 
     def combine(self, means: Sequence[float | None]) -> float | None:
-        """Return the kinds' means (losses, accuracies) as one mean, weighted as in the loss; None without targets."""
+        """Combine the kinds' means (losses, accuracies) as in the loss. Return None if there are no targets."""
         pairs = zip(means, self.shares, strict=True)
         parts = [(value, share) for value, share in pairs if value is not None and share]
         return sum(value * share for value, share in parts) / sum(share for _, share in parts) if parts else None
 
 
 class Hybrid(Objective):
-    """Masked and causal rows in a fixed proportion. Both predict token t + 1 at position t."""
+    """Mixes masked and causal rows in a fixed proportion. Both predict token t + 1 at position t."""
 
     kinds = (Kind("masked", hides=True), Kind("causal", hides=False))
 
@@ -219,7 +219,7 @@ class Hybrid(Objective):
 
 
 class Masked(Hybrid):
-    """Masked rows alone."""
+    """Has only masked rows."""
 
     @staticmethod
     def _masked_share(train: schema.Train) -> Fraction:
@@ -227,7 +227,7 @@ class Masked(Hybrid):
 
 
 class Causal(Hybrid):
-    """Causal rows alone."""
+    """Has only causal rows."""
 
     @staticmethod
     def _masked_share(train: schema.Train) -> Fraction:
@@ -235,11 +235,11 @@ class Causal(Hybrid):
 
 
 class Diffusion(Objective):
-    """Masked diffusion (LLaDA, Nie et al., 2025, arXiv:2502.09992): rows hide any share, from one token to all.
+    """Trains masked diffusion (LLaDA, Nie et al., 2025, arXiv:2502.09992): rows hide from one token to all tokens.
 
     LLaDA hides each token with probability t and divides its cross-entropy by t. Here a row with e targets hides
-    exactly k = 1 + floor(t e) of them, and each stands for e / k. The expectation is the same, but the plan knows the
-    counts, and t is spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
+    exactly k = 1 + floor(t e) of them, and each represents e / k targets. The expectation is the same, but the plan
+    knows the counts, and t is spread evenly over the rows of a batch. The loss is sum (e / k) cross-entropy / sum e.
     """
 
     kinds = (Kind("diffusion", hides=True),)
@@ -247,7 +247,7 @@ class Diffusion(Objective):
 
     @staticmethod
     def _at(time: np.ndarray, every: np.ndarray) -> Aims:
-        """Return what is to be learnt from rows with `every` targets, at times in [0, 1); both are [rows]."""
+        """Return what to learn from rows with `every` targets, at times in [0, 1); both are [rows]."""
         hidden = np.minimum(every, 1 + np.floor(time * every).astype(np.int64))
         return Aims(np.zeros_like(every), hidden, every / np.maximum(hidden, 1))
 
@@ -272,7 +272,7 @@ class Diffusion(Objective):
 
 
 class Labels(Objective):
-    """The codes of a document: the model predicts them as classes, and spells them (`block_loss.py`).
+    """Trains a model to predict the codes of a document, as classes and symbol by symbol (`block_loss.py`).
 
     A row has one target of the kind `classes`, and one target of the kind `blocks` per code. A row without a code that
     the model knows does not count. Without the section `labels`, the objective can only be used to plan costs.
@@ -295,7 +295,7 @@ class Labels(Objective):
         return np.stack([targets if self.shares[0] else 0 * targets, targets > 0], 1).astype(np.int64)
 
     def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
-        """Return the weights of a spelt code, of a row's classes and of a row's empty blocks."""
+        """Return the weights of a spelt code, of a row's classes, and of a row's empty blocks."""
         codes, rows = (max(1, count) for count in targets)
         return self.shares[0] / codes, self.shares[1] / rows, self.shares[0] / rows
 
@@ -328,12 +328,12 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 
 def objective_of(train: schema.Train, labels: schema.Labels | None = None) -> Objective:
-    """Return the objective of these settings; `labels`: the section `labels`, for the objective `labels`."""
+    """Return the objective of these settings. The objective `labels` needs the section `labels`."""
     return Labels(train, labels) if train.objective == "labels" else OBJECTIVES[train.objective](train)
 
 
 def hides_alone(objective: Objective) -> bool:
-    """Return whether all rows hide their targets; then a model that always reads both sides is enough."""
+    """Return whether all rows hide their targets. Then a model that always reads both sides is enough."""
     return all(objective.kinds[kind].hides for kind in objective.occurring)
 
 

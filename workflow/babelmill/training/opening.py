@@ -1,4 +1,4 @@
-"""The lines that a run logs first: what it starts from, how large a step is, and where it runs."""
+"""Log the first lines of a run: what it starts from, how large a step is, and where it runs."""
 
 import logging
 from pathlib import Path
@@ -41,7 +41,7 @@ def block(trainer: Trainer, done: int) -> str:
 
 
 def announce(trainer: Trainer, folder: Path, done: int, gpus: int) -> None:
-    """Log what will run in a folder, and warn about wasted resources; `gpus`: number of GPUs asked for."""
+    """Log what will run in a folder, and warn about wasted resources. `gpus` is the number of GPUs of the job."""
     log.info("%s: %s", folder, block(trainer, done))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
@@ -51,4 +51,4 @@ def announce(trainer: Trainer, folder: Path, done: int, gpus: int) -> None:
     if trainer.train.micro_batch_tokens and not trainer.network.whole_micro_batches:
         log.warning("train.micro_batch_tokens has no effect here; set run.micro_batch_tokens")
     if trainer.network.drops_by_micro_batch:
-        log.info("dropout depends on the micro-batch here: its size, train.micro_batch_tokens, is part of the result")
+        log.info("dropout depends on the micro-batch here, so its size, train.micro_batch_tokens, changes the result")

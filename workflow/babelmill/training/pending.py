@@ -1,4 +1,4 @@
-"""The numbers of a step that are still on their way from the device, and how long work takes on the device."""
+"""Wait for the numbers of a step, which arrive later from the device, and measure how long work takes there."""
 
 import time
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from babelmill.training.votes import Votes
 
 
 class Outcome(NamedTuple):
-    """The numbers of a step, over all processes.
+    """Holds the numbers of a step, over all processes.
 
     Attributes:
         sums: [groups, 3] float64, see `loss.STATISTICS`.
-        decided: the decisions, which are what at least one process has voted for.
+        decided: the decisions. One vote for something is enough.
         norm: norm of the gradient, before clipping.
     """
 
@@ -30,13 +30,13 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Pending:
-    """A step whose numbers are still on the way from the device.
+    """Holds a step whose numbers have not yet arrived from the device.
 
     Attributes:
         step: the step.
         sums, votes, norm: tensors on the host that get the numbers of `Outcome`.
-        whole: the time that the step takes on this process's device; at its end the numbers have arrived.
-        data: the times that this process spends on making micro-batches, on its device.
+        whole: the time that the step takes on this process's device. At its end the numbers have arrived.
+        data: the times that the device of this process spends on making micro-batches.
     """
 
     LOST = 300.0  # seconds to wait for a step after SIGTERM, which the launcher sends when another process has died
@@ -68,7 +68,7 @@ class Pending:
 
 
 class Span:
-    """The time from its creation to `end()`. On CUDA the device measures it, since the host runs ahead."""
+    """Measures the time from its creation to `end()`. On CUDA the device measures it, since the host runs ahead."""
 
     def __init__(self, device: torch.device):
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else None
@@ -77,7 +77,7 @@ class Span:
             self._events[0].record()
 
     def end(self) -> "Span":
-        """Note the end."""
+        """Record the end."""
         self._ended = time.perf_counter()
         if self._events:
             self._events[1].record()

@@ -1,4 +1,4 @@
-"""The plan of a run. What happens at a step is a pure function of the settings, the sizes of the shards and the step.
+"""Plan a run. What happens at a step is a pure function of the settings, the sizes of the shards and the step.
 
 `plan.step(s)` gives sequence length, rows, objective of each row, mask rate, learning rate and numbers of targets.
 There is no iterator to save: any process can ask for any step, in any order, and gets the same answer. So a run can
@@ -29,7 +29,7 @@ PERIOD = 2**16  # language proportions are multiples of 1 / PERIOD, so that thei
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step.
+    """Describes one optimizer step.
 
     Attributes:
         step: number of the step, counted from 0.
@@ -95,10 +95,10 @@ def interleave(shares: np.ndarray) -> np.ndarray:
 
 
 class LanguageSchedule:
-    """Which language each row of the run belongs to."""
+    """Says which language each row of the run belongs to."""
 
     def __init__(self, shares: np.ndarray):
-        """Make the schedule; `shares`: how many of PERIOD rows belong to each language."""
+        """Make the schedule. `shares` says how many of PERIOD rows belong to each language."""
         self.shares = shares
         self._schedule = interleave(shares)
         one_hot = self._schedule[:, None] == np.arange(len(shares))
@@ -119,7 +119,7 @@ class LanguageSchedule:
 
 
 class Plan:
-    """All steps of a run.
+    """Describes all steps of a run.
 
     Args:
         train: the section `train`.
@@ -158,7 +158,7 @@ class Plan:
         return int(self._tokens[steps])
 
     def first_step_with(self, tokens: float) -> int | None:
-        """Return after how many steps the run has read `tokens` tokens; None if it never does."""
+        """Return after how many steps the run has read `tokens` tokens, or None if it never does."""
         steps = int(np.searchsorted(self._tokens, tokens))
         return max(1, steps) if steps <= self.steps else None
 
@@ -215,8 +215,8 @@ def every_row(
 ) -> Rows:
     """Return each row of each language once, all of one kind, as validation reads them.
 
-    If a language has more than `documents` documents, only as many of its rows are returned as hold about this number.
-    They are spread evenly over its text.
+    If a language has more than `documents` documents, only some of its rows are returned: they hold about this number
+    of documents, and are spread evenly over its text.
     """
     row = [_spread(layout, length, documents) for layout in layouts]
     bounds = [layout.bounds(mine, length) for layout, mine in zip(layouts, row, strict=True)]

@@ -1,9 +1,9 @@
-"""Random numbers without state: a number is a hash of (seed, stream, what it is for).
+"""Draw random numbers without state: a number is a hash of (seed, stream, numbers that say what it is used for).
 
-Nothing has to be saved, skipped or sent from process to process: row 123 is masked in the same way, whichever process
-builds it. The mixing function computes 32-bit numbers in 64-bit integers. Its multipliers are below 2^31, so no product
-overflows a signed 64-bit integer. So the same integers come out of Python, NumPy, PyTorch on any device, and
-`torch.compile`. (Inductor computes some 64-bit products in 32 bits, which would change a 64-bit hash.)
+Nothing has to be saved, skipped or sent between processes: every process masks row 123 in the same way. The mixing
+function computes 32-bit numbers in 64-bit integers. Its multipliers are below 2^31, so no product overflows a signed
+64-bit integer. So Python, NumPy, PyTorch on any device, and `torch.compile` all give the same integers. (Inductor
+computes some 64-bit products in 32 bits, which would change a 64-bit hash.)
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
 FEISTEL_ROUNDS = 6
 
-# Streams keep uses apart: the same row number draws unrelated numbers in each.
+# Each use has its own stream: in two streams, the same row number draws unrelated numbers.
 ORDER, ROUNDING, SPAN, PRIORITY, ACTION, REPLACEMENT, DROPOUT, INITIALIZATION, VALIDATION, SHARED_DROPOUT = range(1, 11)
 RATES, CONTEXT, TYPOS = 11, 12, 13
 
@@ -33,7 +33,7 @@ def mix(x: Integers) -> Integers:
 
 
 def key(*parts: Integers) -> Integers:
-    """Fold integers (arrays broadcast) of up to 63 bits into one 32-bit key."""
+    """Combine integers (arrays broadcast) of up to 63 bits into one 32-bit key."""
     folded = GOLDEN
     for part in parts:
         folded = mix(folded ^ (part & MASK))
@@ -54,8 +54,8 @@ def uniform(keys: Integers) -> Any:
 def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Return where a random permutation of 0 .. size - 1 puts some indices, without computing it for the others.
 
-    A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988). If its result is outside of the
-    range, it is applied again, until the result is inside (Black and Rogaway, 2002).
+    A Feistel network permutes the numbers of 2 `half` bits (Luby and Rackoff, 1988). If a result is outside of the
+    range, the network is applied again, until the result is inside (Black and Rogaway, 2002).
 
     Args:
         index: int64, of any shape.

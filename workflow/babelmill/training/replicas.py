@@ -1,4 +1,4 @@
-"""Comparison of replicas: processes that each have all weights, which should be the same to the last bit."""
+"""Compare replicas: processes that each have all weights, which should be the same to the last bit."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ def refuse_others(processes: Processes, checksums: list[int]) -> None:
     odd = [rank for rank, checksum in enumerate(checksums) if checksum != usual or 2 * times <= len(checksums)]
     if len(set(checksums)) > 1:
         raise UserError(
-            f"the weights of {' or '.join(map(processes.describe, odd))} are no longer those of the others:"
-            " its GPU or its memory may be faulty, or its machine is of another kind; leave it out and run the"
-            " workflow again, which goes on from the last checkpoint"
+            f"the weights of {' or '.join(map(processes.describe, odd))} differ from those of the others: its GPU or"
+            " its memory may be faulty, or its machine may be of another kind; run the workflow again without this"
+            " machine, and it continues from the last checkpoint"
         )

@@ -1,4 +1,4 @@
-"""Tensors that processes hold together: each process has some rows of each, and never holds all whole tensors at once.
+"""Share tensors among processes: each process has some rows of each tensor, and never holds all of them whole.
 
 FSDP2 cuts a parameter along its first dimension, as `torch.chunk` does; its average and its optimizer state are cut in
 the same way. Files hold whole tensors, whatever the number of processes. To write them, they are gathered on the main
@@ -18,13 +18,13 @@ Load = Callable[[str], torch.Tensor]
 
 
 def rows_of(rows: int, rank: int, size: int) -> slice:
-    """Return which rows of a tensor the process `rank` of `size` processes holds; the last ones may have none."""
+    """Return which rows of a tensor the process `rank` of `size` processes holds. The last processes may hold none."""
     most = -(-rows // size)
     return slice(min(rows, rank * most), min(rows, (rank + 1) * most))
 
 
 class Sharding:
-    """How tensors are cut.
+    """Says how tensors are cut.
 
     Args:
         shapes: shapes of the whole tensors, by the name of the weight; empty if each process holds whole tensors.
@@ -84,14 +84,14 @@ class Sharding:
         Args:
             parts: the arguments of `gather`, by name of the tensor.
             function: takes the tensors without values, on the meta device, and a function that loads a whole tensor by
-                its name. It loads each tensor once, in the order of `parts`. If it fails before the end, the rows that
-                the other processes still send are received all the same.
+                its name. It loads each tensor once, in the order of `parts`. If it fails before the end, the main
+                process still receives the rows that the other processes send.
         """
         waiting = list(parts)
 
         def load(name: str) -> torch.Tensor:
             if waiting.pop(0) != name:
-                raise ValueError(f"{name} is loaded out of turn")
+                raise ValueError(f"{name} is not the next tensor to load")
             return self.gather(*parts[name])
 
         def work() -> T:

@@ -1,11 +1,11 @@
-"""A smaller model of the same class, which is tested in place of a model that may fill the host's memory.
+"""Make a smaller model of the same class, which is tested instead of a model that may fill the host's memory.
 
 The test (`transformers_proof.py`) checks whether documents see each other, which side a token reads, how positions are
 counted, and whether the features times the output matrix are the scores. None of this depends on the number of layers
-of a kind, or on the number of tokens in the vocabulary. So the smaller model has only the first tokens, and as many of
-the first layers as are needed to have each kind of layer. Two layers are of different kinds if their modules, shapes or
-plain attributes differ, or the values that the configuration gives for them. Widths stay as they are, since rounding
-and the size of scores, which the test looks at, depend on them.
+of a kind, or on the number of tokens in the vocabulary. So the smaller model has only the first tokens, and the first
+layers up to the point where each kind of layer has occurred. Two layers are of different kinds if their modules, shapes
+or plain attributes differ, or if the configuration gives different values for them. Widths stay as they are: the test
+looks at rounding and at the size of scores, which depend on them.
 """
 
 import copy
@@ -20,7 +20,7 @@ TOKENS = 1024  # tokens of the vocabulary
 
 
 def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
-    """Return the configuration of the smaller model; `auto`: its class. `config` is not changed."""
+    """Return the configuration of the smaller model, whose class is `auto`. `config` itself does not change."""
     whole, found = on_meta(config, auto), copy.deepcopy(config)
     blocks = blocks_of(whole)
     count = len(blocks)

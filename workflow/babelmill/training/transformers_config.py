@@ -1,4 +1,4 @@
-"""The configuration of a model of transformers to train: made from `model.config`, or taken from `model.source`."""
+"""Make the configuration of a model of transformers to train, from `model.config` or from `model.source`."""
 
 import dataclasses
 from pathlib import Path
@@ -91,7 +91,7 @@ def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vo
 
     Args:
         settings: the stage's settings.
-        source: folder of the model that training starts from; None if there is none.
+        source: folder of the model that training starts from, or None.
         vocabulary: vocabulary of the tokenizer.
 
     Raises:
@@ -105,11 +105,11 @@ def config_to_train(settings: TrainSettings, source: Path | None, vocabulary: Vo
     check_shape(settings.shape, shape_of(made), name)
     if vocabulary.entries > config.vocab_size:
         raise UserError(
-            f"{name}: the tokenizer has {vocabulary.entries:,} entries, the embedding {config.vocab_size:,} rows: name"
-            " a smaller tokenizer.source, or none to use the model's own"
+            f"{name}: the tokenizer has {vocabulary.entries:,} entries, but the embedding has only"
+            f" {config.vocab_size:,} rows: set a smaller tokenizer.source, or remove it to use the model's own"
         )
     if auto == MASKED and vocabulary.mask < 0:
-        raise UserError(f"{name}: its tokenizer has no mask token, which train.objective hides tokens behind")
+        raise UserError(f"{name}: its tokenizer has no mask token, but this train.objective needs one to hide tokens")
     check_lengths(settings, longest_row(made))
     if not vocabulary.aliases:
         own = {key: token for key, token in special_tokens(vocabulary).items() if hasattr(config, key)}

@@ -1,4 +1,4 @@
-"""Models of transformers: their classes, their published configuration, and functions that make and inspect them."""
+"""Create and inspect models of transformers: their classes and their published configuration."""
 
 import contextlib
 import copy
@@ -38,7 +38,7 @@ CLASSES = {
     CAUSAL: (AutoModelForCausalLM, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     CLASSIFIER: (AutoModelForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES),
 }
-# Keys of a published config.json that say how its files were written, or what else was done with them.
+# Keys of a published config.json that describe its files, not the model.
 NOT_OF_THE_MODEL = ("architectures", "auto_map", "custom_pipelines", "dtype", "torch_dtype", "transformers_version")
 NOT_OF_THE_MODEL += ("_name_or_path",)
 
@@ -57,17 +57,17 @@ def refused(model_type: str, why: object) -> UserError:
 
 
 def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConfig:
-    """Return the configuration of a published model from the values of its config.json; errors begin with `where`.
+    """Return the configuration of a published model from the values of its config.json. Errors begin with `where`.
 
     Raises:
         UserError: transformers has no class `auto` for the model, or its weights cannot be trained.
     """
     model_type = str(values.get("model_type"))
     if model_type not in CLASSES[auto][1]:
-        raise UserError(f"{where}: model_type = {model_type!r}: transformers has no {auto} of it, see train.objective")
+        raise UserError(f"{where}: model_type = {model_type!r}: transformers has no {auto} for it; see train.objective")
     if "quantization_config" in values:
         raise UserError(
-            f"{where}: its weights are quantized, which cannot be trained; name the model that it was made of"
+            f"{where}: its weights are quantized and cannot be trained; name the model from which it was made"
         )
     own = {key: value for key, value in values.items() if key not in NOT_OF_THE_MODEL}
     if model_type == characters.KIND:
@@ -102,7 +102,7 @@ def shape_of(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
-    """Return a new model of a class; a language model keeps documents apart. `config` is not changed."""
+    """Return a new model of a class. A language model keeps documents apart. `config` itself does not change."""
     cls, _ = CLASSES[auto]
     try:
         attention = None if auto == CLASSIFIER else NAME

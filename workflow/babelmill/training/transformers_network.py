@@ -1,4 +1,4 @@
-"""A model of transformers in training, with its own masked or causal class and dropout, and documents kept apart."""
+"""Train a model of transformers, with its own masked or causal class and dropout. Documents are kept apart."""
 
 import torch
 from torch import nn
@@ -32,16 +32,16 @@ from babelmill.training.transformers_models import (
 from babelmill.training.transformers_proof import identity, prove
 from babelmill.training.transformers_size import counted
 
-BASE_LAYER = ".base_layer."  # what peft puts into the names of frozen weights
+BASE_LAYER = ".base_layer."  # peft inserts this into the names of frozen weights
 
 
 class _WithLoss(nn.Module):
-    """A model whose forward pass includes the loss, since the output matrix is whole only during the forward pass.
+    """Computes scores and loss in one forward pass, since only during this pass a process has the whole output matrix.
 
     Args:
         model: a model that keeps documents apart.
         z_loss_weight: see `loss`.
-        first_position: the first position id; None: the model counts positions by itself.
+        first_position: the first position id, or None if the model counts positions by itself.
     """
 
     def __init__(self, model: PreTrainedModel, z_loss_weight: float, first_position: int | None):
@@ -64,16 +64,16 @@ class _WithLoss(nn.Module):
 
 
 class TransformersNetwork(Network):
-    """A model of transformers, spread over all processes (`fsdp.py`).
+    """Trains a model of transformers, which is spread over all processes (`fsdp.py`).
 
-    Masked classes predict hidden tokens where they stand; causal classes predict next tokens.
+    Masked classes predict hidden tokens at their own positions; causal classes predict next tokens.
 
     Args:
         config: configuration of the model.
         train: objective, seed, precision and so on.
         vocabulary: vocabulary of the workflow's tokenizer.
         processes: this process among the others.
-        loaded: whether all weights are read from files later, by each process its own rows; else they begin random.
+        loaded: whether each process later reads its rows of all weights from files. Otherwise they begin random.
 
     Raises:
         UserError: transformers has no such model, or it does not compute what training assumes.
@@ -148,7 +148,7 @@ class TransformersNetwork(Network):
         return cost.flops(self._size, 0, length, positions, targets)
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter has weight decay: not if it has one dimension, as biases and scales of norms."""
+        """Return whether a parameter has weight decay. Biases and scales of norms, which are vectors, have none."""
         return parameter.ndim > 1
 
     def trained(self) -> dict[str, nn.Parameter]:
@@ -178,7 +178,7 @@ class TransformersNetwork(Network):
         return {name.replace(BASE_LAYER, "."): value for name, value in (frozen | buffers).items()}
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights by their names in the class; a tied weight has its first name, as in published files.
+        """Return the weights by their names in the class. A tied weight has its first name, as in published files.
 
         If a part of the model is frozen, only the trained weights are returned.
         """

@@ -1,9 +1,9 @@
-"""A test before training of whether a model of transformers computes what training assumes; else it is refused.
+"""Test before training whether a model of transformers computes what training assumes. If it does not, refuse it.
 
-The test uses a small model of the same class, with random weights (`small_model.py` says why that is enough):
+The test uses a small model of the same class, with random weights (`small_model.py` says why this is enough):
 
 * A row of one document has the same scores as without our mask, also if it is longer than the model's window.
-* If a row has two documents, neither changes anything in the other, and each is computed as if it were alone.
+* If a row has two documents, neither changes the scores of the other, and each has the same scores as if it were alone.
 * A model that predicts hidden tokens reads both sides; a model that predicts the next token reads only the left side.
 * The features times the output matrix are the scores. A model that caps scores afterwards has another loss. (A model
   that scales scores passes, since the scale is then applied to the features.)
@@ -29,7 +29,7 @@ def identity(features: torch.Tensor) -> torch.Tensor:
 
 
 def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: int) -> int | None:
-    """Test a kind of model; return its first position id, or None if it takes no position ids.
+    """Test a kind of model. Return its first position id, or None if it takes no position ids.
 
     If the smaller model cannot be made or fails to compute, the whole model is tested.
 
@@ -54,7 +54,7 @@ def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: i
 
 
 class Proof:
-    """Forward passes of a model on random rows, in evaluation mode, and the checks of their scores.
+    """Runs a model on random rows, in evaluation mode, and checks the scores.
 
     Args:
         model: a model that keeps documents apart, on the CPU.
@@ -75,7 +75,7 @@ class Proof:
 
     @torch.no_grad()
     def run(self) -> int | None:
-        """Return the first position id; None if the model takes none. Raise `_Failed` if a check fails."""
+        """Return the first position id, or None if the model takes none. Raise `_Failed` if a check fails."""
         self._model.eval()
         self._one_document()
         self._two_documents()
@@ -123,7 +123,7 @@ class Proof:
             after = self._scores(changed, segments)
             _require(_same(before[other], after[other]), "documents in the same row see each other")
         alone = self._scores(ids[:, middle:], torch.zeros_like(ids[:, middle:]))
-        _require(_same(before[middle:], alone), "a document's scores depend on where in the row it stands")
+        _require(_same(before[middle:], alone), "a document's scores depend on its place in the row")
 
     def _sides(self) -> None:
         ids, middle = self._ids(), self._length // 2
@@ -131,7 +131,7 @@ class Proof:
         changed[0, middle] = self._ordinary[(self._ordinary == ids[0, middle]).int().argmin()]
         one = torch.zeros_like(ids)
         differs = (self._scores(ids, one) != self._scores(changed, one)).any(1)
-        _require(bool(differs[middle + 1 :].any()), "its scores do not depend on the tokens before")
+        _require(bool(differs[middle + 1 :].any()), "its scores do not depend on earlier tokens")
         left = bool(differs[:middle].any())
         _require(left or not self._hides, "it reads no later tokens, which train.objective: masked or diffusion needs")
         _require(not left or self._hides, "it reads later tokens, which train.objective: causal must not")
@@ -149,7 +149,7 @@ class Proof:
 
 
 class _Failed(Exception):
-    """A check that failed; the message says which."""
+    """Is raised if a check fails. The message says which."""
 
 
 def _require(holds: bool, otherwise: str) -> None:

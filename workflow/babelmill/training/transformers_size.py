@@ -1,4 +1,4 @@
-"""The size of a model of transformers, from its modules alone, so that costs are known before there are weights."""
+"""Count the parameters of a model of transformers from its modules, so that costs are known before it has weights."""
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -12,7 +12,7 @@ from babelmill.training.transformers_models import CLASSIFIER, auto_class, block
 
 
 def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
-    """Count a model, whose weights may be on the meta device; `frozen`: only adapters (not counted) are trained."""
+    """Count a model, which may be on the meta device. If `frozen`, only adapters are trained, which do not count."""
     layer = output_layer(model)
     matrix: nn.Parameter = layer.weight  # pyright: ignore[reportAssignmentType]
     return counted_without(model, layer, matrix.numel(), matrix.size(-1), frozen)
@@ -25,7 +25,7 @@ def counted_without(
 
     Args:
         model: the model.
-        layer: the output layer; None if there is none.
+        layer: the output layer, or None.
         output: number of elements of its matrix.
         width: width of its features.
         frozen: see `counted`.

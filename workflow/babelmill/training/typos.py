@@ -1,8 +1,8 @@
-"""Disturbed spelling: a share of the labelled texts gets a few typos (`train.typos`), as old registers have them.
+"""Put a few typos into a share of the labelled texts (`train.typos`), such as old registers contain.
 
-This is what OccCANINE does (`histocc/attacker.py`), without its swapped words. One to three times, a character is left
-out, put in, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to the
-same script. All of it is keyed by the row's number, so any process makes the same typos in a row at any time.
+OccCANINE does the same (`histocc/attacker.py`), but also swaps words. One to three times, a character is removed,
+inserted, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to the
+same script. The row's number decides about everything, so every process always makes the same typos in a row.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def disturbed(text: str, key: int, letter: Callable[[int], str]) -> str:
 
 
 def letter_of(texts: Texts, number: int) -> str:
-    """Return a character of the texts; `number`, of 32 bits, says where."""
+    """Return the character of the texts that a number of 32 bits selects."""
     place = number * len(texts.content) >> 32
     while texts.content[place] & 0xC0 == 0x80:  # inside a character of several bytes
         place -= 1
@@ -82,7 +82,7 @@ class Typos:
             texts = shard.texts
             if texts is None:
                 raise UserError(
-                    f"{shard.path}: has no texts, which train.typos needs; delete it and run the workflow again"
+                    f"{shard.path} has no texts, but train.typos needs them; delete it and run the workflow again"
                 )
             found.append(disturbed(texts[int(rows.row[i])], int(keys[i]), partial(letter_of, texts)))
         tokens, lengths = encode(self._tokenizer, found)

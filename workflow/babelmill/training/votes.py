@@ -1,7 +1,7 @@
-"""What processes want at the end of a step: to leave the run, to save a checkpoint, or smaller forward passes.
+"""Let processes vote at the end of a step: leave the run, save a checkpoint, or make smaller forward passes.
 
 Clocks and signals differ between processes, but all processes must make the same decision. So each process votes at the
-end of each step. One vote is enough, and all read the same result together with the numbers of the step.
+end of each step. One vote is enough. All processes read the same result together with the numbers of the step.
 """
 
 from typing import NamedTuple
@@ -12,16 +12,16 @@ from babelmill.runtime.processes import Processes
 
 
 class Votes(NamedTuple):
-    """The votes of a process, or the decisions of all.
+    """Holds the votes of a process, or the decisions of all.
 
-    They also carry the energy that the GPUs used, which the first process of each machine knows.
+    They also carry the energy that the GPUs used, which only the first process of each machine knows.
 
     Attributes:
         leave: end the run after this step.
         save: save a checkpoint after this step.
         smaller: let all processes make smaller forward passes, since one ran out of memory.
-        joules: energy that the GPUs of this machine used; in decisions, the GPUs of all machines. None if it is not
-            known; in decisions, if one machine does not know it.
+        joules: energy that the GPUs of this machine used, or None if it is not known. In decisions: energy of the GPUs
+            of all machines, or None if one machine does not know its own.
     """
 
     leave: bool = False

@@ -1,4 +1,4 @@
-"""How many words a run has read: shards hold tokens, but snapshots are set in words (`config/snapshots.py`)."""
+"""Count the words that a run has read: shards hold tokens, but snapshots are set in words (`config/snapshots.py`)."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def _count(tokenizer: Tokenizer, parts: list[np.ndarray], bytes_per_word: float 
 
 
 def words_per_token(plan: Plan, words: Sequence[float]) -> float:
-    """Return the mean number of words per token of the run; `words`: number of words of each language."""
+    """Return the mean number of words per token of the run. `words` is the number of words of each language."""
     each = [count / layout.tokens for count, layout in zip(words, plan.layouts, strict=True)]
     return float(plan.mixture.shares @ np.array(each)) / PERIOD
 
@@ -51,7 +51,7 @@ def words_per_token(plan: Plan, words: Sequence[float]) -> float:
 def snapshot_steps(plan: Plan, per_token: float, points: list[float]) -> dict[int, list[float]]:
     """Return {step: points}: for each point, in million words, the first step after which the run has read that many.
 
-    Points beyond the end of the run are left out.
+    Points after the end of the run are dropped.
     """
     found: dict[int, list[float]] = {}
     for point in points:

@@ -1,4 +1,4 @@
-"""The division of a step's work: rows of a global batch are dealt to processes and cut into forward passes.
+"""Divide a step's work: distribute the rows of a global batch over the processes, and cut them into forward passes.
 
 Which process computes a row changes only the order in which floating-point numbers are added.
 """
@@ -37,5 +37,5 @@ def passes(rows: Rows, most: int) -> list[Rows]:
 
 
 def without_targets(rows: Rows) -> Rows:
-    """Return rows without targets: a forward pass with them does not change any sum."""
+    """Return the rows without their targets, so that a forward pass with them does not change any sum."""
     return replace(rows, targets=np.zeros_like(rows.targets))
