@@ -231,13 +231,13 @@ def test_the_card_says_the_numbers(made, evaluation):
         assert metrics[language, "f1"] == round(own["f1"]["value"], 4)
     own, headline = evaluation["labels"]["figures"]["ema"]["blocks"], evaluation["variants"]["ema"]
     for said in (
-        f"All codes right, and no other: {headline['exact']['value']:.3f} ± ",
-        f"{headline['exact']['right']} of 120 texts",
+        f"Texts with exactly the right codes: {headline['exact']['value']:.3f} ± ",
+        f"{headline['exact']['right']} of 120. Micro F1",
         f"| German | 60 | {own['languages']['deu']['exact']:.3f} |",
         f"| `word90` | 24 | {own['contexts'][1]['exact']:.3f} |",
-        f"are {own['calibration']['expected_error']:.3f} apart on average",
-        "does not know, which counts as not found: 2 (1 such code)",
-        "longer than the model reads, and were cut: 1.",
+        f"differs by {own['calibration']['expected_error']:.3f} from the share",
+        "In 2 texts, the model does not know a code, which counts as not found (1 such code)",
+        "longer than the model can read: 1.",
         "| `cooper` Code of cooper |",
         "| `miller` | Code of miller | 113 |",
         "(reliability.png)",

@@ -149,7 +149,7 @@ def test_a_model_that_cannot_be_proven_is_not_kept(trained):
     before = sorted(path.name for path in trained.folder.iterdir())
     done = trained.export("new")
     assert done.returncode == 1
-    assert "not the trained model, so it is not kept" in done.stderr and "Traceback" not in done.stderr
+    assert "differs from the trained model, so it is deleted" in done.stderr and "Traceback" not in done.stderr
     assert sorted(path.name for path in trained.folder.iterdir()) == before
 
 

@@ -53,10 +53,10 @@ def test_a_trained_model_is_what_the_workflow_exports(built, tmp_path):
     assert "| `train.max_steps` | 8 |" in card.text and "## Results" not in card.text
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
     wrong = convert(tmp_path, "convert-training", "out/mine", "--tokenizer", "tokenizer.json", "--out", "other")
-    assert "out/mine: is a result of convert, not of training" in message(wrong)
+    assert "out/mine is a result of convert, not of training" in message(wrong)
     # A second time, it does not touch what is there.
     again = convert(tmp_path, "convert-training", "trained", "--tokenizer", "tokenizer.json", "--out", "out/mine")
-    assert "--out out/mine: exists" in message(again)
+    assert "--out out/mine already exists" in message(again)
 
 
 def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
@@ -72,7 +72,7 @@ def test_a_checkpoint_and_its_identity_are_enough(built, tmp_path):
         assert sha256(tmp_path / "out" / name) == sha256(built / "results/exports/eng" / name)
     assert "after 8 steps" in (tmp_path / "out/README.md").read_text()
     other = convert(tmp_path, *arguments, built / "results/tokenizers/deu/tokenizer.json", "--out", "other")
-    assert "is not the tokenizer that step-00000008.safetensors was trained with" in message(other)
+    assert "is not the tokenizer with which step-00000008.safetensors was trained" in message(other)
     (tmp_path / "identity.json").unlink()
     assert "is not in the folder of a run (identity.json is missing: copy it" in message(
         convert(tmp_path, *arguments, tokenizer, "--out", "other")

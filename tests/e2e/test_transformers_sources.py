@@ -113,7 +113,7 @@ def test_models_go_on_from_published_ones(tmp_path, hub):
     )
     assert f'from_pretrained("ada/gpt2", revision="{commit}")' in card.text
     assert "A `gpt2` language model of English" in card.text and "add_bos_token" not in card.text
-    assert "That of `ada/gpt2`, of 291 entries; it gives every text back unchanged" in card.text
+    assert "The tokenizer of `ada/gpt2`, with 291 entries; decoding its tokens restores every text exactly" in card.text
     card = (workspace.path / "converted/bert/README.md").read_text()
     assert "validation documents (the tokenizer changes 10 of them" in card
     assert "with a [MASK] in it" in card and "it does not give every text back unchanged" in card

@@ -116,9 +116,9 @@ def test_parts_are_one_file_again():
     assert load_file("out/model.safetensors").keys() == weights.keys()
     Path("theirs/model-00002-of-00002.safetensors").unlink()
     os.rename("out", "before")
-    assert "index.json names 1 file that is not there, such as model-00002-of" in refused()
+    assert "1 file of model.safetensors.index.json is missing, such as model-00002-of" in refused()
     Path("theirs/model.safetensors.index.json").unlink()
-    assert "half downloaded, model-00001-of-00002.safetensors is there without an index" in refused()
+    assert "it has model-00001-of-00002.safetensors, but no index" in refused()
 
 
 def cut(path: str = "theirs/model.safetensors") -> None:
@@ -129,8 +129,8 @@ def cut(path: str = "theirs/model.safetensors") -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (cut, ["model.safetensors: truncated or damaged", "put a whole copy"]),
-        (lambda: Path("theirs/model.safetensors").unlink(), ["has no weights as tensors", "it has config.json"]),
+        (cut, ["model.safetensors: truncated or damaged", "replace it by a complete copy"]),
+        (lambda: Path("theirs/model.safetensors").unlink(), ["has no file of weights", "it has config.json"]),
         (lambda: Path("theirs/config.json").unlink(), ["has no config.json"]),
         (lambda: write_bert(auto_map={"AutoModel": "m.M"}, model_type="own"), ["auto_map", "never run", "LLaDA"]),
         (lambda: write_bert(model_type="t5"), ["model_type = 't5'", "neither a masked nor a causal"]),
@@ -155,7 +155,7 @@ def test_code_in_a_pickle_is_not_run():
     write_bert()
     Path("theirs/model.safetensors").unlink()
     torch.save({"a": torch.zeros(2), "b": Evil()}, "theirs/pytorch_model.bin")
-    assert "holds more than tensors and plain values" in refused() and not Path("canary").exists()
+    assert "contains more than tensors and plain values" in refused() and not Path("canary").exists()
 
 
 def test_what_the_configuration_says_of_the_shape_is_compared():

@@ -120,7 +120,7 @@ def test_the_licence_of_the_text_is_that_of_its_datasets_where_no_document_names
 
 def test_a_tokenizer_from_elsewhere_is_named():
     text = card.render(facts(evaluation=EVALUATION, tokenizer_source="org/tokenizer"))
-    assert "That of `org/tokenizer`, of 8,192 entries" in text and "Byte-level BPE" not in text
+    assert "The tokenizer of `org/tokenizer`, with 8,192 entries" in text and "Byte-level BPE" not in text
 
 
 def test_a_sample_and_its_error_stand_beside_the_scores():
@@ -167,7 +167,7 @@ def test_only_what_was_measured_is_shown():
     }
     text = card.render(facts(evaluation=evaluation))
     assert "| English | ema | at most 1.500 ± 0.012 | 1.500 ± 0.012 |" in text and "| weights | new | unigram" in text
-    assert "New: each in some order. The default weights' new perplexity is at most 7.4 a token" in text
+    assert "New: each in some order. The default weights' new perplexity is at most 7.4 per token" in text
     (result,) = front_matter(text)["model-index"][0]["results"]
     assert result["task"]["type"] == "x"
     assert result["metrics"] == [{"type": "bits_per_byte", "value": 1.5, "name": "bits per byte at most, new"}]
@@ -226,7 +226,7 @@ def test_what_training_went_on_from():
     assert f"(https://huggingface.co/owner/name) at commit `{'c' * 40}` (licence: mit)." in text
     text = card.render(facts(begun_with={"name": "eng", "sha256": "b" * 64, "source": base | {"license": None}}))
     assert front_matter(text)["base_model"] == "owner/name"
-    assert f"of `eng` (weights with sha256 `{'b' * 64}`), which went on from [`owner/name`]" in text
+    assert f"of `eng` (weights with sha256 `{'b' * 64}`), which continued from [`owner/name`]" in text
     assert "(its card names no licence)" in text
     text = card.render(facts(begun_with={"name": "../secret/theirs", "sha256": "a" * 64}))
     assert "base_model" not in front_matter(text) and "`theirs`" in text and "secret" not in text
@@ -274,7 +274,7 @@ def test_a_folder_of_adapters_alone():
 
 def test_a_tokenizer_that_loses_text_is_said_to():
     lossy = EVALUATION | {"tokenizer": {"eng": EVALUATION["tokenizer"]["eng"] | {"round_trip_rate": 0.4}}}
-    assert "it gives every text back unchanged" in card.render(facts(evaluation=EVALUATION))
+    assert "decoding its tokens restores every text exactly" in card.render(facts(evaluation=EVALUATION))
     text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"))
     assert "That of `owner/name`" in text and "does not give every text back" in text and "unchanged.\n" not in text
 

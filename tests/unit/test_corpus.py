@@ -105,7 +105,7 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
         (
             "a.jsonl",
             b'{"text": "one"}',
-            r"eng has 1 document, by chance none .*\); set corpus.validation_share: 0.5, or corpus",
+            r"eng has 1 document, and by chance none .*\); set corpus.validation_share: 0.5, or corpus",
         ),
     ],
 )
@@ -234,8 +234,8 @@ def test_categories_select_documents(folder, caplog):
     assert {text.split()[0] for text in texts("train")} == {"qed", "child-books"}
     assert figures["dropped"] == {"other_category": 15}
     build(files=["*.jsonl"], categories=["qed", "subtitles"], validation_share=0)
-    assert "no document is in subtitles; there are child-books, child-wiki, qed" in caplog.text
-    with pytest.raises(UserError, match=r"no document is in subtitles; there are child-books, child-wiki, qed"):
+    assert "no document is in subtitles; the text has child-books, child-wiki, qed" in caplog.text
+    with pytest.raises(UserError, match=r"no document is in subtitles; the text has child-books, child-wiki, qed"):
         build(files=["*.jsonl"], categories=["subtitles"])
 
 

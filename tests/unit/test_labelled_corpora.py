@@ -283,7 +283,7 @@ CODE1 = {"label_columns": ["code1"], "context_column": None}
         ({"label_columns": ["code1", "code1"]}, r"code1 appears 2 times"),
         ({**CODE1, "prompt_column": "lang"}, r"prompt_column = 'lang' and corpus\.label_columns = .* not both"),
         ({"files": ["b.txt"]}, r"label_columns = \['code1', 'code2'\]: b\.txt has no columns; labels come from \.csv"),
-        ({"files": ["b.*"]}, r"b\.txt: plain text has no columns, so no corpus\.label_columns; labels come from"),
+        ({"files": ["b.*"]}, r"b\.txt: plain text has no columns, so it cannot have corpus\.label_columns; labels come from"),
         ({"builtin": "python-docs"}, r"python-docs has no columns"),
         ({"delimiter": ";;"}, r"';;' is not one character"),
         ({"encoding": "utf-16"}, r"corpus\.encoding.*'utf-8', 'latin-1' or 'cp1252'"),
@@ -294,7 +294,7 @@ CODE1 = {"label_columns": ["code1"], "context_column": None}
         ),
         ({"files": ["*.csv"], "context_column": "land"}, r"no column 'land'; there are .*; set corpus\.context_column$"),
         ({"files": ["*.jsonl"], "text_column": "occ"}, r"no key 'occ'; there are .*; set corpus\.text_column$"),
-        ({"files": ["none.csv"]}, r"no training text of eng has a label: 2 documents, and nothing in .*'code1', 'code2'"),
+        ({"files": ["none.csv"]}, r"no training text of eng has a label: the columns 'code1', 'code2' .* are empty in all 2 documents"),
         ({"files": ["a.csv"], "validation_share": 1e-9}, r"by chance none .*; documents with the same text stay in"),
     ],
 )  # fmt: skip

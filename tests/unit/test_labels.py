@@ -99,7 +99,7 @@ def test_symbols_may_be_what_stands_between_separators():
     asked = {"code": "general", "block_size": 2, "symbol_separator": ".", "separator": ";"}
     assert read([["A1.203;farm.hand", "B"]], **asked) == [["A1.203", "farm.hand", "B"]]
     for text, message in [
-        ("A1.2.3", r"a\.csv: line 2: 'A1\.2\.3' is longer than 2 symbols \(labels\.block_size\); mend"),
+        ("A1.2.3", r"a\.csv: line 2: 'A1\.2\.3' is longer than 2 symbols \(labels\.block_size\); correct"),
         ("A1.", r"'A1\.' lacks a symbol before or after '\.' \(labels\.symbol_separator\)"),
     ]:
         with pytest.raises(UserError, match=message):
@@ -205,7 +205,8 @@ def test_what_is_no_code_is_an_error_with_its_line_or_left_out():
     ):
         read(rows, code="hisco")
     with pytest.raises(
-        UserError, match=r"^a\.csv: line 2: this row has no code, and occ1950 has no code for .* skip to skip"
+        UserError,
+        match=r"^a\.csv: line 2: this row has no code, and occ1950 has no code that means 'none'; correct .* skip to skip",
     ):
         read([[None]], code="occ1950")
     assert read(rows, code="hisco", on_error="skip") == [["61110"], [], []]
@@ -223,7 +224,7 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
     assert code_list(path) == {"61110": "Farmer", "1234": "", "-1": "No trade"}
     found = reader(code="hisco", codes=str(path)).read([(["61110"], "a")])
     assert found.names == ("-1", "01234", "61110") and found.codes.tolist() == [2]
-    with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); mend"):
+    with pytest.raises(UserError, match=r"^a: '64100' is not in .*codes\.csv \(labels\.codes\); correct"):
         reader(code="hisco", codes=str(path)).read([(["64100"], "a")])
     path.write_text("a\nb\na\n")
     with pytest.raises(UserError, match="line 3: the code 'a' occurs twice"):

@@ -102,7 +102,7 @@ def test_cleaning_and_budgets_count_prompts(folder):
     ("corpus", "words"),
     [
         ({"files": ["a.txt"]}, r"prompt_column = 'question': a\.txt has no columns; prompts come from \.jsonl, \.csv"),
-        ({"files": ["a.*"]}, r"a\.txt: plain text has no columns, so no corpus\.prompt_column"),
+        ({"files": ["a.*"]}, r"a\.txt: plain text has no columns, so it cannot have corpus\.prompt_column"),
         ({"files": ["*.jsonl"], "validation_files": ["v.txt.gz"]}, r"v\.txt\.gz has no columns"),
         ({"builtin": "python-docs"}, r"python-docs has no columns"),
         ({"files": ["*.jsonl"], "prompt_column": "answer"}, r"'answer' is corpus\.text_column, too"),

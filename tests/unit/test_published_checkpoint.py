@@ -66,7 +66,7 @@ def test_nothing_in_a_file_is_run(golden, tmp_path, legacy):
     """Neither in today's archives nor in bare pickles."""
     path, canary = tmp_path / "model.bin", tmp_path / "canary"
     torch.save(golden[1] | {"x": Evil(canary)}, path, _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(UserError, match=r"model\.bin: holds more than tensors .*: not loaded") as error:
+    with pytest.raises(UserError, match=r"model\.bin contains more than tensors .* so it is refused") as error:
         published_checkpoint.read_weights(path)
     assert "\n" not in str(error.value) and not canary.exists()
     torch.load(path, weights_only=False)
@@ -82,7 +82,7 @@ def test_what_is_no_checkpoint(golden, tmp_path):
             published_checkpoint.read_weights(path)
     for content in ([1, 2], {"epoch": 3}, {0: torch.zeros(1)}):
         torch.save(content, path)
-        with pytest.raises(UserError, match="no state_dict of a model"):
+        with pytest.raises(UserError, match="does not contain the state_dict"):
             published_checkpoint.read_weights(path)
     torch.save(golden[1] | {"module.classifier.nonlinearity.5.weight": torch.zeros(96, 24)}, path)
     with pytest.raises(UserError, match="is not the token embedding"):

@@ -265,12 +265,12 @@ def test_what_cannot_be_converted(hub, capsys):
     lines = dict(line.split(": ", 1) for line in found.out.splitlines())
     wanted = {
         "card": "failed: the front matter of README.md is not YAML",
-        "code": "holds more than tensors and plain values",
+        "code": "contains more than tensors and plain values",
         "gone": "is gated: accept its terms",
         "keys": "failed: config.json: hidden_size = None",
-        "learnt": "failed: the model has learnt too little to tell what masked positions predicted: say --masked-target",
+        "learnt": "failed: the model has learnt too little to tell which token it predicts at a mask: set --masked-target",
         "no_config": "skipped: not a GPT-BERT (it has no config.json)",
-        "no_weights": "has no weights as tensors",
+        "no_weights": "has no file of weights",
         "shapes": "is not the GPT-BERT model that its config.json describes",
         "tokens": "not a tokenizer of the `tokenizers` library",
     }
@@ -327,7 +327,7 @@ def test_a_folder_of_the_users_own_is_not_deleted(hub, folder, capsys):
     clone.parent.mkdir(parents=True)
     clone.write_text("mine")
     lines = said(capsys, "lab/old-eng", "--masked-target", "next")
-    assert lines["lab/old-eng"] == "failed: --out rehosted/lab/old-eng: exists; remove it or name another folder"
+    assert lines["lab/old-eng"] == "failed: --out rehosted/lab/old-eng already exists; remove it or name another folder"
     assert clone.read_text() == "mine"
 
 

@@ -189,7 +189,11 @@ HEAD = "cls.predictions.transform.dense.weight"
     ("change", "more", "words"),
     [
         (lambda: change_weights(lambda w: w.pop(HEAD)), {}, ["1 of ", "weights of BertForMaskedLM", HEAD, "the head"]),
-        (lambda: change_weights(lambda w: w.update(more=torch.ones(1))), {}, ["more is no weight of BertForMaskedLM"]),
+        (
+            lambda: change_weights(lambda w: w.update(more=torch.ones(1))),
+            {},
+            ["more is not a weight of BertForMaskedLM"],
+        ),
         (
             lambda: change_weights(lambda w: w.update({HEAD: torch.ones(16, 8)})),
             {},
@@ -257,7 +261,7 @@ def test_a_bare_model_lacks_its_head():
     config = transformers.AutoConfig.from_pretrained("theirs")
     transformers.BertModel(config).save_pretrained("theirs")
     with pytest.raises(
-        UserError, match=r"weights of BertForMaskedLM are not there, such as cls\.predictions\.\S+: a model"
+        UserError, match=r"weights of BertForMaskedLM are missing, such as cls\.predictions\.\S+; perhaps"
     ):
         fetch("bert")
 

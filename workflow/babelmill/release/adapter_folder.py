@@ -1,7 +1,7 @@
-"""Write adapters as peft loads them: in a folder inside the exported one. Users put them on the base model.
+"""Write adapters in the form that peft loads, into a folder inside the exported one. Users add them to the base model.
 
-The adapters must not stand in the exported folder itself: an `adapter_config.json` there would make `from_pretrained`
-load the base.
+The adapters must not be in the exported folder itself: an `adapter_config.json` there would make `from_pretrained`
+load the base model.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ def write_adapter(folder: Path, adapters: Path, adapter: dict[str, int], base: d
     """Write the folder of adapters.
 
     Args:
-        folder: the folder in which it is made.
-        adapters: the file with the adapters' weights, as the stage `train` left it.
+        folder: the folder in which to create it.
+        adapters: the file with the adapters' weights from the stage `train`.
         adapter: the adapters' rank and alpha.
         base: what is known about the model that they were trained on: `repository` and `commit`, or a name.
 
@@ -27,13 +27,13 @@ def write_adapter(folder: Path, adapters: Path, adapter: dict[str, int], base: d
         the names of the written files, relative to `folder`.
 
     Raises:
-        UserError: the base's weights were renamed here, so that the adapters do not fit its repository.
+        UserError: this project renamed the weights of the base, so the adapters do not fit its repository.
     """
-    from peft import LoraConfig  # with PyTorch and transformers
+    from peft import LoraConfig  # this also imports PyTorch and transformers
 
     if base.get("renamed"):
         raise UserError(
-            f"export.adapter: the weights of {base['name']} are named here as those of {base['renamed']}, so that no"
+            f"export.adapter: the weights of {base['name']} have here the names of those of {base['renamed']}, so no"
             " adapter fits its repository; set export.adapter: none"
         )
     saved = SavedTensors(adapters)

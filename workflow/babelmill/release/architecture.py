@@ -1,4 +1,4 @@
-"""The interface of an architecture: how to export its trained network, and how to prove the export equal to it.
+"""Define the interface of an architecture: how to export its trained network, and how to prove the export equal to it.
 
 `ARCHITECTURES` in `hub_folder.py` has an entry for each architecture; config.json beside the trained weights names it.
 """
@@ -17,13 +17,13 @@ from babelmill.config.schema import Export
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """The folders that an export is made from.
+    """Holds the folders from which an export is made.
 
     Attributes:
-        model: the folder with weights and config.json, as the stage `train` leaves them.
+        model: the folder with weights and config.json from the stage `train`.
         tokenizer: the folder with tokenizer.json.
-        frozen: the weights that adapters were trained on, if the model has adapters.
-        shards: folders with validation text for the proof; without any, the proof uses random tokens.
+        frozen: the weights on which adapters were trained, if the model has adapters.
+        shards: folders with validation text for the proof. If there are none, the proof uses random tokens.
     """
 
     model: Path
@@ -33,7 +33,7 @@ class ExportInputs:
 
 
 class Case(NamedTuple):
-    """One comparison of a proof.
+    """Describes one comparison of a proof.
 
     Attributes:
         auto_class: the class of transformers that loads the folder.
@@ -53,17 +53,17 @@ class Case(NamedTuple):
 
 
 class Architecture(ABC):
-    """What the export needs from an architecture."""
+    """Defines what the export needs from an architecture."""
 
     @abstractmethod
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-        """Write the code, the weights of all variants and config.json; return the names of the files."""
+        """Write the code, the weights of all variants and config.json. Return the names of the files."""
 
     @abstractmethod
     def trained(self, model: Path, variant: str, frozen: Path | None = None) -> nn.Module:
         """Return the network as it was trained, in evaluation mode, from the folder of the stage `train`.
 
-        `frozen`: see `ExportInputs`.
+        For `frozen`, see `ExportInputs`.
         """
 
     @abstractmethod

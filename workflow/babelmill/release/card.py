@@ -1,7 +1,7 @@
-"""Write the model card. It says what stages have measured and what the user has declared, and leaves out the rest.
+"""Write the model card. It says what stages have measured and what the user has declared, and nothing else.
 
 The stage `convert` writes it. `huggingface_hub` writes the front matter, with a model-index, so that the Hub shows the
-results beside those of other models.
+results next to those of other models.
 """
 
 import dataclasses
@@ -33,27 +33,27 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
 @dataclasses.dataclass
 class Facts:
-    """What a card can say.
+    """Holds all facts that a card can state.
 
     Attributes:
         name: the model's name.
         variants, default_variant, logits_alignment: as in the export of the folder.
-        parameters: the number of parameters; the output matrix counts once.
+        parameters: the number of parameters. If the output matrix is the embedding, it counts once.
         code: {code file: sha256}.
         languages: {code: {"name", "tag"}}.
         settings: sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there
             are several languages.
-        license, authors, description, carbon_grams: the user's `card` section.
+        license, authors, description, carbon_grams: the values of the user's section `card`.
         model_type: the name that transformers gives to this kind of model; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
-        adapter: `export.adapter`: whether the folder holds no adapters, adapters alone, or adapters as well.
-        published_tokenizer: whether the tokenizer is an unchanged one of a published model.
+        adapter: `export.adapter`, which says whether the folder has no adapters, only adapters, or both.
+        published_tokenizer: whether the tokenizer is the unchanged one of a published model.
         origin: where the model comes from, if this workflow did not train it.
         earlier: the card that the model's repository had before.
         evaluation: evaluation.json.
         corpora: {language: manifest of its corpus}.
         tokenizer_source: `tokenizer.source`, or the model that the tokenizer comes from.
-        begun_with: the model whose weights training began with: `name`, `sha256`, and what else is known about it.
+        begun_with: the model with whose weights training began: `name`, `sha256`, and what else is known about it.
         figures: the figures in the train stage's manifest.
         labels: `labels` in config.json, if this is a model of labels.
         suites: the suites of minimal pairs that the model was scored on.
@@ -87,34 +87,34 @@ class Facts:
 
     @property
     def objective(self) -> str:
-        """The training objective; "hybrid" where it is not known, since the published models were trained with it."""
+        """Return the training objective. If it is not known, this is "hybrid", as for the published models."""
         return self.settings.get("train", {}).get("objective", "hybrid")
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The metrics by which a model of this objective is scored."""
+        """Return the metrics by which a model of this objective is scored."""
         return OBJECTIVES[self.objective].scores
 
     @property
     def unmasks(self) -> int:
-        """How many tokens the model reads at most, if it generates by filling masks; 0 if it does not."""
+        """Return how many tokens the model can read, if it generates by filling masks; 0 if it does not."""
         if not OBJECTIVES[self.objective].unmasks:
             return 0
         return self.settings.get("model", {}).get("max_position_embeddings", 2 * GENERATED)
 
     @property
     def gated(self) -> bool:
-        """Whether attention has gates."""
+        """Return whether attention has gates."""
         return self.settings.get("model", {}).get("gate", True)
 
     @property
     def alignment(self) -> str:
-        """Which token masked scores at a position are for; in a model of transformers, the token at that position."""
+        """Return which token the masked scores at a position are for: "mlm" in models of transformers."""
         return "mlm" if self.model_type else self.logits_alignment
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that the folder does without further training, by the Hub's names."""
+        """Return the tasks that the model can do without further training, by the Hub's names."""
         if self.labels:
             return [label_card.TASK]
         tasks = {METRICS[name].task for name in self.scores} - {"fill-mask" if self.alignment == "mntp" else ""}
@@ -134,7 +134,7 @@ TRAINED = {
     "masked": "trained on masked prediction, to fill masks",
     "causal": "trained on causal prediction, to generate text",
     "diffusion": "trained by masked diffusion, to generate text in any order and to fill masks",
-    "labels": "trained to give texts their codes",
+    "labels": "trained to predict the codes of texts",
 }
 
 
@@ -204,7 +204,7 @@ def introduction(facts: Facts) -> str:
 
 
 def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
-    """Return the table of scores by language and variant, beside those of the unigram model."""
+    """Return the table of scores by language and variant, with those of the unigram model."""
     metrics, rows, names = metrics_of(evaluation), [], []
     for code, entry in evaluation["languages"].items():
         for variant, scores in entry["variants"].items():
@@ -217,7 +217,7 @@ def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
 def scored_text(evaluation: dict[str, Any]) -> str:
     """Return which text was scored: all validation documents or a sample.
 
-    `evaluation`: evaluation.json, or the entry of one language in it.
+    `evaluation` is evaluation.json, or the entry of one language in it.
     """
     if "documents" not in evaluation:  # an earlier version made the folder
         return "the validation text"
@@ -231,9 +231,9 @@ def scored_text(evaluation: dict[str, Any]) -> str:
     if with_prompt == scored:
         text = f"the responses in {text}, given their prompts"
     elif with_prompt:
-        text = f"{text} (of the {with_prompt:,} with a prompt, the response alone)"
+        text = f"{text} (only the response of the {with_prompt:,} with a prompt)"
     if lossy := evaluation["documents"].get("changed", 0):
-        text = f"{text} (the tokenizer changes {lossy:,} of them, and scores are of what it keeps)"
+        text = f"{text} (the tokenizer changes {lossy:,} of them, and the scores are those of the changed text)"
     return text
 
 
@@ -248,7 +248,7 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
 
 
 def training(facts: Facts, hours: float | None) -> list[str]:
-    """Return length, energy, carbon, curves and settings of the training run, as far as they are known."""
+    """Return the length, energy, carbon, curves and settings of the training run, as far as they are known."""
     parts, figures = [], facts.figures
     if figures:
         parts.append(
@@ -257,12 +257,12 @@ def training(facts: Facts, hours: float | None) -> list[str]:
     if hours is not None:
         time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
         energy = (figures or {}).get("energy_kwh")
-        parts.append(f"The steps took {time}{'' if energy is None else f', and the GPUs {energy:.2g} kWh'}.")
+        parts.append(f"The steps took {time}{'' if energy is None else f', and the GPUs used {energy:.2g} kWh'}.")
     if facts.carbon_grams is not None:
-        parts.append(f"Training emitted {facts.carbon_grams:,g} g of CO2 equivalent, as its authors state.")
+        parts.append(f"Its authors state that training emitted {facts.carbon_grams:,g} g of CO2 equivalent.")
     lines = [" ".join(parts)]
     if hours is not None:
-        lines.append(f"![losses of the training, and how far training and validation are apart]({PICTURE})")
+        lines.append(f"![training and validation losses, and the difference between them]({PICTURE})")
     for section, values in facts.settings.items():
         unused = ["epochs"] if values.get("max_steps") is not None else []
         known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
@@ -277,17 +277,17 @@ def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     meanings = "; ".join(f"{name}: {metrics[name].meaning}" for name in scores)
     perplexities = "".join(
         f" The default weights' {name} perplexity is {'at most ' if metrics[name].bound else ''}"
-        f"{math.exp(score['nats_per_token']):.1f} a token, with a vocabulary of {evaluation['vocab_size']:,}."
+        f"{math.exp(score['nats_per_token']):.1f} per token, with a vocabulary of {evaluation['vocab_size']:,}."
         for name, score in scores.items()
         if metrics[name].perplexity
     )
     unit = units(evaluation)
     return [
         "## Results",
-        f"{unit[0].upper()}{unit[1:]} of {scored_text(evaluation)}, on which it was not trained, with"
+        f"{unit[0].upper()}{unit[1:]} of {scored_text(evaluation)}, on which the model was not trained, with"
         f" {evaluation['sequence_length']} tokens of context (lower is better), ± the standard error over documents."
-        f" {meanings[0].upper()}{meanings[1:]}.{perplexities} The unigram model knows how frequent each token is and"
-        " nothing of its context: a model that is no better than it has learned little.",
+        f" {meanings[0].upper()}{meanings[1:]}.{perplexities} The unigram model knows only how frequent each token is,"
+        " and not its context: a model that is not better than the unigram model has learned little.",
         results(evaluation, facts.languages),
     ]
 
@@ -295,7 +295,7 @@ def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
 def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     """Return the section about the tokenizer: where it comes from, and its figures."""
     source = facts.tokenizer_source
-    kind = f"That of `{source}`, of" if source else "Byte-level BPE of"
+    kind = f"The tokenizer of `{source}`, with" if source else "Byte-level BPE with"
     return [
         "## Tokenizer",
         f"{kind} {evaluation['vocab_size']:,} entries; {given_back(evaluation)}",
@@ -304,12 +304,12 @@ def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
 
 
 def given_back(evaluation: dict[str, Any]) -> str:
-    """Return a sentence that says whether the tokenizer gives every text back unchanged."""
+    """Return a sentence that says whether decoding restores every text."""
     if all(entry["round_trip_rate"] == 1 for entry in evaluation["tokenizer"].values()):
-        return "it gives every text back unchanged."
+        return "decoding its tokens restores every text exactly."
     return (
-        "it does not give every text back unchanged (see the round trip rate), so bits per byte are those of what it"
-        " keeps, and not to be compared with a tokenizer's that keeps all."
+        "decoding its tokens does not restore every text exactly (see the round trip rate). So bits per byte are those"
+        " of the changed text, and cannot be compared with those of a tokenizer that changes nothing."
     )
 
 
@@ -332,7 +332,7 @@ def usage(facts: Facts) -> list[str]:
     hides = facts.objective != "causal"
     adapters = [adapter_use(facts.name, facts.begun_with or {}, hides)] if facts.adapter != "none" else []
     if facts.adapter == "only":
-        return ["## Use", f"`{facts.name}` stands for this folder, or for its name on the Hub.", *adapters]
+        return ["## Use", f"`{facts.name}` means this folder, or its name on the Hub.", *adapters]
     return [
         *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type, facts.mask),
         *adapters,
@@ -342,7 +342,7 @@ def usage(facts: Facts) -> list[str]:
 
 
 def render(facts: Facts, record: list[Line] | None = None) -> str:
-    """Return the whole card. `record`: the lines of metrics.jsonl; without it (None), the card shows no picture."""
+    """Return the whole card. `record` is the lines of metrics.jsonl; if it is None, the card shows no picture."""
     hours = None if record is None else training_hours(record)
     sections = [
         front_matter(facts),

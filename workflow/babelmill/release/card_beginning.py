@@ -1,4 +1,4 @@
-"""What a model card says about the model that training went on from: its name, scores and licence."""
+"""Write what a model card says about the model that training continued from: its name, scores and licence."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,13 @@ from babelmill.release.card_table import table
 
 
 def without_path(source: str) -> str:
-    """Return the name of a model or tokenizer; for a local file or folder, without the folders above it."""
+    """Return the name of a model or tokenizer. For a local file or folder, the name does not include its parents."""
     own = source.endswith(".json") or source.startswith(("./", "../", "/"))
     return Path(source).name if own else source
 
 
 def lineage(begun_with: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the model that training went on from, the model that this one went on from, and so on to the first."""
+    """Return the model that training continued from, the model that this one continued from, and so on to the first."""
     found = []
     while begun_with:
         found.append(begun_with)
@@ -22,12 +22,12 @@ def lineage(begun_with: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def base_model(begun_with: dict[str, Any] | None) -> str | None:
-    """Return the repository that a model descends from, for the card's `base_model`; None if there is none."""
+    """Return the repository that a model descends from, for the card's `base_model`, or None if there is none."""
     return next((base["repository"] for base in reversed(lineage(begun_with)) if "repository" in base), None)
 
 
 def beginning(begun_with: dict[str, Any] | None) -> str:
-    """Return a sentence that names the models that training went on from; "" if it began with random weights."""
+    """Return a sentence that names the models that training continued from, or "" if it began with random weights."""
     parts = []
     for base in lineage(begun_with):
         if "repository" in base:
@@ -38,18 +38,18 @@ def beginning(begun_with: dict[str, Any] | None) -> str:
             )
         else:
             parts.append(f"`{without_path(base['name'])}` (weights with sha256 `{base['sha256']}`)")
-    return f"Training went on from the weights of {', which went on from '.join(parts)}." if parts else ""
+    return f"Training continued from the weights of {', which continued from '.join(parts)}." if parts else ""
 
 
 def instructed(begun_with: dict[str, Any] | None, corpora: dict[str, dict[str, Any]] | None) -> str:
-    """Return a warning if a model tuned on instructions was trained on text without prompts; else ""."""
+    """Return a warning if a model tuned on instructions was trained on text without prompts; otherwise ""."""
     tuned = any(base.get("instructed") for base in lineage(begun_with))
     raw = [code for code, made in (corpora or {}).items() if not made["settings"]["corpus"].get("prompt_column")]
     if not tuned or not raw:
         return ""
     return (
-        "**Note:** the base model was tuned on instructions, and this training text has no prompts"
-        " (`corpus.prompt_column`): the model may follow instructions less well than its base does."
+        "**Note:** the base model was tuned on instructions, but this training text has no prompts"
+        " (`corpus.prompt_column`). So this model may follow instructions less well than its base model."
     )
 
 
@@ -59,7 +59,7 @@ def before_and_after(begun_with: dict[str, Any] | None, record: list[dict[str, A
     Each loss is named by its kind of rows (`record.py`).
 
     Args:
-        begun_with: the model that training went on from; without it, the result is "".
+        begun_with: the model that training continued from; if it is None, the result is "".
         record: the lines of metrics.jsonl.
         variant: the folder's default variant of the weights, `main` or `ema`.
     """
@@ -75,6 +75,6 @@ def before_and_after(begun_with: dict[str, Any] | None, record: list[dict[str, A
     ]
     name = begun_with.get("repository") or without_path(begun_with["name"])
     return (
-        "Before and after: the loss in nats per target on the same validation text, with the contexts of training"
-        " (lower is better).\n\n" + table(["prediction", f"`{name}`", "this model"], rows)
+        "Loss before and after training, in nats per target, on the same validation text, with context lengths as in"
+        " training (lower is better).\n\n" + table(["prediction", f"`{name}`", "this model"], rows)
     )

@@ -1,12 +1,13 @@
-"""What a model card says about the text that a model was trained on."""
+"""Write what a model card says about the text that a model was trained on."""
 
 from typing import Any
 
 from babelmill.release.card_table import table
 
 PROMPTS = (
-    "{count:,} of the documents are a prompt and a response. The prompt was context, the response was learnt; nothing"
-    " stands between them. To generate, give the model a prompt that ends as those of the training data do."
+    "{count:,} of the documents are a prompt and a response, with nothing between them. The model learnt only the"
+    " response, and read the prompt as context. To generate, give it a prompt that ends like those of the training"
+    " data."
 )
 
 

@@ -1,4 +1,4 @@
-"""Tables of a model card."""
+"""Write the tables of a model card."""
 
 from typing import Any
 

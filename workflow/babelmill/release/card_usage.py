@@ -1,12 +1,12 @@
-"""What a model card says about use: code for each task, and the commands of others' evaluation pipelines."""
+"""Write what a model card says about use: code for each task, and commands of evaluation pipelines of others."""
 
 import re
 from typing import Any
 
-# Each snippet works as it stands; `{path}` is the folder.
+# Each snippet works without changes; `{path}` is the folder.
 MASKED = """\
 ```python
-# Which word stands here?
+# Predict a hidden word.
 from transformers import pipeline
 
 fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
@@ -14,7 +14,7 @@ print(fill("A text with a {mask} in it."))
 ```"""
 CAUSAL = """\
 ```python
-# How does a text go on?
+# Continue a text.
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
@@ -24,7 +24,7 @@ print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_spec
 ```"""
 UNMASKING = """\
 ```python
-# A text from masks, which are filled in the order of how sure the model is (LLaDA's sampler; see the arguments there).
+# Generate a text by filling masks, the most probable tokens first (LLaDA's sampler, whose code explains the arguments).
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
@@ -38,8 +38,8 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True))
 SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # the first task of a folder is its main one
 CLASSIFICATION = """\
 ```python
-# Which class has a text? The head is new and learns from labelled texts, or pairs: tokenizer(first, second).
-# transformers' Trainer needs a package more: pip install accelerate
+# Train a classifier of texts, or of pairs of texts: tokenizer(first, second). Its head begins with random weights.
+# The Trainer of transformers needs one more package: pip install accelerate
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
 tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
@@ -52,7 +52,7 @@ print(model(**inputs).logits)
 ```"""
 ADAPTERS = """\
 ```python
-# The same with adapters, in place of all weights (pip install peft accelerate): say which layers, peft knows none.
+# The same, but train only adapters, not all weights (pip install peft accelerate). peft needs the names of the layers.
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForSequenceClassification
 
@@ -63,7 +63,7 @@ model.print_trainable_parameters()
 ```"""
 ALL_LINEAR = """\
 ```python
-# The same with adapters, in place of all weights (pip install peft accelerate).
+# The same, but train only adapters, not all weights (pip install peft accelerate).
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForSequenceClassification
 
@@ -73,7 +73,7 @@ model.print_trainable_parameters()
 ```"""
 ADAPTER_FOLDER = """\
 ```python
-# The adapters, on the model that they were trained on (pip install peft).
+# Load the adapters together with the model on which they were trained (pip install peft).
 from peft import PeftModel
 from transformers import {auto_class}, AutoTokenizer
 
@@ -84,27 +84,27 @@ model = PeftModel.from_pretrained(base, "{path}", subfolder="adapter")
 NOTES = """\
 * {variants}
 * {alignment}
-* `attention_mode="causal"` or `"bidirectional"` overrides what each class does by itself.
-* The code is in this repository: read it, and pin a `revision=` before you trust it. Its sha256 are below."""
+* `attention_mode="causal"` or `"bidirectional"` overrides the attention of each class.
+* The code is in this repository: read it, and pin a `revision=` before you trust it. Its sha256 digests are below."""
 ALIGNMENT = {
     "mlm": "Scores of the masked model at a position are for the token at that position."
-    ' `logits_alignment="mntp"` (an argument of `from_pretrained`) moves them by one, for code that expects those of a'
+    ' `logits_alignment="mntp"` (an argument of `from_pretrained`) moves them by one position, for code that expects a'
     " masked *next*-token model.",
     "mntp": "Scores of the masked model at a position are for the *next* token (`logits_alignment` in `config.json`):"
-    ' `pipeline("fill-mask")` is wrong with this folder; `logits_alignment="mlm"` (an argument of `from_pretrained`)'
-    " puts them where their token is.",
+    ' `pipeline("fill-mask")` gives wrong results with this folder. `logits_alignment="mlm"` (an argument of'
+    " `from_pretrained`) moves the scores to the positions of their tokens.",
 }
-# The commands of others' evaluation pipelines. With the wrong backend, the numbers look plausible and are wrong.
+# The commands of evaluation pipelines of others. With the wrong backend, the numbers look plausible but are wrong.
 BABYLM_MASKED = (
     "BabyLM 2025 and 2026, masked",
     "`bash scripts/eval_zero_shot.sh {path} {alignment}`, that is `--backend {alignment}`; the other masked backend"
-    " reads every score one position off, without an error",
+    " reads every score at the wrong position, without an error",
 )
 BABYLM_CAUSAL = ("BabyLM 2025 and 2026, causal", "`bash scripts/eval_zero_shot.sh {path} causal`")
 LM_EVAL = (
     "lm-evaluation-harness",
     "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
-    " without `add_bos_token=False`, perplexities of whole texts begin with two `<s>`",
+    " without `add_bos_token=False`, texts begin with two `<s>` when their perplexity is measured",
 )
 MINICONS = (
     "minicons{note}",
@@ -117,10 +117,10 @@ SCORERS = {
 }
 NO_CODE = """\
 * {variants}
-* Its class is transformers' own (`model_type` is `{model_type}`), {versions}; {code}."""
+* Its class is part of transformers (`model_type` is `{model_type}`), {versions}; {code}."""
 WITHOUT_CODE = "the folder has no code"
-GENERATED = 64  # tokens that an example generates at most
-# Types that we have seen transformers 4.57 read, too. Others are new in 5, or their weights have other names in 4.57.
+GENERATED = 64  # how many tokens an example generates at most
+# Types that transformers 4.57 can also read (tested). Others are new in 5, or have other names of weights in 4.57.
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 # Text that is true only of our own tokenizers, which put `<s>` in front of every text.
@@ -147,16 +147,16 @@ def use(
 
     Args:
         path: the path of the folder.
-        tasks: the tasks that the folder does without further training.
+        tasks: the tasks that the model can do without further training.
         gated: whether attention has gates.
-        unmasks: how many tokens the model reads at most, if it generates by filling masks; else 0.
+        unmasks: how many tokens the model can read, if it generates by filling masks; otherwise 0.
         model_type: the model type in transformers; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
     """
     adapters = ALL_LINEAR if model_type else ADAPTERS
     pieces = [
         "## Use",
-        f"`{path}` stands for this folder, or for its name on the Hub.",
+        f"`{path}` means this folder, or its name on the Hub.",
         *([unmasking(path, unmasks, mask)] if unmasks else []),
         *(SNIPPETS[task].format(path=path, mask=mask) for task in tasks if mask or task != "fill-mask"),
         CLASSIFICATION.format(path=path),
@@ -166,7 +166,7 @@ def use(
 
 
 def adapter_use(path: str, base: dict[str, Any], hides: bool) -> str:
-    """Return the code that puts adapters on their base model.
+    """Return the code that loads adapters together with their base model.
 
     Args:
         path: the path of the folder.
@@ -190,7 +190,7 @@ def notes(
     """Return notes on the variants, the alignment of scores, the class and the code of the folder."""
     if model_type:
         versions = "in versions 4.57 and 5" if model_type in ALSO_IN_4 else "from version 5"
-        code = "loading it runs no code of the folder, which holds the sampler alone" if unmasks else WITHOUT_CODE
+        code = "loading it runs no code of the folder, which contains only the sampler" if unmasks else WITHOUT_CODE
         known = {"model_type": model_type, "versions": versions, "code": code}
         return NO_CODE.format(variants=weights(variants, default), **known)
     return NOTES.format(variants=weights(variants, default), alignment=ALIGNMENT[alignment])
@@ -201,8 +201,8 @@ def pipelines(
 ) -> str:
     """Return the command of each evaluation pipeline that fits the scores of the objective.
 
-    `published`: whether the tokenizer is that of a published model. Advice about the `<s>` of our own tokenizers is
-    then left out.
+    `published` says whether the tokenizer is that of a published model. If it is, the commands contain no advice about
+    the `<s>` of our own tokenizers.
     """
     rows: list[tuple[tuple[str, str], dict[str, str]]] = []
     if "masked" in scores:

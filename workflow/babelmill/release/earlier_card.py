@@ -1,7 +1,7 @@
 """Keep what a repository's card declares, and what its authors wrote, when its model is converted again.
 
-Licence, languages and the other declared fields stay as they were, except for the library and, if it no longer fits,
-the task. The new card replaces the sections on how to use the files; the other sections follow under their own
+The licence, the languages and the other declared fields stay as they were, except for the library and, if it no longer
+fits, the task. The new card replaces the sections about the use of the files. The other sections follow under their own
 headings.
 """
 
@@ -20,12 +20,12 @@ SAID_ANEW = re.compile(
     r"\b(usage|use|using|quick|start|variants?|files?|config\w*|load\w*|example|inference|shape)\b", re.I
 )
 
-OF_A_SCRIPT = "Weights are the exact trained parameters"  # is in the section of notes by BabyBabelLM's script
+OF_A_SCRIPT = "Weights are the exact trained parameters"  # a sentence in the notes by BabyBabelLM's script
 
 
 @dataclass(frozen=True)
 class EarlierCard:
-    """The card that a repository had before.
+    """Holds the card that a repository had before.
 
     Attributes:
         data: its front matter.
@@ -36,7 +36,7 @@ class EarlierCard:
     sections: str = ""
 
     def joined(self, ours: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
-        """Return the new front matter: `ours`, overridden by what was declared. `tasks`: the tasks of the model."""
+        """Return the new front matter: `ours`, overridden by the declared fields. `tasks` are the model's tasks."""
         joined = ours | {key: value for key, value in self.data.items() if value is not None}
         joined["library_name"] = ours["library_name"]
         tags = self.data.get("tags") or []
@@ -47,10 +47,10 @@ class EarlierCard:
 
 
 def read_card(path: Path | None, where: str) -> EarlierCard:
-    """Read a README.md; without one (`path` is None), return an empty card.
+    """Read a README.md. If there is none (`path` is None), return an empty card.
 
     Raises:
-        UserError: the front matter is not YAML; the message begins with `where`.
+        UserError: the front matter is not YAML. The message begins with `where`.
     """
     if path is None:
         return EarlierCard()
@@ -62,12 +62,12 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
         problem = str(error).partition("\n")[0]
         raise UserError(f"{where}: the front matter of README.md is not YAML ({problem}): correct it first") from None
     if not isinstance(data or {}, dict):
-        raise UserError(f"{where}: the front matter of README.md is no list of keys and values: correct it first")
+        raise UserError(f"{where}: the front matter of README.md does not consist of keys and values: correct it first")
     return EarlierCard(data or {}, _kept(text[front.end() :] if front else text))
 
 
 def _kept(text: str) -> str:
-    """Return the second-level sections that the new card does not replace; headings in code blocks do not count."""
+    """Return the second-level sections that the new card does not replace. Headings in code blocks do not count."""
     sections: list[list[str]] = []
     fenced = False
     for line in text.splitlines():

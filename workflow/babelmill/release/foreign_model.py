@@ -1,7 +1,8 @@
-"""Read the files of a model from elsewhere: its kind, from its configuration, and its tensors, one at a time.
+"""Read the files of a model that was not trained here: its configuration, and its tensors one at a time.
 
-No code in its files is run. Tensors are read from .safetensors, or from .bin files that hold only tensors and plain
-values. Their names become ours (GPT-BERT), or those of the transformers class that computes the same (`llada.py`).
+No code in its files is run. Tensors are read from .safetensors, or from .bin files that contain only tensors and plain
+values. Their names are changed to ours (GPT-BERT), or to those of the transformers class that computes the same
+(`llada.py`).
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from babelmill.runtime.checkpoint import DTYPES, TYPES
 
 Kind = Literal["ours", "published", "llada", "transformers"]
 ONE_FILE = ("model.safetensors", "pytorch_model.bin")
-LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are beside it
+LAST = "last.bin"  # OccCANINE's last weights; the files of earlier steps are in the same folder
 PART = re.compile(r"-\d+-of-\d+\.(safetensors|bin)$")
 NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|scaler)\b|_state_dict\.bin$")
 NAMED_BY = "model.safetensors or pytorch_model.bin"
@@ -32,7 +33,7 @@ NAMED_BY = "model.safetensors or pytorch_model.bin"
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Tensors in files.
+    """Holds tensors in files.
 
     Attributes:
         shapes: {name: tensor on the meta device}.
@@ -47,11 +48,11 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The configuration of a model, and the names of its tensors.
+    """Holds the configuration of a model, and the names of its tensors.
 
     Attributes:
         architecture: "gpt_bert" for ours, "transformers" for a class of transformers.
-        config: its config.json; for a GPT-BERT, the shape as training writes it.
+        config: its config.json. For a GPT-BERT, the shape in the form that training writes.
         names: {our name, or that of the class: name in the files} of its tensors.
     """
 
@@ -64,13 +65,13 @@ class Model:
 
 
 def kind_of(config: Any, where: str) -> Kind:
-    """Return the kind of model that a config.json describes; `where` begins the message of an error.
+    """Return the kind of model that a config.json describes. Error messages begin with `where`.
 
     Raises:
-        UserError: the model needs code by its author, or is not a language model that can be trained.
+        UserError: the model needs code of its author, or is not a language model that can be trained.
     """
     if not isinstance(config, dict):
-        raise UserError(f"{where}: config.json is not that of a model")
+        raise UserError(f"{where}: config.json does not describe a model")
     model_type = config.get("model_type")
     if model_type == "babelmill_gpt_bert":
         return "ours"
@@ -80,7 +81,7 @@ def kind_of(config: Any, where: str) -> Kind:
         return "published"
     if "auto_map" in config:
         raise UserError(
-            f"{where}: is code of its author's (auto_map in config.json), which is never run; what works: GPT-BERT"
+            f"{where} needs code of its author (auto_map in config.json), which is never run; supported are GPT-BERT"
             " models, LLaDA, and masked and causal models of transformers itself, such as BERT, GPT-2, Llama, EuroBERT"
         )
     from transformers.models.auto.modeling_auto import (  # takes seconds
@@ -106,7 +107,7 @@ def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> M
     """Return a model's configuration and names.
 
     Raises:
-        UserError: configuration and weights do not fit together; the message begins with `where`.
+        UserError: configuration and weights do not fit together. The message begins with `where`.
     """
     config = read_json(config_path)
     if kind == "transformers":
@@ -127,7 +128,7 @@ def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> M
         shape = published_checkpoint.read_shape(config_path, names)
     shapes = {ours: weights.shapes[theirs] for ours, theirs in names.items()}
     if difference := published_checkpoint.misfit(shape, shapes):
-        raise UserError(f"{where}: is not the GPT-BERT model that its config.json describes: {difference}")
+        raise UserError(f"{where} is not the GPT-BERT model that its config.json describes: {difference}")
     return Model("gpt_bert", shape, names)
 
 
@@ -140,7 +141,7 @@ def _our_name(name: str) -> str:
 
 
 def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> list[str]:
-    """Return which files of a model hold its weights; `where` begins the message of an error.
+    """Return which files of a model hold its weights. Error messages begin with `where`.
 
     Args:
         names: the names of all files.
@@ -156,37 +157,39 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
             return _parts(index, read(index), names, where)
     found = [name for name in names if name.endswith((".safetensors", ".bin")) and not NO_WEIGHTS.search(name)]
     if parts := [name for name in found if PART.search(name)]:
-        raise UserError(f"{where}: half downloaded, {parts[0]} is there without an index (*.index.json)")
-    averages = [name for name in found if name.endswith("_ema.bin")]  # as the published GPT-BERT code leaves them
+        raise UserError(f"{where}: the download is not complete: it has {parts[0]}, but no index (*.index.json)")
+    averages = [name for name in found if name.endswith("_ema.bin")]  # names that the published GPT-BERT code gives
     found = averages if len(averages) == 1 else found
     found = [LAST] if LAST in found else found
     if len(found) == 1:
         return found
     if found:
-        raise UserError(f"{where}: which of {', '.join(found[:5])} are the weights? rename them to {NAMED_BY}")
+        raise UserError(
+            f"{where}: several files could be the weights: {', '.join(found[:5])}; rename the right ones to {NAMED_BY}"
+        )
     some = ", ".join(names[:8]) or "no files"
-    raise UserError(f"{where}: has no weights as tensors ({NAMED_BY}, or several with an index); it has {some}")
+    raise UserError(f"{where} has no file of weights ({NAMED_BY}, or several with an index); it has {some}")
 
 
 def _parts(index: str, content: Any, names: list[str], where: str) -> list[str]:
-    """Return the files that an index names; raise a UserError if one is missing."""
+    """Return the files that an index names. Raise a UserError if one is missing."""
     table = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()) or not table:
         raise UserError(f"{where}: {index} does not say which file holds which weight")
     files = sorted(set(table.values()))
     if missing := [name for name in files if name not in names]:
         raise UserError(
-            f"{where}: half downloaded, {index} names {plural(len(missing), 'file')} that"
-            f" {'is' if len(missing) == 1 else 'are'} not there, such as {missing[0]}"
+            f"{where}: the download is not complete: {plural(len(missing), 'file')} of {index}"
+            f" {'is' if len(missing) == 1 else 'are'} missing, such as {missing[0]}"
         )
     return files
 
 
 def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
-    """Open files of weights; `paths`: {file name: path}.
+    """Open files of weights. `paths` is {file name: path}.
 
     Raises:
-        UserError: a file is damaged, or two files hold the same weight; the message begins with `where`.
+        UserError: a file is damaged, or two files hold the same weight. The message begins with `where`.
     """
     shapes: dict[str, Tensor] = {}
     loads: dict[str, Callable[[str], Tensor]] = {}
@@ -195,7 +198,7 @@ def open_weights(paths: Mapping[str, Path], where: str) -> Weights:
         label = f"{where}: {file}"
         part = _open_safetensors(path, label) if file.endswith(".safetensors") else _open_pickle(path, label)
         if twice := shapes.keys() & part.shapes.keys():
-            raise UserError(f"{where}: {file} holds {min(twice)}, and so does another file")
+            raise UserError(f"{where}: {file} and another file both contain {min(twice)}")
         shapes |= part.shapes
         loads |= dict.fromkeys(part.shapes, part.load)
         key = part.key or key
@@ -207,7 +210,7 @@ def _open_safetensors(path: Path, where: str) -> Weights:
         file = safe_open(path, "pt")
         views = {name: file.get_slice(name) for name in file.keys()}
     except (SafetensorError, json.JSONDecodeError) as error:
-        raise UserError(f"{where}: truncated or damaged ({error}); put a whole copy in its place") from None
+        raise UserError(f"{where}: truncated or damaged ({error}); replace it by a complete copy") from None
     types = {name: view.get_dtype() for name, view in views.items()}
     _check_types(types, TYPES, where)
     shapes = {name: torch.empty(v.get_shape(), dtype=TYPES[types[name]], device="meta") for name, v in views.items()}
@@ -216,7 +219,7 @@ def _open_safetensors(path: Path, where: str) -> Weights:
 
 def _check_types(types: Mapping[str, Any], known: Mapping[Any, Any], where: str) -> None:
     if odd := [name for name, kind in types.items() if kind not in known]:
-        raise UserError(f"{where}: {odd[0]} is of type {types[odd[0]]}; {', '.join(sorted(TYPES))} can be read")
+        raise UserError(f"{where}: {odd[0]} is of type {types[odd[0]]}; allowed are {', '.join(sorted(TYPES))}")
 
 
 def _open_pickle(path: Path, where: str) -> Weights:

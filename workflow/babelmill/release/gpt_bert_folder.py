@@ -1,4 +1,4 @@
-"""GPT-BERT's Hugging Face folder: code, weights and configuration, and the cases that prove it equal."""
+"""Write GPT-BERT's Hugging Face folder: code, weights and configuration. Name the cases that prove it equal."""
 
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ CLASSES = {
 
 
 def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
-    """Copy code into the folder; return the names of the files.
+    """Copy code into the folder. Return the names of the files.
 
-    The files stand side by side, so imports from the parent package become imports from the same folder.
+    All files are in one folder, so imports from the parent package become imports from the same folder.
     """
     for path in code:
         with atomic_write(folder / path.name, "w") as file:
@@ -40,7 +40,7 @@ def write_code(folder: Path, code: list[Path] = CODE) -> list[str]:
 
 
 def write_weights(source: Path, target: Path) -> None:
-    """Write weights under the names that the transformers classes use: `model.` goes before all but the head's."""
+    """Write weights under the names that the transformers classes use: all but those of the head begin with `model.`"""
     weights = load_file(source)
     named = {name if name.startswith("classifier.") else f"model.{name}": value for name, value in weights.items()}
     with atomic_write(target) as file:
@@ -63,7 +63,7 @@ def model_config(shape: dict[str, Any], logits_alignment: str) -> dict[str, Any]
 
 
 class GPTBertFolder(Architecture):
-    """The folder of a GPT-BERT, which brings its own code."""
+    """Writes the folder of a GPT-BERT, which includes its own code."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""

@@ -2,7 +2,7 @@
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
 `model.main.safetensors` the other one), the tokenizer, the configuration, and the code, if the architecture has any. A
-model trained by masked diffusion also gets its sampler. An index lets `variant=` name the default variant, too.
+model trained by masked diffusion also gets its sampler. Because of an index, `variant=` can also name the default.
 """
 
 import logging
@@ -34,12 +34,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_of(model: Path) -> Architecture:
-    """Return the architecture of a model that the stage `train` left."""
+    """Return the architecture of a model from the stage `train`."""
     return ARCHITECTURES[read_json(model / "config.json").get("architecture", "gpt_bert")]
 
 
 def write_index(weights: Path, variant: str) -> str:
-    """Write an index of a weights file without a variant in its name, so that `variant=` loads it; return its name."""
+    """Write an index so that `variant=` loads a weights file without a variant in its name. Return the index's name."""
     saved = SavedTensors(weights)
     size = sum(saved[name].nbytes for name in saved)
     index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(sorted(saved), weights.name)}
@@ -51,7 +51,7 @@ def write_index(weights: Path, variant: str) -> str:
 def special_tokens(tokenizer: Path) -> dict[str, str]:
     """Return the special tokens that a tokenizer has.
 
-    Others must not be named: transformers would add them, with ids beyond the embedding.
+    The files must not name other ones: transformers would add them, with ids that the embedding does not have.
     """
     vocabulary = load_tokenizer(tokenizer / "tokenizer.json").get_vocab(with_added_tokens=True)
     tokens = {
@@ -87,10 +87,10 @@ def copy_published(tokenizer: Path, folder: Path) -> list[str]:
 
 
 def build(folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
-    """Write all files but the manifest, and return their names."""
+    """Write all files except the manifest. Return their names."""
     shape = read_json(inputs.model / "config.json")
     files = architecture_of(inputs.model).write(folder, inputs, export)
-    if "objective" in shape:  # the model generates with code of its own
+    if "objective" in shape:  # the model needs the sampler to generate
         copy_file(Path(diffusion_generation.__file__), folder / "diffusion_generation.py")
         files.append("diffusion_generation.py")
     files.append(write_index(folder / "model.safetensors", export.default_variant))
@@ -114,7 +114,7 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None
     `out` is the folder's final place, for the message.
 
     Raises:
-        UserError: they differ; the message ends with the last line of the process.
+        UserError: they differ. The message ends with the last line of the process.
     """
     command = [sys.executable, "-m", "babelmill.release.prove", "--folder", folder, "--model", inputs.model]
     command += [
@@ -130,5 +130,5 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None
     if done.returncode:
         lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
         log.error("%s", "\n".join(lines[-30:]))
-        raise UserError(f"{out}: the exported folder is not the trained model, so it is not kept: {lines[-1]}")
+        raise UserError(f"{out}: the exported folder differs from the trained model, so it is deleted: {lines[-1]}")
     log.info("%s", done.stdout.strip())

@@ -1,4 +1,4 @@
-"""What the card of a model of labels says: how to use it, what was measured, and which codes it knows."""
+"""Write the card of a model of labels: how to use it, what was measured, and which codes it knows."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from babelmill.release.card_table import table
 from babelmill.release.label_picture import PICTURE
 
 TASK = "text-classification"
-CODES = 50  # codes that the card lists at most
+CODES = 50  # how many codes the card lists at most
 MISTAKES = 10
 NO_CODE = "?"  # as in `tokens/codes.py`
-# By metric: the Hub's name of it, and a description.
+# {metric: (name on the Hub, description)}
 HUB_METRICS = {"exact": ("accuracy", "exact set of codes"), "f1": ("f1", "micro F1")}
 SYSTEMS = {
     "classes": "classes",
@@ -19,11 +19,11 @@ SYSTEMS = {
     "hisco": "[HISCO](https://historyofwork.iisg.nl) codes of occupations",
     "occ1950": "OCC1950 codes of occupations",
 }
-METHODS = {"blocks": "codes are spelt, symbol by symbol", "linear": "the classifier"}
+METHODS = {"blocks": "the decoder, symbol by symbol", "linear": "the classifier"}
 
 PREDICT = """\
 ```python
-# Which codes has a text, and how probable is each?{asks}
+# Predict the codes of texts, and the probability of each.{asks}
 from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{path}"{trust})
@@ -36,41 +36,41 @@ for found in model.predict(inputs["input_ids"], inputs["attention_mask"], top={t
 ```"""
 PIPELINE = """\
 ```python
-# The classifier alone{without_code}.{fours}
+# Use only the classifier{without_code}.{fours}
 from transformers import pipeline
 
 classify = pipeline("text-classification", model="{path}"{trust})
 print(classify({given}, top_k={top}{padding}))
 ```"""
-FOURS = """ transformers' CANINE reads characters in fours: it cannot read
-# less, and says something else of what is not padded to whole ones."""
+FOURS = """ The CANINE of transformers reads groups of four characters:
+# without padding to whole groups, it fails on shorter texts, and gives other texts other probabilities."""
 NOTES = """\
 * {weights}
-* The probability of a code is what the model says, and the calibration below says how far that is true.
+* The model itself computes the probability of a code. The calibration below says how reliable it is.
 * `AutoModel` runs `modeling_codes.py` of this folder: read it, and pin a `revision=` before you trust it."""
 
 
 def introduction(kind: str, languages: str, parameters: str, about: dict[str, Any]) -> str:
-    """Return the sentences that say what the model is; `about`: `labels` in config.json."""
+    """Return the sentences that say what the model is. `about` is `labels` in config.json."""
     most = about["blocks"]
     several = "exactly one" if most == 1 else f"1 to {most}"
     spelt = " and a decoder that spells them" if about["decoder_layers"] else ""
     return (
-        f"Gives texts{f' in {languages}' if languages else ''} their codes: {several} of {len(about['codes']):,}"
-        f" {SYSTEMS[about['code']]}, with probabilities. A {kind} encoder with a classifier{spelt}: {parameters}"
-        " parameters."
+        f"This model predicts the codes of texts{f' in {languages}' if languages else ''}: {several} of"
+        f" {len(about['codes']):,} {SYSTEMS[about['code']]} per text, with probabilities. It is a {kind} encoder with a"
+        f" classifier{spelt}, and has {parameters} parameters."
     )
 
 
 def use(
     path: str, about: dict[str, Any], example: dict[str, Any] | None, model_type: str | None, weights: str
 ) -> list[str]:
-    """Return code that works as it stands, notes on it, and what the model is meant for.
+    """Return code that works without changes, notes on it, and the purpose of the model.
 
     Args:
         path: the path of the folder.
         about: `labels` in config.json.
-        example: a text that was predicted correctly in the evaluation, with its prediction; None if there is none.
+        example: a text with a correct prediction in the evaluation, or None if there is none.
         model_type: the encoder's model type in transformers; None for a GPT-BERT.
         weights: a sentence that says which weights there are.
     """
@@ -86,41 +86,41 @@ def use(
     top = len(example["likeliest"]) if example else 3
     method = "blocks" if about["decoder_layers"] else "linear"
     known = {"path": path, "trust": trust, "top": top}
-    asks = ' `method="linear"` asks the classifier in place of the decoder.' if about["decoder_layers"] else ""
+    asks = ' `method="linear"` uses the classifier instead of the decoder.' if about["decoder_layers"] else ""
     given = f"[{context!r}], texts" if context else "texts"
     return [
         "## Use",
-        f"`{path}` stands for this folder, or for its name on the Hub. A text with a context, such as its language or"
-        " its source, is given as a pair: `tokenizer(contexts, texts)`.",
+        f"`{path}` means this folder, or its name on the Hub. If texts have contexts, such as their language or their"
+        " source, give the tokenizer pairs: `tokenizer(contexts, texts)`.",
         PREDICT.format(**known, text=repr(text), given=given, method=method, asks=asks, printed=printed),
         PIPELINE.format(
             **known,
             given=repr(pair) if context else repr(text),
-            without_code=", without code of ours" if model_type else "",
+            without_code=", which needs no code of this folder" if model_type else "",
             fours=FOURS if in_fours else "",
             padding=", padding=True, pad_to_multiple_of=4" if in_fours else "",
         ),
         "\n".join([NOTES.format(weights=weights), *notes(about)]),
-        f"Meant for suggesting {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows no"
-        f" other code than those below, and gives each text {'exactly' if about['blocks'] == 1 else 'at least'} one."
-        " What matters should be looked at by a person, first where the probability is low.",
+        f"The model suggests {SYSTEMS[about['code']]} for short texts like those that it was trained on. It knows only"
+        f" the codes below, and gives each text {'exactly' if about['blocks'] == 1 else 'at least'} one of them. A"
+        " person should check important predictions, and begin with those of low probability.",
     ]
 
 
 def notes(about: dict[str, Any]) -> list[str]:
     """Return notes on how to clean texts, on the names of codes, and on the code for "no code"."""
     cleaning = about.get("cleaning", {})
-    done = {"normalization": 'composed (`unicodedata.normalize("NFC", text)`)'}
-    done |= {"control_characters": "freed of control characters"}
+    done = {"normalization": 'normalized (`unicodedata.normalize("NFC", text)`)'}
+    done |= {"control_characters": "cleaned of control characters"}
     said = " and ".join(done[key] for key in done if key in cleaning)
-    lines = [f"* Its training text was {said}: so should yours be. `babelmill predict` sees to it."] if said else []
-    named = '* `model.config.labels["names"]` says what codes are called.'
-    none = f"* `{NO_CODE}` says that a text has no code."
+    lines = [f"* Its training text was {said}. Do the same to yours, as `babelmill predict` does."] if said else []
+    named = '* `model.config.labels["names"]` has the names of the codes.'
+    none = f"* `{NO_CODE}` means that a text has no code."
     return [*lines, *([named] if "names" in about else []), *([none] if NO_CODE in about["codes"] else [])]
 
 
 def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any]) -> list[str]:
-    """Return the sections with what was measured of the default weights; `languages`: {code: {"name"}}."""
+    """Return the sections with the figures of the default weights. `languages` is {code: {"name"}}."""
     found, scores = evaluation["labels"], evaluation["variants"][variant]
     every = found["figures"][variant]
     own = every[found["method"]]
@@ -129,19 +129,19 @@ def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any])
     documents = evaluation["documents"]
     unknown, cut = found["unknown_codes"], found["cut"]
     sentences = [
-        f"All codes right, and no other: {shown(exact)}, {exact['right']:,} of {exact['of']:,} texts. Micro F1:"
+        f"Texts with exactly the right codes: {shown(exact)}, {exact['right']:,} of {exact['of']:,}. Micro F1:"
         f" {shown(f1)}, {f1['right']:,} right codes of {f1['predicted']:,} predicted and {f1['of']:,} true ones. (±"
-        " the standard error over texts; always the most frequent code has"
+        " the standard error over texts; a model that always predicts the most frequent code has"
         f" {frequent[0]:.3f} and {frequent[1]:.3f}.)",
-        f"Measured on all {documents['scored']:,} validation texts with a code, on which it was not trained.",
+        f"All {documents['scored']:,} validation texts with a code were scored. The model was not trained on them.",
     ]
     if unknown["codes"]:
         sentences.append(
-            f"Texts with a code that the model does not know, which counts as not found: {unknown['texts']:,}"
+            f"In {plural(unknown['texts'], 'text')}, the model does not know a code, which counts as not found"
             f" ({plural(unknown['codes'], 'such code')})."
         )
     if cut:
-        sentences.append(f"Texts that are longer than the model reads, and were cut: {cut:,}.")
+        sentences.append(f"Texts that were cut, since they are longer than the model can read: {cut:,}.")
     parts = ["## Results", " ".join(sentences), by_method(every, found["baseline"])]
     if len(own["languages"]) > 1:
         parts.append(
@@ -175,8 +175,8 @@ def by_method(every: dict[str, Any], baseline: dict[str, Any]) -> str:
     rows = [[f"`{name}`: {METHODS[name]}", *cells(entry)] for name, entry in every.items()]
     made = table(["method", *HEADER], [*rows, ["the most frequent codes", *cells(baseline)]])
     return (
-        f"{made}\n\nPrecision, recall and F1 are of all codes together, macro F1 is the mean over codes; top 3: a true"
-        " code is among the three likeliest."
+        f"{made}\n\nPrecision, recall and F1 count all codes together; macro F1 is the mean over codes. Top 3 is the"
+        " share of texts with a true code among the three most probable ones."
     )
 
 
@@ -191,38 +191,38 @@ def trusted(own: dict[str, Any], every: dict[str, Any], method: str, most: int) 
     """Return the section on calibration, on how many symbols are right, and on the best threshold.
 
     Args:
-        own: the figures of the method that stands for the model.
+        own: the figures of the model's main method.
         every: the figures of each method.
-        method: the name of that method.
+        method: the name of the main method.
         most: how many codes a text has at most.
     """
     error = own["calibration"]["expected_error"]
     sentences = [
-        f"Calibration: the probability of the likeliest code (`{method}`) and the share that is right are"
-        f" {error:.3f} apart on average (expected calibration error, {len(own['calibration']['bins'])} bins)."
+        f"On average, the probability of the most probable code (`{method}`) differs by {error:.3f} from the share of"
+        f" such codes that are right (expected calibration error, {len(own['calibration']['bins'])} bins)."
     ]
     if own["digits"]:
         shares = ", ".join(f"{n}: {share:.3f}" for n, share in enumerate(own["digits"], 1))
-        sentences.append(f"Share of texts whose first code is right up to its n-th symbol: {shares}.")
+        sentences.append(f"Share of texts whose first code has its first n symbols right: {shares}.")
     if best := every["linear"]["threshold"]:
         sentences.append(
-            f"The figures of `linear` count further codes from a probability of 0.5 on. Its micro F1 on these texts is"
-            f" best, {best['f1']:.3f}, from {best['value']:.3f} on: the `threshold` in `config.json`, which `predict`"
-            " takes unless it is given another one."
+            f"In the figures of `linear`, a second or later code counts from a probability of 0.5 on. Its micro F1 on"
+            f" these texts would be highest, {best['f1']:.3f}, with a threshold of {best['value']:.3f}. This is the"
+            " `threshold` in `config.json`, which `predict` uses if you give it no other one."
         )
     if most > 1:
         sentences.append(
-            "This is of the likeliest code of a text alone."
+            "These figures are about only the most probable code of each text."
             + (
-                " The decoder's probability of a code is that of spelling it first, so that the codes of a text which"
-                " has several share it: it is right more often than it says."
+                " The decoder's probability of a code is the probability that it comes first. If a text has several"
+                " codes, they share this probability, so a code is right more often than its probability says."
                 if method == "blocks"
                 else ""
             )
-            + " The classifier's probability of a code does not depend on the others, and those of a text need not sum"
-            " to 1."
+            + " The classifier computes the probability of each code independently, so those of a text need not sum to"
+            " 1."
         )
-    picture = f"![how far probabilities are true, and how much of the codes is right]({PICTURE})"
+    picture = f"![reliability of the probabilities, and shares of texts that are right]({PICTURE})"
     return ["### Calibration", " ".join(sentences), picture]
 
 
@@ -247,7 +247,7 @@ def called(code: dict[str, Any]) -> str:
 
 
 def in_cell(text: str) -> str:
-    """Return text in a form that fits into a Markdown table: one short line."""
+    """Return text in a form that fits into a Markdown table, which is one short line."""
     line = " ".join(text.split()).replace("|", "\\|")
     return line if len(line) <= 80 else f"{line[:79]}…"
 

@@ -7,14 +7,14 @@ from babelmill.core.files import atomic_write
 from babelmill.release.training_history import COLOURS
 
 PICTURE = "reliability.png"
-BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 3}  # where no curve is
+BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 3}  # below the curves
 
 
 def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -> None:
     """Draw a PNG of two panels.
 
-    The left panel shows, over the predicted probability of the likeliest code, the share of texts where this code is
-    right, and how many texts each bin holds. The right panel shows shares of texts that are right.
+    The left panel shows the share of texts whose most probable code is right, over the probability of this code, and
+    the number of texts in each bin. The right panel shows shares of texts that are right.
 
     Args:
         evaluation: evaluation.json.
@@ -27,7 +27,7 @@ def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -
     found = evaluation["labels"]["figures"][variant]
     figure = Figure(figsize=(11, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot([0, 1], [0, 1], color="grey", lw=1, ls="--", label="as it should be")
+    left.plot([0, 1], [0, 1], color="grey", lw=1, ls="--", label="perfect calibration")
     counts = left.twinx()
     for (method, figures), colour, marker in zip(found.items(), COLOURS, "os", strict=False):
         bins, error = figures["calibration"]["bins"], figures["calibration"]["expected_error"]
@@ -37,7 +37,7 @@ def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -
         edges = [i / len(bins) for i in range(len(bins) + 1)]
         counts.stairs([entry["texts"] for entry in bins], edges, color=colour, alpha=0.2, fill=True)
     counts.set(ylabel="texts in the bin (areas)", ylim=(0, 2.5 * counts.get_ylim()[1]))
-    left.set(title="Reliability", xlabel="probability of the likeliest code", ylabel="share that is right")
+    left.set(title="Reliability", xlabel="probability of the most probable code", ylabel="share that is right")
     left.set(xlim=(0, 1), ylim=(0, 1.02))
     left.grid(alpha=0.3)
     left.legend(fontsize="small", **BELOW)
@@ -47,7 +47,7 @@ def draw(evaluation: dict[str, Any], variant: str, name: str, file: IO[bytes]) -
 
 
 def _bars(axes: Any, found: dict[str, Any]) -> None:
-    """Draw the shares of texts that are right: all codes, one of the likeliest codes, the first symbols."""
+    """Draw the shares of texts that are right: all codes, one of the most probable codes, the first symbols."""
     names: list[str] = []
     width = 0.8 / len(found)
     for place, ((method, figures), colour) in enumerate(zip(found.items(), COLOURS, strict=False)):
@@ -58,13 +58,13 @@ def _bars(axes: Any, found: dict[str, Any]) -> None:
         axes.bar(at, list(shares.values()), width, color=colour, label=method)
     axes.set_xticks(range(len(names)), names, fontsize="small")
     axes.set(title="Share of texts that are right", ylim=(0, 1.02))
-    axes.set(xlabel="n likeliest codes; first n symbols of the code")
+    axes.set(xlabel="n most probable codes; first n symbols of the code")
     axes.grid(axis="y", alpha=0.3)
     axes.legend(fontsize="small", **BELOW)
 
 
 def write(folder: Path, evaluation: dict[str, Any], variant: str, name: str) -> list[str]:
-    """Write the picture; return its name."""
+    """Write the picture. Return its name in a list."""
     with atomic_write(folder / PICTURE) as file:
         draw(evaluation, variant, name, file)
     return [PICTURE]

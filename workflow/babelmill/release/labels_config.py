@@ -1,4 +1,4 @@
-"""What the evaluation adds to the config.json of a model of labels."""
+"""Add the results of the evaluation to the config.json of a model of labels."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ def completed(
 ) -> dict[str, Any]:
     """Return config.json of an exported folder with what is known after the evaluation.
 
-    Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which the
-    classifier gives a further code; `cleaning`, what was changed in all training text, so that other texts can be
-    cleaned alike; and whether the training text had `contexts`.
+    Its `labels` get up to four more keys: the `names` of codes; the `threshold`, the probability from which on the
+    classifier gives a second or later code; `cleaning`, which says how all training text was cleaned, so that other
+    texts can be cleaned in the same way; and whether the training text had `contexts`.
 
     Args:
         config: config.json of the exported folder.

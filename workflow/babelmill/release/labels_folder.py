@@ -1,7 +1,7 @@
-"""The Hugging Face folder of a model of labels, and the cases that prove it equal to the trained model.
+"""Write the Hugging Face folder of a model of labels. Name the cases that prove it equal to the trained model.
 
-`model.safetensors` holds the encoder with its classifier, under the names of their transformers class, which loads
-without our code (a GPT-BERT brings its own). `decoder.safetensors` holds the decoder that spells the codes; it needs
+`model.safetensors` holds the encoder with its classifier, under the names of their transformers class. This class
+needs no code of ours, except for a GPT-BERT. `decoder.safetensors` holds the decoder that spells the codes; it needs
 `modeling_codes.py`.
 """
 
@@ -51,7 +51,7 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 class LabelsFolder(Architecture):
-    """The folder of a model of labels."""
+    """Writes the folder of a model of labels."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""
@@ -82,11 +82,11 @@ class LabelsFolder(Architecture):
         trained = Labeller(make_encoder(config), decoder).eval()
         found = trained.load_state_dict(whole_weights(model / WEIGHTS[variant], values, frozen), strict=False)
         if found.unexpected_keys or found.missing_keys:
-            raise UserError(f"{model / WEIGHTS[variant]}: not the weights of {model / 'config.json'}: {found}")
+            raise UserError(f"{model / WEIGHTS[variant]} does not fit {model / 'config.json'}: {found}")
         return trained
 
     def logits(self, trained: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
-        """See `Architecture.logits`: the scores of the classes, [1, 1, K], or those for each of SYMBOLS, [1, 3, V]."""
+        """Return the scores of the classes, [1, 1, K], or those for each of SYMBOLS, [1, 3, V]."""
         scores, symbols = trained(row, torch.ones_like(row, dtype=torch.bool), torch.tensor([SYMBOLS])[:, None])
         return scores[:, None] if mode == "classes" else symbols
 
@@ -128,7 +128,7 @@ def whole_weights(path: Path, trained: dict[str, Any], frozen: Path | None) -> d
 
 
 def write_part(path: Path, weights: dict[str, torch.Tensor], prefix: str) -> list[str]:
-    """Write the weights whose names begin with a prefix, and drop the prefix; return the file's name in a list."""
+    """Write the weights whose names begin with a prefix, without the prefix. Return the file's name in a list."""
     part = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
     with atomic_write(path) as file:
         file.write(save(part, metadata={"format": "pt"}))

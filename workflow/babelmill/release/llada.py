@@ -1,7 +1,8 @@
 """Rename the weights and configuration of LLaDA (Nie et al. 2025, arXiv:2502.09992) to those of EuroBERT.
 
-`EuroBertForMaskedLM` of transformers computes the same as the code in LLaDA's repositories, so that code is not needed.
-The renaming here is strict, whereas that of transformers (`key_mapping`) fills a missing weight with random numbers.
+`EuroBertForMaskedLM` of transformers computes the same as the code in LLaDA's repositories, so this code is not needed.
+This module raises an error for a missing weight, whereas `key_mapping` of transformers would fill it with random
+numbers.
 """
 
 import re
@@ -24,7 +25,7 @@ IN_A_BLOCK = {
 }
 NAME = re.compile(r"model\.transformer\.(?:blocks\.(\d+)\.)?(\w+)\.weight")
 
-# EuroBERT's configuration cannot express these. Other values mean another architecture, and are refused.
+# EuroBERT's configuration has no such keys. Other values mean another architecture, and are refused.
 FIXED = {
     "block_type": ("llama",),
     "activation_type": ("silu",),
@@ -53,17 +54,17 @@ TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
 
 
 def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the config.json of EuroBERT that means the same as LLaDA's; `where` begins the message of an error.
+    """Return the config.json of EuroBERT that means the same as LLaDA's. Error messages begin with `where`.
 
     Raises:
-        UserError: a key is missing, or EuroBERT cannot do what it says.
+        UserError: a key is missing, or EuroBERT does not support its value.
     """
     for key, allowed in FIXED.items():
         if config.get(key, allowed[0]) not in allowed:
-            raise UserError(f"{where}: {key} = {config[key]!r}: a LLaDA model with {allowed[0]!r} can be read")
+            raise UserError(f"{where}: {key} = {config[key]!r}: only LLaDA models with {allowed[0]!r} are supported")
     for key in RENAMED:
         if not isinstance(config.get(key), int | float):
-            raise UserError(f"{where}: {key} = {config.get(key)!r}: LLaDA's configuration has a number there")
+            raise UserError(f"{where}: {key} = {config.get(key)!r}: LLaDA's configuration must have a number here")
     return {
         "architectures": ["EuroBertForMaskedLM"],
         "model_type": "eurobert",
@@ -80,15 +81,15 @@ def config_of(config: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
-    """Return {EuroBERT's name: LLaDA's name} of all weights; `where` begins the message of an error.
+    """Return {EuroBERT's name: LLaDA's name} of all weights.
 
     Args:
         names: LLaDA's names of the weights.
         layers: the number of the model's layers.
-        where: the model, for errors.
+        where: the model's name, with which error messages begin.
 
     Raises:
-        UserError: a weight is missing, or there is one that LLaDA does not have.
+        UserError: a weight is missing, or LLaDA has no weight of this name.
     """
     found: dict[str, str] = {}
     blocks = (f"model.layers.{layer}.{part}.weight" for layer in range(layers) for part in IN_A_BLOCK.values())
@@ -96,7 +97,7 @@ def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
     for name in names:
         new = _renamed(name)
         if new not in expected:
-            raise UserError(f"{where}: {name} is no weight of a LLaDA model of {layers} layers")
+            raise UserError(f"{where}: {name} is not a weight of a LLaDA model with {layers} layers")
         found[new] = name
     if missing := sorted(expected - found.keys()):
         raise UserError(f"{where}: {len(missing)} of {len(expected)} weights are missing, such as {missing[0]}")
@@ -104,7 +105,7 @@ def names_of(names: Iterable[str], layers: int, where: str) -> dict[str, str]:
 
 
 def _renamed(name: str) -> str | None:
-    """Return EuroBERT's name of a weight; None if LLaDA has no such weight."""
+    """Return EuroBERT's name of a weight, or None if LLaDA has no such weight."""
     match = NAME.fullmatch(name)
     if not match:
         return None

@@ -10,7 +10,7 @@ from babelmill.core.files import UserError, read_json
 if TYPE_CHECKING:  # importing transformers takes seconds
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
-WEIGHTS = {"main": "model.safetensors", "ema": "ema.safetensors"}  # as the train stage names them
+WEIGHTS = {"main": "model.safetensors", "ema": "ema.safetensors"}  # the names that the stage `train` gives
 
 
 def weights_name(variant: str, default: str) -> str:
@@ -19,7 +19,7 @@ def weights_name(variant: str, default: str) -> str:
 
 
 def runs_code(folder: Path) -> bool:
-    """Return whether a folder holds code, which its users have to trust."""
+    """Return whether a folder contains code, which its users have to trust."""
     return "auto_map" in read_json(folder / "config.json")
 
 
@@ -28,13 +28,13 @@ def load(
 ) -> torch.nn.Module:
     """Load a model in evaluation mode and fp32.
 
-    transformers fills a missing weight with random numbers, and says so only in a report that few read.
+    transformers itself would fill a missing weight with random numbers, and only mention it in a report.
 
     Args:
         cls: one of the `AutoModelFor...` classes.
         folder: the exported folder.
         variant: "main" or "ema"; None for the default one.
-        extra: allow more weights than the class has: a model from elsewhere may have other heads.
+        extra: whether to allow more weights than the class has. A model from elsewhere may have other heads.
         settings: arguments by which `from_pretrained` overrides config.json.
 
     Raises:

@@ -1,9 +1,9 @@
 """Convert a model that was trained elsewhere, or by an earlier run, to a Hugging Face folder by hand.
 
-`babelmill convert-training` takes what the stage `train` wrote, or a checkpoint of a run, wherever it was copied to;
+`babelmill convert-training` takes a result of the stage `train`, or a checkpoint of a run, or a copy of either.
 `babelmill convert-gpt-bert` takes a checkpoint of the published implementation. The same code as in the workflow builds
-and proves the folder (the proof uses random tokens). The card says only what these files say: the training text is not
-known, and nothing was measured.
+and proves the folder (the proof uses random tokens). The card says only what these files say, since the training text
+is not known and nothing was measured.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD, "mask": MASK}
 
 @dataclass
 class Found:
-    """A trained model as it was found.
+    """Holds a trained model as it was found.
 
     Attributes:
         weights: {variant: {name: tensor}}; the variants are `main` and perhaps `ema`.
@@ -53,8 +53,8 @@ class Found:
         origin: a sentence for the card that says where the model comes from.
         known: more facts for the card, as arguments of `card.Facts`.
         metrics: the path of metrics.jsonl; None if there is none.
-        name: the model's name; None: the name of the new folder.
-        default: the variant that loads by default; None: the last one of `weights`.
+        name: the model's name; None stands for the name of the new folder.
+        default: the variant that loads by default; None stands for the last one of `weights`.
         asked, record: more entries for `settings` and `figures` of the manifest.
     """
 
@@ -71,7 +71,7 @@ class Found:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file; raise a UserError if it is missing or damaged."""
+    """Return the tensors of a file. Raise a UserError if it is missing or damaged."""
     try:
         with safe_open(path, "pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}
@@ -112,26 +112,26 @@ def from_training(source: Path, tokenizer: Path) -> Found:
 
 
 def from_model_folder(folder: Path, tokenizer: Path) -> Found:
-    """Read results/models/{model} or a copy of it: weights and config.json. With the manifest, the card says more."""
+    """Read results/models/{model} or a copy of it: weights, config.json and, if it exists, the manifest."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
+        raise UserError(f"{folder} has no config.json; name a folder like results/models/eng, or a step-*.safetensors")
     known = {}
     if (folder / manifest.NAME).is_file():
         made = manifest.verify(folder)
         if made["stage"] != "train":
-            raise UserError(f"{folder}: is a result of {made['stage']}, not of training; name results/models/{{model}}")
+            raise UserError(f"{folder} is a result of {made['stage']}, not of training; name results/models/{{model}}")
         known = known_from(made["settings"]) | {"figures": made["figures"]}
         seal = tokenizer.parent / manifest.NAME
         if seal.is_file() and sha256(seal) not in made["upstream"].values():
-            raise UserError(f"{tokenizer}: is not the tokenizer that {folder} was trained with")
+            raise UserError(f"{tokenizer} is not the tokenizer with which {folder} was trained")
     weights = {variant: folder / name for variant, name in WEIGHTS.items() if (folder / name).is_file()}
     if not weights:
-        raise UserError(f"{folder}: has neither of {' and '.join(WEIGHTS.values())}")
+        raise UserError(f"{folder} has neither {' nor '.join(WEIGHTS.values())}")
     return Found(
         {variant: read_safetensors(path) for variant, path in weights.items()},
         read_json(folder / "config.json"),
         tokenizer,
-        "Converted by hand from the weights that training left.",
+        "Converted by hand from the final weights of its training.",
         known,
         folder / "metrics.jsonl" if (folder / "metrics.jsonl").is_file() else None,
     )
@@ -145,14 +145,14 @@ def from_run(path: Path, tokenizer: Path) -> Found:
         raise UserError(f"{path}: damaged, its sha256 is not the one in {seal}")
     if not identity.is_file():
         raise UserError(
-            f"{path}: is not in the folder of a run ({identity} is missing: copy it from where the checkpoint was);"
-            " of results/models/{model}, name the folder"
+            f"{path} is not in the folder of a run ({identity} is missing: copy it from the folder of the checkpoint);"
+            " to convert results/models/{model}, name the folder"
         )
     run = read_json(identity)
     if not isinstance(run, dict) or not isinstance(run.get("data"), dict) or not isinstance(run.get("settings"), dict):
-        raise UserError(f"{identity}: does not say what was trained; copy it from where the checkpoint was")
+        raise UserError(f"{identity} does not say what was trained; copy it again from the folder of the checkpoint")
     if sha256(tokenizer) != run["data"].get("tokenizer"):
-        raise UserError(f"{tokenizer}: is not the tokenizer that {path} was trained with")
+        raise UserError(f"{tokenizer} is not the tokenizer with which {path} was trained")
     weights = {
         variant: {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         for variant, prefix in (("main", "model."), ("ema", "average."))
@@ -165,7 +165,7 @@ def from_run(path: Path, tokenizer: Path) -> Found:
     model, objective = asked.model, asked.train.objective
     require_gpt_bert(model.architecture, path)
     shape = model.shape() | {"vocab_size": rows}
-    theirs = run["data"].get(SOURCE, {}).get("shape", {})  # the shape of the model that training went on from
+    theirs = run["data"].get(SOURCE, {}).get("shape", {})  # the shape of the model that training continued from
     shape |= {key: theirs[key] for key in SHAPE if key in theirs}
     if OBJECTIVES[objective].unmasks:
         shape["objective"] = objective
@@ -175,7 +175,7 @@ def from_run(path: Path, tokenizer: Path) -> Found:
 def require_gpt_bert(architecture: str, source: Path | str) -> None:
     """Raise a UserError for any other architecture."""
     if architecture != "gpt_bert":
-        raise UserError(f"{source}: is no GPT-BERT; run the workflow, which converts a model of transformers by itself")
+        raise UserError(f"{source} is not a GPT-BERT; use the workflow, which can convert models of transformers")
 
 
 def check(found: Found, source: Path | str) -> None:
@@ -183,18 +183,18 @@ def check(found: Found, source: Path | str) -> None:
     fields = GPTBertShape.__dataclass_fields__
     require_gpt_bert(found.shape.get("architecture", "gpt_bert"), source)
     if absent := [name for name in fields if name not in found.shape]:
-        raise UserError(f"{source}: its configuration has no {absent[0]}; it is none that training leaves")
+        raise UserError(f"{source}: its configuration has no {absent[0]}, so it was not written by training")
     for variant, weights in found.weights.items():
         if difference := published_checkpoint.misfit(found.shape, weights):
             raise UserError(
-                f"{source}: the {variant} weights are not those of a model of the given configuration: {difference};"
-                " name the configuration that was trained with"
+                f"{source}: the {variant} weights do not fit the given configuration: {difference}; name the"
+                " configuration of its training"
             )
     entries, rows = vocab_size(load_tokenizer(found.tokenizer)), found.shape["vocab_size"]
     if entries > rows:
-        raise UserError(f"the tokenizer has {entries:,} entries, the model {rows:,}: it is not the model's tokenizer")
+        raise UserError(f"the tokenizer has {entries:,} entries, the model only {rows:,}: it is not the model's own")
     if entries < rows:
-        log.warning("the tokenizer has %d entries, the model %d: the last ones are never used", entries, rows)
+        log.warning("the tokenizer has %d entries, the model %d: the model's last ones are never used", entries, rows)
 
 
 def known_from(settings: dict[str, Any]) -> dict[str, Any]:
@@ -211,13 +211,13 @@ def known_from(settings: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def scratch_beside(out: Path) -> Iterator[Path]:
-    """Make a temporary folder beside `out`; remove it, and empty parent folders that were made for it, at the end.
+    """Make a temporary folder beside `out`. At the end, remove it and the empty parent folders that were made for it.
 
     Raises:
         UserError: `out` exists.
     """
     if out.exists():
-        raise UserError(f"--out {out}: exists; remove it or name another folder")
+        raise UserError(f"--out {out} already exists; remove it or name another folder")
     made = [folder for folder in out.parents if not folder.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -230,7 +230,7 @@ def scratch_beside(out: Path) -> Iterator[Path]:
 
 
 def tokenizer_path(given: Path) -> Path:
-    """Return the path of tokenizer.json, given that path or its folder; raise a UserError if there is none."""
+    """Return the path of tokenizer.json, given this path or its folder. Raise a UserError if there is none."""
     path = given / "tokenizer.json" if given.is_dir() else given
     if not path.is_file():
         raise UserError(f"--tokenizer {given}: no such file")
@@ -238,7 +238,7 @@ def tokenizer_path(given: Path) -> Path:
 
 
 def write_stage_folders(found: Found, scratch: Path) -> ExportInputs:
-    """Write the model and its tokenizer to folders like those that the stages `train` and `tokenizer` leave."""
+    """Write the model and its tokenizer to folders like those of the stages `train` and `tokenizer`."""
     vocabulary = load_tokenizer(found.tokenizer).get_vocab(with_added_tokens=True)
     ids = {f"{name}_token_id": vocabulary[token] for name, token in SPECIAL.items()}
     for folder in ("model", "tokenizer"):
@@ -265,7 +265,7 @@ def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
     with atomic_folder(out) as folder:
         log.info("building %s", out)
         files = build(folder, inputs, wanted)
-        log.info("comparing what it computes with the model that was trained")
+        log.info("comparing the folder's model with the trained one")
         prove(folder, inputs, wanted, out)
         log.info("writing the card")
         facts = card.Facts(

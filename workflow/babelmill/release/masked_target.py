@@ -2,8 +2,8 @@
 
 Its files do not say it. The published code predicts the next token everywhere. BabyBabelLM's code predicts the next
 token in causal rows, but the hidden token itself in masked rows. For the test, the model generates texts causally, and
-pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair should fit either
-the first token or the second one. The model learnt the one that they fit far better.
+pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair fit either the first
+or the second token far better. This is the one that the model learnt to predict.
 """
 
 import logging
@@ -22,12 +22,12 @@ from babelmill.tokens.vocabulary import BOS, MASK
 log = logging.getLogger(__name__)
 
 ROWS, LENGTH, APART = 32, 16, 5  # number of texts, tokens of each, distance of the hidden pairs
-SURE = 1.0  # nats per token by which one of the two tokens must be better
+SURE = 1.0  # by how many nats per token one of the two must be better
 
 
 @torch.no_grad()
 def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> str | None:
-    """Return "next" or "same"; None if the model has learnt too little to tell.
+    """Return "next" or "same", or None if the model has learnt too little to tell.
 
     Args:
         shape, weights: the model's shape and weights.
@@ -47,7 +47,7 @@ def learnt_target(shape: Mapping[str, Any], weights: Mapping[str, Tensor], token
     given = texts.index_fill(1, torch.cat([first, first + 1]), token_id(tokenizer, MASK))
     scores = model(given, both).log_softmax(-1)[:, first]
     same, next = (scores.gather(-1, texts[:, first + ahead, None]).mean().item() for ahead in (0, 1))
-    log.info("at a mask, the hidden token scores %.2f nats, the one after it %.2f", same, next)
+    log.info("at a mask, the hidden token has a loss of %.2f nats, and the next one %.2f", same, next)
     if abs(same - next) < SURE:
         return None
     return "same" if same > next else "next"

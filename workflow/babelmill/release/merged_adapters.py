@@ -1,7 +1,7 @@
-"""Merge trained adapters into the weights of the model that they were trained on.
+"""Merge trained adapters into the weights of the model on which they were trained.
 
-The merged weights are written one tensor at a time, in fp32. The proof of the export compares them with what peft
-makes of the same adapters.
+The merged weights are written one tensor at a time, in fp32. The proof of the export compares them with the result of
+peft for the same adapters.
 """
 
 from pathlib import Path
@@ -17,19 +17,19 @@ from babelmill.training.adapters import FACTORS, add_adapters
 
 
 def frozen_file(model: Path, source: Path) -> Path:
-    """Return the file with the frozen weights that a model's adapters were trained on.
+    """Return the file with the frozen weights on which a model's adapters were trained.
 
     Args:
-        model: the model's folder, as the stage `train` left it; its manifest says which weights these were.
-        source: the folder of the model that training went on from.
+        model: the model's folder from the stage `train`. Its manifest says which weights these were.
+        source: the folder of the model that training continued from.
 
     Raises:
-        UserError: the file is not there any more.
+        UserError: the file has other weights now, or is missing.
     """
     wanted = manifest.read(model)["figures"]["source"]["sha256"]
     found = [name for name, entry in manifest.read(source)["files"].items() if entry["sha256"] == wanted]
     if not found:
-        raise UserError(f"{source}: does not hold the weights that {model} was trained on; run the workflow again")
+        raise UserError(f"{source} does not contain the weights on which {model} was trained; run the workflow again")
     manifest.verify(source, found[0])
     return source / found[0]
 
@@ -40,7 +40,7 @@ def write_merged(path: Path, frozen: Path, adapters: Path, trained: dict[str, An
     Args:
         path: the file to write.
         frozen: the file with the weights of the source.
-        adapters: the file with the adapters, as the stage `train` left it.
+        adapters: the file with the adapters from the stage `train`.
         trained: config.json beside the adapters.
     """
     base, factors = SavedTensors(frozen), SavedTensors(adapters)
@@ -78,7 +78,7 @@ def _transposed(trained: dict[str, Any]) -> set[str]:
 
 
 def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: dict[str, int]) -> None:
-    """Put adapters into a model and let peft merge them; `adapter`: their rank and alpha.
+    """Put adapters into a model and let peft merge them. `adapter` is their rank and alpha.
 
     Raises:
         UserError: the adapters do not belong to this model.
@@ -88,7 +88,7 @@ def merge_by_peft(model: nn.Module, adapters: dict[str, torch.Tensor], adapter: 
     add_adapters(model, adapter["rank"], adapter["alpha"])
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if odd := sorted(trained.keys() ^ adapters.keys()):
-        raise UserError(f"the adapters are not those of the model: {odd[0]}")
+        raise UserError(f"the adapters do not belong to the model: {odd[0]}")
     for name, parameter in trained.items():
         parameter.data.copy_(adapters[name])
     for module in model.modules():

@@ -1,8 +1,8 @@
 """Read OccCANINE's models (Dahl, Johansen and Vedel, 2024, arXiv:2402.13604) as its training saves them: `last.bin`.
 
 The entry `model` of this file holds a CANINE (`encoder.`), the decoder that spells codes (`decoder.`, with our names)
-and the linear head (`linear_decoder.`). The entry `key` says which code is which class of that head. The decoder has
-one entry more than there are symbols.
+and the linear head (`linear_decoder.`). The entry `key` says which code is which class of this head. The decoder has
+one entry more than symbols.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from babelmill.release.foreign_model import Weights
 
 ENCODER, DECODER, LINEAR = "encoder.", "decoder.", "linear_decoder."
 SYMBOLS = ("decoder.token_emb.embedding.weight", "decoder.head.weight", "decoder.head.bias")  # one row per symbol
-CODES = "codes.json"  # beside the weights
+CODES = "codes.json"  # in the folder of the weights
 
 
 def is_of(weights: Weights) -> bool:
@@ -56,7 +56,7 @@ def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
     Args:
         key: {code: class}, or a list of the codes in the order of the classes.
         count: the number of classes of the linear head.
-        where: begins the message of an error.
+        where: the beginning of error messages.
 
     Raises:
         UserError: there is no key, or it does not fit the head.
@@ -64,8 +64,8 @@ def classes_of(key: Any, count: int, where: str) -> list[tuple[int, str]]:
     if isinstance(key, list):
         key = {code: i for i, code in enumerate(key)}
     if not isinstance(key, dict) or not all(isinstance(number, int) for number in key.values()):
-        raise UserError(f"{where}: has no key, which says which code is which class; name the .bin that training saved")
+        raise UserError(f"{where} has no `key`, which must say which code is which class; use the .bin of the training")
     classes = sorted((number, str(code)) for code, number in key.items())
     if not classes or len({number for number, _ in classes}) < len(classes) or not 0 <= classes[-1][0] < count:
-        raise UserError(f"{where}: its key does not fit its linear head of {count:,} classes")
+        raise UserError(f"{where}: its `key` does not fit its linear head of {count:,} classes")
     return classes

@@ -1,6 +1,6 @@
 """Read a repository with files of the published GPT-BERT code, so that it can be converted.
 
-Scripts that published such models left `model.safetensors` and `model_main.safetensors` or `model_ema.safetensors`; or
+Such a repository contains one of: `model.safetensors` and `model_main.safetensors` or `model_ema.safetensors`;
 `pytorch_model.bin`; or the checkpoints of training under their own names, which a glob and a pattern find. No code of
 the repository is run: only tensors are read, and the new folder is built and proven as in the workflow.
 """
@@ -33,11 +33,11 @@ GPT_BERT = re.compile(r"gpt[-_]?bert", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Which files hold the weights of a model.
+    """Says which files hold the weights of a model.
 
     Attributes:
         default: the files that load by default; empty if no file is the default.
-        variants: {variant: files} for `main` and `ema`, where file names tell the variant.
+        variants: {variant: files} for `main` and `ema`, if the names of files tell the variant.
     """
 
     default: list[str]
@@ -45,12 +45,12 @@ class Weights:
 
     @property
     def names(self) -> list[str]:
-        """The names of all files, sorted."""
+        """Return the names of all files, sorted."""
         return sorted({name for names in [self.default, *self.variants.values()] for name in names})
 
 
 def model_type_of(config: Any) -> str | None:
-    """Return the model type that a config.json names; None if it belongs to a GPT-BERT of the published code."""
+    """Return the model type that a config.json names, or None if it belongs to a GPT-BERT of the published code."""
     if not isinstance(config, dict):
         return "none in config.json"
     model_type = str(config.get("model_type", "none in config.json"))
@@ -62,8 +62,8 @@ def model_type_of(config: Any) -> str | None:
 def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict[str | None, Weights]:
     """Return the checkpoints that a glob and a pattern find among files: {language: weights}.
 
-    The language is the pattern's group `lang`; None if the pattern has no such group. A file holds averaged weights if
-    the pattern's group `ema` matches. If the pattern has no such group, averaged weights have names that end in `_ema`.
+    The language is the pattern's group `lang`, or None if the pattern has no such group. A file holds averaged weights
+    if the pattern's group `ema` matches, or, if there is no such group, if its name ends in `_ema`.
 
     Raises:
         UserError: two files are the same variant of one language.
@@ -78,15 +78,15 @@ def checkpoints(names: list[str], glob: str | None, pattern: str | None) -> dict
         variants = found.setdefault(groups.get("lang"), {})
         if other := variants.get(variant := "ema" if ema else "main"):
             raise UserError(
-                f"{other[0]} and {name} are both the {variant} weights: narrow --checkpoint-glob or --checkpoint-regex,"
-                " or name the language in it, (?P<lang>[a-z]{3})"
+                f"{other[0]} and {name} are both the {variant} weights: make --checkpoint-glob or --checkpoint-regex"
+                " match only one of them, or add the language to the latter, (?P<lang>[a-z]{3})"
             )
         variants[variant] = [name]
     return {language: Weights([], variants) for language, variants in found.items()}
 
 
 def shipped(files: Files) -> Weights:
-    """Return the weights that a repository ships, by the names that transformers and the scripts give them."""
+    """Return the weights in a repository, by the names that transformers and the scripts give them."""
 
     def read(name: str) -> Any:
         return read_json(files.get([name])[name])
@@ -106,7 +106,7 @@ def shipped(files: Files) -> Weights:
 
 
 def alone(files: Files) -> str:
-    """Return which variant the only weights of a repository are, from the scripts' card or the repository's name."""
+    """Return which variant a repository's only weights are, according to the scripts' card or the repository's name."""
     card = files.some("README.md").get("README.md")
     said = re.search(r"^## Variants Available\s+(main|ema)\s*$", read_text(card), re.MULTILINE) if card else None
     named = re.search(r"[-_]ema\b", files.figures.get("repository", ""))
@@ -118,8 +118,8 @@ def read_weights(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]], str]:
     """Return the shape, the tensors of each variant under our names in float32, and the default variant.
 
-    The size of the vocabulary is taken from the embedding: config.json may state a wrong one, since the scripts wrote
-    that of any configuration into it.
+    The size of the vocabulary is taken from the embedding. The config.json may state a wrong one, since the scripts
+    copied it from any configuration.
     """
     shapes: list[dict[str, Any]] = []
     corrected = scratch / "config.json"
@@ -163,7 +163,7 @@ def read_repository(
         weights: which of them are the weights.
         config: the JSON file with the model's shape.
         tokenizer: the path of its tokenizer.json.
-        masked_target: the token that masked positions predicted, "next" or "same"; None: test the model.
+        masked_target: the token that masked positions predicted, "next" or "same". If None, the model is tested.
         scratch: a folder for the adapted tokenizer and configuration.
 
     Raises:
@@ -174,12 +174,13 @@ def read_repository(
     adapted = published_checkpoint.adapted_tokenizer(tokenizer)
     if vocab_size(adapted) > shape["vocab_size"]:
         raise UserError(
-            f"its tokenizer has {vocab_size(adapted):,} entries, the model {shape['vocab_size']:,}: not the model's"
+            f"its tokenizer has {vocab_size(adapted):,} entries, the model only {shape['vocab_size']:,}: it is not the"
+            " model's own"
         )
     masked_target = masked_target or learnt_target(shape, tensors[default], adapted)
     if masked_target is None:
         raise UserError(
-            "the model has learnt too little to tell what masked positions predicted: say --masked-target next"
+            "the model has learnt too little to tell which token it predicts at a mask: set --masked-target next"
             " (GPT-BERT) or same (BabyBabelLM's code)"
         )
     path = scratch / "tokenizer.json"
@@ -188,9 +189,9 @@ def read_repository(
 
 
 def language_of(name: str, table: Mapping[str, Language]) -> str | None:
-    """Return the language whose code is part of a repository's name, such as my-model-eng; None unless exactly one is.
+    """Return the language whose code is part of a repository's name, such as my-model-eng.
 
-    `table`: {code: language}.
+    Return None if there is no such language, or several. `table` is {code: language}.
     """
     parts = {*re.split(r"[^A-Za-z]+", name), name.rpartition("-")[2]}
     found = [code for code in table if code in parts]

@@ -1,17 +1,17 @@
-"""Prove that an exported folder is the model that was trained: loaded as its users load it, it must compute the same.
+"""Prove that an exported folder computes the same as the trained model, when it is loaded as users load it.
 
     python -m babelmill.release.prove --folder results/exports/eng --model results/models/eng \\
         --shards results/shards/eng/eng --variants main ema --default-variant ema
 
-This is checked for every variant, and for every case that the architecture names (`architecture.py`). transformers
-must find every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no
-folder) must agree with those of the training model: in float64 within 1e-9, which no wrong weight, mask or alignment
-meets; in float32 within a few times the training model's own rounding error. Equal bits would be too strict: the two
-models take different code paths, and the last bit of a sum depends on the processor.
+The proof checks every variant, and every case that the architecture names (`architecture.py`). transformers must find
+every weight and no other. The logits of real validation documents (of random tokens if `--shards` names no folder) must
+agree with those of the training model. In float64 they may differ by 1e-9, and a wrong weight, mask or alignment would
+give a larger difference. In float32 they may differ by a few times the training model's own rounding error. Equal bits
+would be too strict: the two models run different code, and the last bit of a sum depends on the processor.
 
 Only one model at a time is in memory, in float32, except for the parts that compute in float64 at the moment. The
-proof runs in a process of its own: a process that has loaded one folder's code might get the same code for the next
-folder.
+proof runs in a separate process, since a process that has loaded one folder's code might use the same code for the
+next folder.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":  # transformers reads these variables when it is imported
-    # Nothing is downloaded, and the copy that transformers makes of the folder's code is deleted with this process.
+    # Nothing is downloaded. The copy that transformers makes of the folder's code is deleted at the end.
     os.environ["HF_HUB_OFFLINE"] = "1"
     _MODULES = tempfile.TemporaryDirectory(prefix="babelmill-modules-")
     os.environ["HF_MODULES_CACHE"] = _MODULES.name
@@ -51,14 +51,14 @@ ROUNDING = 8  # largest difference of two logits in float32, as a multiple of th
 
 
 class Logits(NamedTuple):
-    """The logits of rows, each [1, T, V], in float32 and in float64."""
+    """Holds the logits of rows, each [1, T, V], in float32 and in float64."""
 
     single: list[torch.Tensor]
     double: list[torch.Tensor]
 
 
 def documents(shards: list[Path], length: int, vocabulary: Vocabulary) -> list[torch.Tensor]:
-    """Return the first validation documents of each language, `<s>` included, at most `length` tokens: [1, T] int64."""
+    """Return the first validation documents of each language with `<s>`, [1, T] int64, at most `length` tokens each."""
     rows = []
     for folder in shards:
         shard = ShardFile.open(folder / "validation.safetensors")
@@ -92,18 +92,18 @@ def check_tokenizer(folder: Path, own: Path, texts: list[torch.Tensor], vocab_si
     """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     if len(tokenizer) > vocab_size:
-        raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model {vocab_size}")
+        raise UserError(f"{folder}: the tokenizer has {len(tokenizer)} entries, the model only {vocab_size}")
     trained_with = load_tokenizer(own)
     for row in texts:
         text = tokenizer.decode(row[0, 1:-1].tolist(), clean_up_tokenization_spaces=False)
         wanted = trained_with.encode(text, add_special_tokens=not published).ids
         found = tokenizer(text, split_special_tokens=True, add_special_tokens=not published)["input_ids"]
         if found != wanted or not (published or found[:1] == row[0, :1].tolist()):
-            raise UserError(f"{folder}: the tokenizer as users load it makes other tokens of a text: {text[:60]!r}")
+            raise UserError(f"{folder}: the tokenizer as users load it encodes a text differently: {text[:60]!r}")
 
 
 def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.Tensor]]:
-    """Yield the rows in portions of at most `KEPT` logits each; a longer row is a portion of its own."""
+    """Yield the rows in portions of at most `KEPT` logits each. A longer row is a portion by itself."""
     portion: list[torch.Tensor] = []
     for row in rows:
         if portion and (sum(map(torch.numel, portion)) + row.numel()) * vocab_size > KEPT:
@@ -117,9 +117,9 @@ def portions(rows: list[torch.Tensor], vocab_size: int) -> Iterator[list[torch.T
 def in_float64(model: nn.Module) -> Iterator[None]:
     """Let a model compute in float64.
 
-    The weights of a layer are widened while the layer computes and narrowed afterwards; all other weights stay in
-    float64. This takes little more memory than the weights in float32. It is exact, since widening a float32 changes
-    no value.
+    The weights of each layer are converted to float64 before the layer computes, and back afterwards. All other weights
+    stay in float64. This takes little more memory than the weights in float32. It is exact, since the conversion of a
+    float32 to float64 does not change its value.
     """
     layers = blocks_of(model)
     inside = {id(tensor) for layer in layers for tensor in _numbers(layer)}
@@ -151,7 +151,7 @@ def in_float64(model: nn.Module) -> Iterator[None]:
 def _masked(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Mask CANINE's local attention in float64.
 
-    Its own class makes the mask in float32, in which the smallest number of float64 is infinite.
+    Its own class makes the mask in float32, where the smallest number of float64 would become infinite.
     """
     rows, columns, mask, *more = given
     if mask is not None and mask.ndim == 3:
@@ -228,7 +228,7 @@ def compare_variant(
 
 
 def check_differences(what: str, differences: dict[str, float]) -> None:
-    """Raise a UserError if the differences are larger than rounding explains; `what` names the comparison."""
+    """Raise a UserError if the differences are larger than rounding explains. `what` names the comparison."""
     if differences["float64"] > EXACT:
         raise UserError(f"{what}: logits differ by up to {differences['float64']:g} in float64")
     if differences["float32"] > ROUNDING * differences["rounding"]:
@@ -239,7 +239,7 @@ def check_differences(what: str, differences: dict[str, float]) -> None:
 
 
 def compare(args: argparse.Namespace) -> str:
-    """Compare every variant in every case; return the result in one line. A UserError names the first difference."""
+    """Compare every variant in every case. Return the result in one line. A UserError names the first difference."""
     shape = read_json(args.model / "config.json")
     length, vocab_size = min(shape["max_position_embeddings"], LONGEST), shape["vocab_size"]
     path = args.tokenizer / "tokenizer.json"
@@ -267,13 +267,13 @@ def compare(args: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Run the command; its last line says what was compared, or what differs."""
+    """Run the command. Its last line says what was compared, or what differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, type=Path, help="the exported folder")
     parser.add_argument("--model", required=True, type=Path, help="results/models/{model}")
     parser.add_argument("--tokenizer", required=True, type=Path, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=Path, nargs="*", help="folders with validation.safetensors")
-    parser.add_argument("--frozen", type=Path, help="the weights that adapters were trained on")
+    parser.add_argument("--frozen", type=Path, help="the weights on which adapters were trained")
     parser.add_argument("--variants", required=True, nargs="+", choices=list(WEIGHTS))
     parser.add_argument("--default-variant", required=True, choices=list(WEIGHTS))
     try:

@@ -1,11 +1,11 @@
 """Read checkpoints of the published GPT-BERT implementation (ltgoslo/gpt-bert, and BabyBabelLM's copy of it).
 
 The checkpoints are pickles: `{name}.bin` and `{name}_ema.bin` hold one model's weights; `{name}_state_dict.bin` holds
-both models' weights and the optimizer. Only tensors and plain values are read. A file that holds anything else is
-refused, since loading it would run code. The names of weights are like ours, with three differences: `module.` stands
-before them, each layer has a buffer of position indices, and the head has a second copy of the embedding. The shape is
-in the implementation's configuration file. It must be the file that the model was trained with: the number of heads
-cannot be told from the weights.
+both models' weights and the optimizer. Only tensors and plain values are read. A file that contains anything else is
+refused, since loading it would run code. The names of weights are like ours, with three differences: they begin with
+`module.`, each layer has a buffer of position indices, and the head has a second copy of the embedding. The shape is
+in the implementation's configuration file. It must be the file with which the model was trained: the weights do not
+show the number of heads.
 """
 
 import json
@@ -25,7 +25,7 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer
 from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, SPECIAL_TOKENS
 
-# The keys of the published configuration files. All are required: a wrong default would give a wrong model silently.
+# The keys of the published configuration files. All are required: with a wrong default, the model would be wrong.
 KEYS = {
     "vocab_size": int,
     "hidden_size": int,
@@ -52,7 +52,7 @@ def read_pickle(path: Path) -> Any:
     """Return what PyTorch saved in a file: plain values, and tensors, which stay in the file until they are used.
 
     Raises:
-        UserError: the file holds anything else, for which code would have to be run, or it is damaged.
+        UserError: the file is damaged, or contains anything else, which only running code could load.
     """
     try:
         with open(path, "rb") as file:
@@ -65,8 +65,8 @@ def read_pickle(path: Path) -> Any:
         if not wanted:
             raise UserError(f"{path}: not a checkpoint of PyTorch, or a damaged one") from None
         raise UserError(
-            f"{path}: holds more than tensors and plain values ({wanted[1]}), and loading that would run code from the"
-            " file: not loaded; ask its author for a file with the state_dict alone"
+            f"{path} contains more than tensors and plain values ({wanted[1]}). To load this would run code from the"
+            " file, so it is refused; ask its author for a file with only the state_dict"
         ) from None
     except Exception:  # a damaged archive can raise any exception
         raise UserError(f"{path}: not a checkpoint of PyTorch, or a damaged one") from None
@@ -78,15 +78,15 @@ def is_whole_state(content: Any) -> bool:
 
 
 def check_state_dict(weights: Any, path: Path) -> dict[str, Tensor]:
-    """Return the weights; raise a UserError if they are not names and tensors."""
+    """Return the weights. Raise a UserError if they are not names and tensors."""
     pairs = weights.items() if isinstance(weights, dict) else [(None, None)]
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in pairs):
-        raise UserError(f"{path}: no state_dict of a model (names and tensors) is in it")
+        raise UserError(f"{path} does not contain the state_dict of a model (names and tensors)")
     return weights
 
 
 def _renamed(weights: Any, path: Path) -> dict[str, Tensor]:
-    """Return weights under our names; raise a UserError if this is no state_dict, or the head has its own matrix."""
+    """Return weights under our names. Raise a UserError for anything but a state_dict, or if the head has a matrix."""
     names = {name: name.removeprefix("module.") for name in check_state_dict(weights, path)}
     kept = {ours: weights[name].float() for name, ours in names.items() if not ours.endswith(".position_indices")}
     head = kept.pop(HEAD, None)
@@ -107,7 +107,7 @@ def read_shape(path: Path, weights: Iterable[str]) -> dict[str, Any]:
     for key, kind in KEYS.items():
         value = config.get(key) if isinstance(config, dict) else None
         if value is None or isinstance(value, bool) or not isinstance(value, kind) or value < 0:
-            raise UserError(f"{path}: {key} = {value!r}: the configuration file that the model was trained with has it")
+            raise UserError(f"{path}: {key} = {value!r} is not allowed; use the configuration file of the training")
     shape = {key: config[key] for key in KEYS}
     if not shape["num_attention_heads"] or shape["hidden_size"] % shape["num_attention_heads"]:
         raise UserError(f"{path}: num_attention_heads = {shape['num_attention_heads']} does not divide hidden_size")
@@ -118,7 +118,7 @@ def read_shape(path: Path, weights: Iterable[str]) -> dict[str, Any]:
 
 
 def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
-    """Say which weight, under our name, does not fit a GPT-BERT model of a shape; return None if all fit."""
+    """Say which weight, under our name, does not fit a GPT-BERT model of a shape. Return None if all fit."""
     with torch.device("meta"):
         model = GPTBert(GPTBertShape(**{field.name: shape[field.name] for field in fields(GPTBertShape)}))
     expected = {name: list(value.shape) for name, value in model.state_dict().items()}
@@ -130,17 +130,17 @@ def misfit(shape: dict[str, Any], weights: Mapping[str, Tensor]) -> str | None:
 
 
 def adapted_tokenizer(path: Path) -> Tokenizer:
-    """Return the checkpoint's tokenizer, adapted so that it prepares a user's text as training did by other code.
+    """Return the checkpoint's tokenizer, adapted so that it encodes a user's text as training did by other code.
 
     It puts `<s>` before a text. It declares the special tokens as such, so that `<mask>` in a text is the mask; the
-    published script leaves them out of the list. `<mask>` absorbs the space before it, which is part of the hidden
-    word. If the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, which would
-    otherwise be there twice.
+    published script does not declare them. `<mask>` absorbs the space before it, which is part of the hidden word. If
+    the tokenizer itself puts a space before each text, `<mask>` also absorbs the space after it, since there would
+    otherwise be two spaces.
     """
     tokenizer = load_tokenizer(path)
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if missing := [token for token in (BOS, EOS, PAD, MASK) if token not in vocabulary]:
-        raise UserError(f"{path}: has no token {missing[0]}; is it the tokenizer that the model was trained with?")
+        raise UserError(f"{path} has no token {missing[0]}; use the tokenizer with which the model was trained")
     puts_a_space = tokenizer.encode("a", add_special_tokens=False).tokens[:1] != ["a"]
     content = json.loads(tokenizer.to_str())
     declared = {entry["content"]: entry for entry in content["added_tokens"]}

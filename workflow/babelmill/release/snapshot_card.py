@@ -14,16 +14,17 @@ license: {license}
 ---
 # {model} after {words} million words
 
-The averaged weights of [{model}](../main) after step {step:,} of its training, {tokens:,} tokens: a snapshot, for the
-study of how a model learns. The card of the branch `main` says how it was trained, and how to load it; add
-`revision="{name}"`. A word is what whitespace separates; where the script does not separate words, so many bytes.
+This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({tokens:,} tokens).
+Use it to study how a model learns. The card of the branch `main` says how the model was trained, and how to load it;
+add `revision="{name}"`. Words are separated by whitespace. In scripts without spaces, a fixed number of bytes counts as
+a word.
 """
 
 
 def convert_snapshots(
     export: Path, folder: Path, kept: Callable[[str], bool], asked: manifest.StageSettings, license: str
 ) -> dict[str, str]:
-    """Put the exported snapshots into the converted folder, each with a card. Files are hard links where possible.
+    """Put the exported snapshots into the converted folder, each with a card. Files are hard links if possible.
 
     Args:
         export: the exported folder.

@@ -1,8 +1,8 @@
 """Export the snapshots of a run as Hugging Face folders: `snapshots/chck_10M` inside the model's folder, and so on.
 
 Each snapshot becomes a branch of the repository. Its folder is like the model's own, but `model.safetensors` holds the
-weights of that moment, and there is no other variant. Each snapshot is proven like the model. It has a manifest of its
-own, so that readers of the model alone need not read the snapshots.
+weights of that moment, and there is no other variant. Each snapshot is proven like the model. It has its own manifest,
+so that whoever reads only the model need not read the snapshots.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 def export_snapshots(
     folder: Path, run: Path, inputs: ExportInputs, export: Export, asked: manifest.StageSettings
 ) -> list[str]:
-    """Write and prove the snapshots that a run has kept; return the names of their manifests below `folder`."""
+    """Write and prove the snapshots that a run has kept. Return the names of their manifests below `folder`."""
     kept = Snapshots(run)
     one = export.model_copy(update={"variants": ["ema"], "default_variant": "ema"})
     found = []
@@ -34,7 +34,7 @@ def export_snapshots(
         target.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="babelmill-snapshot-") as place:
             model = Path(place)
-            for file in ("config.json", manifest.NAME):  # the manifest says what adapters were trained on
+            for file in ("config.json", manifest.NAME):  # the manifest names the weights on which adapters were trained
                 copy_file(inputs.model / file, model / file)
             for weights in WEIGHTS.values():
                 (model / weights).symlink_to(kept.weights(name).resolve())

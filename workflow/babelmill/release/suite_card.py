@@ -1,4 +1,4 @@
-"""What a model card says about the suites of minimal pairs that a model was scored on."""
+"""Write what a model card says about the suites of minimal pairs on which a model was scored."""
 
 from typing import Any, NamedTuple
 
@@ -8,15 +8,15 @@ from babelmill.core.words import sample_of
 from babelmill.release.card_table import table
 
 MEANINGS = {
-    "causal": "causal: each token given those before it",
-    "masked": "masked: each token hidden alone, given all others",
+    "causal": "causal: each token, given the tokens before it",
+    "masked": "masked: each token, hidden one at a time, given all others",
     "fused": "fused: the sum of both",
     "bound": "bound: the evidence lower bound of masked diffusion",
 }
 
 
 class Scored(NamedTuple):
-    """A suite that a model was scored on.
+    """Holds the scores of a model on a suite.
 
     Attributes:
         title: the name of the suite in the card.
@@ -30,12 +30,12 @@ class Scored(NamedTuple):
 
     @property
     def methods(self) -> list[str]:
-        """The methods by which sentences were scored; the last one is the headline."""
+        """Return the methods by which sentences were scored. The last one is the main method."""
         first = next(iter(self.found["languages"].values()))
         return list(first["methods"])
 
     def score(self, code: str, method: str) -> dict[str, Any] | None:
-        """Return the share of right pairs of a language, with its interval; None where no pair has a score."""
+        """Return the share of right pairs of a language, with its interval, or None if no pair has a score."""
         return self.found["languages"][code]["methods"][method][self.found["headline"]["of"]]
 
 
@@ -48,7 +48,7 @@ def percent(share: dict[str, Any] | None) -> str:
 
 
 def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
-    """Return the sections with the scores on all suites, what they mean, and published scores beside them."""
+    """Return the sections with the scores on all suites, what they mean, and published scores for comparison."""
     if not suites:
         return []
     methods = [name for name in MEANINGS if any(name in suite.methods for suite in suites)]
@@ -61,8 +61,9 @@ def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
     meanings = "; ".join(MEANINGS[name] for name in methods)
     lines = [
         "## Minimal pairs",
-        "How many percent of the good sentences are likelier than the bad ones beside them, with 95 % intervals: sums"
-        f" of log-probabilities in fp32, equal scores count half. {meanings[0].upper()}{meanings[1:]}. Chance is 50."
+        "Each pair is a good and a bad sentence. The scores say in how many percent of the pairs the good sentence is"
+        " more probable, with 95 % intervals. Probabilities are sums of log-probabilities in fp32, and equal ones count"
+        f" half. {meanings[0].upper()}{meanings[1:]}. Chance is 50."
         f" {_notes(suites)}".rstrip(),
         table(["suite", "language", *methods, "pairs"], rows),
     ]
@@ -74,7 +75,8 @@ def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
     ]
     if published:
         lines += [
-            "Published scores, each by the pipeline that is named: the same model has other scores in others.",
+            "The table shows published scores and the pipeline of each. In another pipeline, the same model has other"
+            " scores.",
             table(["suite", "language", "model", "score", "pipeline"], published),
         ]
     return lines
@@ -84,10 +86,10 @@ def _notes(suites: list[Scored]) -> str:
     """Return notes on the scores: means over paradigms, samples, and where the pairs come from."""
     notes = []
     if means := [suite.title for suite in suites if suite.found["headline"]["of"] == "paradigms"]:
-        notes.append(f"Of {', '.join(means)} it is the unweighted mean over paradigms.")
+        notes.append(f"The score of {', '.join(means)} is the unweighted mean over paradigms.")
     if samples := [s for s in suites if s.found["masked_pairs"] != "all" and s.methods != ["causal"]]:
         most = max(suite.found["masked_pairs"] for suite in samples)
-        notes.append(f"All but the causal scores are of a sample of at most {most:,} pairs of each paradigm.")
+        notes.append(f"All scores except the causal ones use a sample of at most {most:,} pairs of each paradigm.")
     hubs = {
         f"`{hub['repository']}` at `{hub['commit']}`": None
         for suite in suites
@@ -95,7 +97,7 @@ def _notes(suites: list[Scored]) -> str:
         if (hub := entry["pairs"]["hub"])
     }
     if hubs:
-        notes.append(f"The pairs are those of {', '.join(hubs)}.")
+        notes.append(f"The pairs come from {', '.join(hubs)}.")
     return " ".join(notes)
 
 

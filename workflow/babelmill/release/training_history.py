@@ -1,15 +1,15 @@
-"""Make the history of a training run from its record `metrics.jsonl` alone: lists of losses, and a picture of them.
+"""Make the history of a training run from only its record `metrics.jsonl`: lists of losses, and a picture of them.
 
     python -m babelmill.release.training_history results/checkpoints/eng/2f61c0de8a91b7d3 eng --draw
 
 `convert` puts both files into the folder of the model. A running training starts this command at each validation
-(`runtime/history.py`), in a process of its own, so that drawing neither delays nor stops the training.
+(`runtime/history.py`), in a separate process, so that drawing neither delays nor stops the training.
 
-The keys of `training_history.json` (losses are cross-entropies in nats per target, null where there is none):
+The keys of `training_history.json` (losses are cross-entropies in nats per target, or null if they are not known):
     unit, kinds         the unit of the losses; the kinds of rows, such as `masked` and `causal`
-    step, epoch         how far the record goes: steps done, passes over the text
+    step, epoch         the end of the record: number of steps done, number of passes over the text
     epochs              the number of each pass, from 1; the last may be unfinished. A line of the record belongs to the
-                        pass that it began in. The lists below have one entry per pass, in the same order:
+                        pass in which it began. The lists below have one entry per pass, in the same order:
     train_losses        the mean over the pass, for the rows as they are trained (with dropout)
     val_losses          the last validation of the pass
     ema_val_losses      the same with the averaged weights, if the run keeps them
@@ -31,21 +31,21 @@ from typing import IO, Any, NamedTuple
 from babelmill.core.files import atomic_write, write_json
 
 JSON, PICTURE = "training_history.json", "training_history.png"
-# Colours of Okabe and Ito. Readers who confuse red and green can tell them apart, and so can readers of a grey print.
+# The colours of Okabe and Ito. They differ even for readers who cannot tell red from green, and when printed in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 Line = dict[str, Any]
 
 
 class Part(NamedTuple):
-    """A part of a run: the indices of its training lines, and its validation lines."""
+    """Holds a part of a run: the indices of its training lines, and its validation lines."""
 
     train: range
     validations: list[Line]
 
 
 def read_record(path: Path) -> list[Line]:
-    """Return the lines of a metrics.jsonl, without an incomplete last line, which a running training may leave."""
+    """Return the lines of a metrics.jsonl. An incomplete last line, which a running training may write, is dropped."""
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -131,7 +131,7 @@ def _lists(parts: list[Part], train: list[Line], kinds: list[str], averaged: boo
 
 
 def _mean(weighted: list[tuple[float | None, float]]) -> float | None:
-    """Return the mean of (value, weight) pairs; None if no value is known."""
+    """Return the mean of (value, weight) pairs, or None if no value is known."""
     known = [(value, weight) for value, weight in weighted if value is not None]
     return math.fsum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
@@ -187,7 +187,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
-    """Draw a PNG: for each kind of rows, a panel of losses over tokens and steps, with the schedules below.
+    """Draw a PNG. Each kind of rows has a panel of losses over tokens and steps, with the schedules below it.
 
     Args:
         record: the lines of the run so far.
@@ -212,7 +212,7 @@ def draw(record: list[Line], name: str, file: IO[bytes]) -> None:
 
 
 def _draw_losses(axes: Any, kind: str, curves: dict[str, list[tuple[float, float]]]) -> None:
-    """Draw the losses of one kind of rows; the scale ignores the high losses of the first steps."""
+    """Draw the losses of one kind of rows. The scale ignores the high losses of the first steps."""
     known = {name: points for name, points in curves.items() if points}
     for name, points in known.items():
         axes.plot(*zip(*points, strict=True), **STYLES[name])
@@ -252,7 +252,7 @@ def _name_axes(column: Any, curves: dict[str, Any]) -> None:
 
 
 def write(folder: Path, record: list[Line], name: str, drawn: bool = True) -> list[str]:
-    """Write training_history.json and, if `drawn`, the picture; return their names."""
+    """Write training_history.json and, if `drawn`, the picture. Return their names."""
     write_json(folder / JSON, history(record))
     if not drawn:
         return [JSON]
@@ -264,9 +264,9 @@ def write(folder: Path, record: list[Line], name: str, drawn: bool = True) -> li
 def main() -> int:
     """Write the history of a run into its folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of the run, with its metrics.jsonl")
-    parser.add_argument("name", help="of the model")
-    parser.add_argument("--draw", action="store_true", help="the picture, too")
+    parser.add_argument("folder", type=Path, help="folder of the run, which has its metrics.jsonl")
+    parser.add_argument("name", help="name of the model")
+    parser.add_argument("--draw", action="store_true", help="also draw the picture")
     args = parser.parse_args()
     os.nice(10)  # the training comes first
     write(args.folder, read_record(args.folder / "metrics.jsonl"), args.name, args.draw)

@@ -1,4 +1,4 @@
-"""The Hugging Face folder of a model of transformers, which needs no code, and the case that proves it equal."""
+"""Write the Hugging Face folder of a model of transformers, which needs no code. Name the case that proves it equal."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from babelmill.release.merged_adapters import merge_by_peft, write_merged
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
     """Return config.json, made from that of the trained model.
 
-    transformers 4 has another name for the base of RoPE than transformers 5; both are given.
+    transformers 4 and 5 have different names for the base of RoPE; the file contains both.
     """
     config = trained["config"] | {"architectures": [trained["class"]], "dtype": "float32", "torch_dtype": "float32"}
     rope = config.get("rope_parameters") or {}
@@ -32,7 +32,7 @@ def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 class TransformersFolder(Architecture):
-    """The folder of a model of transformers."""
+    """Writes the folder of a model of transformers."""
 
     def write(self, folder: Path, inputs: ExportInputs, export: Export) -> list[str]:
         """See `Architecture.write`."""
@@ -66,7 +66,7 @@ class TransformersFolder(Architecture):
         found = trained.load_state_dict(weights, strict=False, assign=True)
         trained.tie_weights()
         if found.unexpected_keys or any(parameter.is_meta for parameter in trained.parameters()):
-            raise UserError(f"{frozen or trained_file}: not the weights of {model / 'config.json'}: {found}")
+            raise UserError(f"{frozen or trained_file} does not fit {model / 'config.json'}: {found}")
         if frozen:
             merge_by_peft(trained, load_file(trained_file), values["adapter"])
         return trained

@@ -1,7 +1,7 @@
-"""Match the tensors of a published model with the weights of a transformers class: each weight exactly once.
+"""Match the tensors of a published model with the weights of a transformers class, each weight exactly once.
 
-transformers itself fills missing weights with random numbers. Its rules for names (prefixes, older names) are used
-here, but not its rules that make one tensor out of several.
+transformers itself would fill missing weights with random numbers. This module uses its rules for names (prefixes,
+older names), but not its rules that make one tensor out of several.
 """
 
 import re
@@ -15,7 +15,7 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, ren
 from babelmill.core.files import UserError
 from babelmill.release.foreign_model import Weights
 
-# Tensors that may be there and are not needed: heads and poolers that a language model's class lacks, and constants.
+# Tensors of a file that are not needed: heads and poolers that the class of a language model lacks, and constants.
 BESIDES = re.compile(
     r"pooler\.|seq_relationship\.|discriminator_predictions\.|(^|\.)position_ids$|rotary_emb\.inv_freq$"
     r"|attn\.(masked_)?bias$|attention\.(masked_)?bias$"
@@ -23,12 +23,12 @@ BESIDES = re.compile(
 
 
 def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
-    """Return {name in the class: name in the files} of all weights; a tied weight is listed once, by its first name.
+    """Return {name in the class: name in the files} of all weights. A tied weight is listed once, by its first name.
 
     Args:
         model: a model of the class, on the device `meta`.
         weights: the weights of the published model.
-        where: begins the message of an error.
+        where: the beginning of error messages.
 
     Raises:
         UserError: a weight is missing, has another shape or is unknown to the class, or tied weights differ.
@@ -38,11 +38,11 @@ def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, 
     there = {first: [renamed[name] for name in names if name in renamed] for first, names in groups.items()}
     if missing := [first for first, names in there.items() if not names]:
         raise UserError(
-            f"{where}: {len(missing)} of {len(there)} weights of {cls} are not there, such as {missing[0]}: a model for"
-            " another task lacks the head, which would begin random"
+            f"{where}: {len(missing)} of {len(there)} weights of {cls} are missing, such as {missing[0]}; perhaps it"
+            " is a model for another task, which lacks the head"
         )
     if strange := [name for name in strange if not BESIDES.search(name)]:
-        raise UserError(f"{where}: {strange[0]} is no weight of {cls}")
+        raise UserError(f"{where}: {strange[0]} is not a weight of {cls}")
     expected = model.state_dict()
     found = {first: names[0] for first, names in there.items()}
     found |= {name: renamed[name] for name in sorted(renamed.keys() - set().union(*groups.values()))}  # buffers
@@ -51,17 +51,17 @@ def names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, 
             raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
     for first, names in there.items():
         if any(not torch.equal(weights.load(name), weights.load(names[0])) for name in names[1:]):
-            raise UserError(f"{where}: {first} has two values, and config.json says that it is one weight (tied)")
+            raise UserError(f"{where}: {first} has two values, but config.json says that it is one weight (tied)")
     return found
 
 
 def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> dict[str, str]:
-    """Return {name in the class: name in the files} of an encoder's weights; heads are left out on both sides.
+    """Return {name in the class: name in the files} of an encoder's weights, without the heads of both.
 
     Args:
         model: a model with a classifier, on the device `meta`.
         weights: the weights of a published model for any task.
-        where: begins the message of an error.
+        where: the beginning of error messages.
 
     Raises:
         UserError: a weight of the encoder is missing, or has another shape.
@@ -71,7 +71,7 @@ def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> di
     own = {name: shape for name, shape in expected.items() if name.startswith(prefix)}
     found = {name: renamed[name] for name in own if name in renamed}
     if missing := [name for name in own.keys() - found.keys() if ".pooler." not in name]:
-        raise UserError(f"{where}: {min(missing)} is not there: not the weights of this encoder")
+        raise UserError(f"{where}: {min(missing)} is missing: these are not the weights of this encoder")
     for ours, theirs in found.items():
         if (shape := list(weights.shapes[theirs].shape)) != list(expected[ours].shape):
             raise UserError(f"{where}: {theirs} is {shape}, its config.json says {list(expected[ours].shape)}")
@@ -79,7 +79,7 @@ def encoder_names_of(model: PreTrainedModel, weights: Weights, where: str) -> di
 
 
 def _groups(model: PreTrainedModel) -> dict[str, list[str]]:
-    """Return {first name: all names} of each parameter; a tied parameter has several names."""
+    """Return {first name: all names} of each parameter. A tied parameter has several names."""
     groups: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
