@@ -212,13 +212,13 @@ def test_a_repository_of_another_model_is_left_alone(hub, work):
     work.settings(repo_template="{username}/one")
     assert work.snakemake("published/deu.json")
     before = dict(content(hub, "models/ada/one"))
-    assert "ada/one holds the model deu, not eng" in work.publish(check=False)
+    assert "ada/one contains the model deu, not eng" in work.publish(check=False)
     assert content(hub, "models/ada/one") == before
 
 
 def test_files_that_the_repository_ignores_are_missed(hub, work):
     hub.commit(NAME, {".gitattributes": ATTRIBUTES, ".gitignore": b"*.png\n"})
-    assert "did not take training_history.png: does a .gitignore" in work.publish(check=False)
+    assert "did not accept training_history.png: if a .gitignore" in work.publish(check=False)
 
 
 def test_a_hub_without_xet(hub, work, monkeypatch):

@@ -81,5 +81,5 @@ def test_the_checkpoint_of_another_training_is_an_error(run):
     path, deliver = run
     model = path.parents[3] / "models/eng/ema.safetensors"
     save_file({name: tensor + 1e-6 for name, tensor in load_file(model).items()}, model)
-    with pytest.raises(UserError, match=r"is not that of"):
+    with pytest.raises(UserError, match=r"differs from that of"):
         deliver()

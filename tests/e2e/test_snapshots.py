@@ -27,7 +27,7 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     workspace.snakemake("published/eng.json", "reports/eng.html")
     log = (workspace.path / "logs/train/eng.log").read_text()
-    assert "snapshots: 2 points ahead in" in log and "1 beyond its end" in log
+    assert "snapshots: 2 points ahead in" in log and "1 after the end" in log
 
     converted = workspace.path / "converted/eng"
     scores = read_json(workspace.path / "results/scores/eng/english_basics/scores.json")

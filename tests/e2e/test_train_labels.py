@@ -55,7 +55,10 @@ def test_texts_that_are_cut_are_counted(whole, tmp_path):
         lengths += (np.diff(shard.offsets) - 2 + 1 + (context > 0)).tolist()  # `<s>` before each
     cut = sum(length > 6 for length in lengths)
     assert 20 < cut < 160
-    assert f"{cut} training texts longer than train.sequence_lengths = [6], with their contexts" in data.train()
+    assert (
+        f"{cut} training texts cut at the end: longer than train.sequence_lengths = [6], with the context"
+        in data.train()
+    )
 
 
 @pytest.mark.parametrize("processes", [2, 3])

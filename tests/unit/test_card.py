@@ -125,7 +125,9 @@ def test_a_tokenizer_from_elsewhere_is_named():
 
 def test_a_sample_and_its_error_stand_beside_the_scores():
     text = card.render(facts(evaluation=EVALUATION))
-    assert "Bits per byte of a sample of 100 of the 2,345 validation documents, on which it was not trained" in text
+    assert (
+        "Bits per byte of a sample of 100 of the 2,345 validation documents, on which the model was not trained" in text
+    )
     assert "| English | ema | 1.500 ± 0.012 | 1.500 ± 0.012 | 1.500 ± 0.012 |" in text
     (result, _) = front_matter(text)["model-index"][0]["results"]
     assert result["dataset"]["name"] == "a sample of 100 of the 2,345 validation documents, English"
@@ -191,7 +193,7 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
     assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
     known = {"steps": 9, "tokens": 7200, "epochs": 1.0, "energy_kwh": 3.25}
     text = card.render(facts(settings={"train": {"objective": objective}}, figures=known), RECORD)
-    assert "The steps took 2 hours, and the GPUs 3.2 kWh." in text
+    assert "The steps took 2 hours, and the GPUs used 3.2 kWh." in text
     commands = {"eval_zero_shot.sh eng mlm": "causal", "MaskedLMScorer": "causal", "IncrementalLMScorer": "masked"}
     commands |= {"eval_zero_shot.sh eng causal": "masked", "add_bos_token=False": "masked"}
     for command, other in commands.items():  # what is typed for the pipelines
@@ -276,7 +278,11 @@ def test_a_tokenizer_that_loses_text_is_said_to():
     lossy = EVALUATION | {"tokenizer": {"eng": EVALUATION["tokenizer"]["eng"] | {"round_trip_rate": 0.4}}}
     assert "decoding its tokens restores every text exactly" in card.render(facts(evaluation=EVALUATION))
     text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"))
-    assert "That of `owner/name`" in text and "does not give every text back" in text and "unchanged.\n" not in text
+    assert (
+        "The tokenizer of `owner/name`" in text
+        and "does not give every text back" in text
+        and "unchanged.\n" not in text
+    )
 
 
 def scored(method: str, share: float, pairs: int) -> dict:

@@ -100,7 +100,7 @@ def test_symbols_may_be_what_stands_between_separators():
     assert read([["A1.203;farm.hand", "B"]], **asked) == [["A1.203", "farm.hand", "B"]]
     for text, message in [
         ("A1.2.3", r"a\.csv: line 2: 'A1\.2\.3' is longer than 2 symbols \(labels\.block_size\); correct"),
-        ("A1.", r"'A1\.' lacks a symbol before or after '\.' \(labels\.symbol_separator\)"),
+        ("A1.", r"'A1\.' has no symbol before or after '\.' \(labels\.symbol_separator\)"),
     ]:
         with pytest.raises(UserError, match=message):
             read([[text]], **asked)

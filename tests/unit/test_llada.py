@@ -83,8 +83,8 @@ def test_every_weight_is_named_and_no_other(golden):
     for names, message in (
         (weights.keys() - {some}, r"1 of 30 weights are missing, such as model\.layers\.1\.mlp\.down_proj"),
         ([*weights, "model.transformer.blocks.0.ff_out.bias"], r"blocks\.0\.ff_out\.bias is not a weight of a LLaDA"),
-        ([*weights, "model.transformer.blocks.3.ff_out.weight"], r"blocks\.3\.ff_out\.weight is no weight"),
-        ([*weights, "model.layers.1.mlp.down_proj.weight"], r"is no weight"),
+        ([*weights, "model.transformer.blocks.3.ff_out.weight"], r"blocks\.3\.ff_out\.weight is not a weight"),
+        ([*weights, "model.layers.1.mlp.down_proj.weight"], r"is not a weight"),
     ):
         with pytest.raises(UserError, match=f"^it: .*{message}"):
             llada.names_of(names, layers, "it")

@@ -105,7 +105,7 @@ def test_cleaning_and_budgets_count_prompts(folder):
         ({"files": ["a.*"]}, r"a\.txt: plain text has no columns, so it cannot have corpus\.prompt_column"),
         ({"files": ["*.jsonl"], "validation_files": ["v.txt.gz"]}, r"v\.txt\.gz has no columns"),
         ({"builtin": "python-docs"}, r"python-docs has no columns"),
-        ({"files": ["*.jsonl"], "prompt_column": "answer"}, r"'answer' is corpus\.text_column, too"),
+        ({"files": ["*.jsonl"], "prompt_column": "answer"}, r"'answer' is also corpus\.text_column"),
         ({"files": ["*.jsonl"], "prompt_column": "ask"}, r"line 1: no key 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.csv"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),
         ({"files": ["*.parquet"], "prompt_column": "ask"}, r"no column 'ask'.*; set corpus\.prompt_column$"),

@@ -161,5 +161,5 @@ def test_a_tokenizer_of_another_model(golden, tmp_path):
     large = write_tokenizer(path, size=97)
     weights = published_checkpoint.read_weights(tmp_path / "model.bin")
     found = SimpleNamespace(weights=weights, shape=golden[0] | {"gate": True, "layer_mixing": True}, tokenizer=large)
-    with pytest.raises(UserError, match="97 entries, the model 96"):
+    with pytest.raises(UserError, match="97 entries, the model only 96"):
         manual_conversion.check(found, "model.bin")

@@ -205,7 +205,7 @@ HEAD = "cls.predictions.transform.dense.weight"
             ["two values", "tied"],
         ),
         (lambda: change_config(quantization_config={"bits": 4}), {}, ["quantized"]),
-        (lambda: None, {"model": {"architecture": "gpt_bert"}}, ["is a bert model", "say model.architecture"]),
+        (lambda: None, {"model": {"architecture": "gpt_bert"}}, ["is a bert model", "set model.architecture"]),
         (lambda: change_config(vocab_size=100), {}, ["is [134, 16], its config.json says [100, 16]"]),
         (lambda: None, {"model": {"hidden_size": 24}}, ["model.hidden_size = 24", "has 16; leave the key out"]),
     ],

@@ -58,15 +58,13 @@ def test_delimiter_and_encoding_are_said(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(written(";", "latin-1"))
     assert list(Table(path, ";", "latin-1")) == ROWS
-    with pytest.raises(UserError, match=r"a\.csv: line 4 is not utf-8 \(byte 0xf8\); say the file's encoding"):
+    with pytest.raises(UserError, match=r"a\.csv: line 4 is not utf-8 \(byte 0xf8\); set the file's encoding"):
         Table(path, ";")
     path.write_bytes(written(";", "utf-8"))
-    with pytest.raises(UserError, match=r"a\.csv: line 4 is UTF-8, and cp1252 would garble it"):
+    with pytest.raises(UserError, match=r"a\.csv: line 4 is UTF-8, not cp1252; remove"):
         Table(path, ";", "cp1252")
     (tmp_path / "b.csv").write_text("id;occ1\n1;x\n")
-    with pytest.raises(
-        UserError, match=r"no column 'occ1' \(the text\); there are 'id;occ1'; is the delimiter another"
-    ):
+    with pytest.raises(UserError, match=r"no column 'occ1' \(the text\); there are 'id;occ1'; check the delimiter"):
         Table(tmp_path / "b.csv").place("occ1", "the text")
 
 
@@ -111,16 +109,16 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.csv", b"a,b\n1,2\n3\n", "line 3 has 1 fields, and the heading 2"),
+        ("a.csv", b"a,b\n1,2\n3\n", "line 3 has 1 fields, but the heading has 2"),
         ("a.csv", b'a,b\n1,"2\n', "line 2: not CSV"),
-        ("a.csv", b"", "empty; a line with the names of the columns is expected"),
+        ("a.csv", b"", "is empty; its first line must have the names of the columns"),
         ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2: not an object"),
         ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
-        ("a.jsonl", b"\n", "empty; a line with an object is expected"),
-        ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2: holds half of a surrogate pair"),
+        ("a.jsonl", b"\n", "is empty; each line must be a JSON object"),
+        ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2 contains half of a surrogate pair"),
         ("a.csv.gz", gzip.compress(b"a\n" * 1000, mtime=0)[:-9], "damaged: "),
         ("a.parquet", b"PAR1", "damaged: "),
-        ("a.xlsx", b"", r"not a format that is read here; allowed are \.csv, \.tsv, \.parquet"),
+        ("a.xlsx", b"", r"this file format cannot be read; allowed are \.csv, \.tsv, \.parquet"),
         ("a.csv", b"a,b,a\n", r"2 columns are named 'a' \(the text\)"),
     ],
 )
@@ -144,7 +142,9 @@ def test_names_that_the_predictions_need(tmp_path):
         "likeliest_1",
         "likeliest_probability_1",
     ]
-    with pytest.raises(UserError, match="the table has a column 'code_1', as its predictions will: rename it"):
+    with pytest.raises(
+        UserError, match="the table already has a column 'code_1', which the predictions need: rename it"
+    ):
         rows.refuse_taken(["id", "code_1"], ours)
 
 
@@ -168,11 +168,11 @@ def test_a_folder_that_is_no_converted_model_of_labels_is_one_line(tmp_path, mon
     Path("converted/eng").mkdir(parents=True)
     refused("models/occ: no such folder; there are converted/eng")
     Path("models/occ").mkdir(parents=True)
-    refused("models/occ: no model: there is no config.json")
+    refused("models/occ is not a model, since it has no config.json")
     Path("models/occ/config.json").write_text("{}")
-    refused("models/occ: not a model of labels")
+    refused("models/occ is not a model of labels")
     Path("models/occ/config.json").write_text('{"labels": {"codes": ["1"]}, "class": "BertModel"}')
-    refused("models/occ: what training left, which is not converted; name converted/occ")
+    refused("models/occ is a result of training, which is not converted; name converted/occ")
     with pytest.raises(UserError, match="--delimiter: ';;' is not one character"):
         refuse_delimiter(";;")
 
@@ -181,7 +181,7 @@ def test_a_threshold_that_decides_nothing_is_refused():
     labels = {"exclusive": False, "decoder_layers": 0}
     for allowed in (Wanted(), Wanted(threshold=0.3), Wanted(method="linear", threshold=0.3)):
         check_threshold(Path("occ"), labels, allowed)
-    with pytest.raises(UserError, match="occ: gives each text one code, which no threshold decides"):
+    with pytest.raises(UserError, match="occ gives each text one code, so predict.threshold has no effect"):
         check_threshold(Path("occ"), labels | {"exclusive": True}, Wanted(method="linear", threshold=0.3))
     with pytest.raises(UserError, match=r"predict\.threshold is for predict\.method linear"):
         check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Wanted(threshold=0.3))

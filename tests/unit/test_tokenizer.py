@@ -261,7 +261,9 @@ def test_too_little_text_says_how_much_is_missing(tmp_path):
     paragraphs = [part for key in sorted(topics) for part in topics[key].split("\n\n")]
     few = list(itertools.islice(paragraphs, 60))
     corpus = write_corpus(tmp_path / "eng", few)
-    with pytest.raises(UserError, match=r"tokenizer.vocab_size = 4000: .* of eng \(.* yields (\d+) entries") as error:
+    with pytest.raises(
+        UserError, match=r"tokenizer.vocab_size = 4000: .* of eng \(.* is enough for only (\d+) entries"
+    ) as error:
         run(tmp_path, {"eng": corpus}, tokenizer={"vocab_size": 4000})
     assert not (tmp_path / "out").exists()
     missing = float(str(error.value).split("add at least ")[1].split(" MB")[0]) * 1e6

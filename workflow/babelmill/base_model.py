@@ -1,10 +1,10 @@
-"""Stage `base_model`: fetch a trained model from elsewhere, as tensors under neutral names, to train on from it.
+"""Fetch a trained model from elsewhere, so that training can continue from its tensors (stage `base_model`).
 
     python -m babelmill.base_model --settings results/settings/more/base_model.json --out results/base_models/more
 
 The model comes from a repository on the Hugging Face Hub, at one commit, as a dataset does (see `download`), or from a
 local folder. None of its code is run: the weights are read only as tensors and written, one at a time, to one
-`model.safetensors`, beside `config.json` and the tokenizer's files. GPT-BERT models, ours and published ones, get our
+`model.safetensors`, next to `config.json` and the tokenizer's files. GPT-BERT models, ours and published ones, get our
 tensor names and the configuration that our training writes. LLaDA becomes EuroBERT. Other transformers models stay as
 they are.
 
@@ -45,7 +45,7 @@ log = logging.getLogger("babelmill.base_model")
 def on_the_hub(source: dict[str, Any]) -> Files:
     """Return the files of a repository.
 
-    The commit is the one in the settings, else the one recorded for its revision, else the one the revision is at now.
+    The commit is the one in the settings, or the one recorded for the revision, or the revision's present one.
     """
     repository, revision = source["repository"], source["revision"]
     key = revisions.model_key(repository, revision)
@@ -68,11 +68,11 @@ def check_architecture(settings: BaseModelSettings, kind: Kind, config: dict[str
     of_transformers = kind in ("llada", "transformers")
     if of_transformers and not settings.auto_class:
         raise UserError(
-            f"{where}: is a {config['model_type']} model of transformers: say model.architecture: transformers beside"
+            f"{where} is a {config['model_type']} model of transformers: set model.architecture: transformers next to"
             " model.source"
         )
     if settings.auto_class and not of_transformers:
-        raise UserError(f"{where}: is a GPT-BERT model: leave out model.architecture beside model.source")
+        raise UserError(f"{where} is a GPT-BERT model: remove model.architecture next to model.source")
 
 
 def under_its_names(model: Model, weights: Weights, auto_class: str, said: dict[str, Any], where: str) -> Model:
@@ -107,12 +107,15 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int,
             copy_file(path, folder / name)
     drop_code(folder / "tokenizer_config.json")
     if "tokenizer.json" in paths and (entries := vocab_size(load_tokenizer(folder / "tokenizer.json"))) > rows:
-        raise UserError(f"{where}: its tokenizer has {entries:,} entries, its embedding {rows:,} rows: not a pair")
+        raise UserError(
+            f"{where}: its tokenizer has {entries:,} entries, but its embedding only {rows:,} rows: they do not belong"
+            " together"
+        )
     return list(paths)
 
 
 def drop_code(path: Path) -> None:
-    """Replace a tokenizer class that is the author's own code by transformers' general class for tokenizer.json."""
+    """If the tokenizer's class is code of the author, replace it by transformers' general class for tokenizer.json."""
     if path.is_file() and "auto_map" in (config := read_json(path)):
         write_json(
             path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -136,7 +139,7 @@ def run(args: argparse.Namespace) -> None:
     files = in_a_folder(Path(local)) if local else on_the_hub(settings.source or {})
     where = files.where
     if "config.json" not in files.names:
-        raise UserError(f"{where}: has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
+        raise UserError(f"{where} has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
     config = files.get(["config.json"])["config.json"]
     kind = kind_of(read_json(config), where)
     check_architecture(settings, kind, read_json(config), where)
@@ -185,7 +188,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def hashed(local: str, out: Path) -> list[dict[str, str]]:
-    """Return the path and sha256 of each file of a local model; they are also kept in `out` for the next dry run."""
+    """Return the path and sha256 of each file of a local model. Also keep them in `out` for the next dry run."""
     content = local_sources.hashes(model_files(local), out)
     return [{"path": path, "sha256": digest} for path, digest in content.items()]
 

@@ -1,11 +1,11 @@
-"""Stage `convert`: put the exported folder and its model card together as the deliverable, `converted/{model}`.
+"""Put the exported folder and its model card together as the final result, `converted/{model}` (stage `convert`).
 
     python -m babelmill.convert --settings results/settings/eng/convert.json --export results/exports/eng \\
         --evaluation results/evaluations/eng --corpora results/corpora/eng --tokenizer results/tokenizers/eng \\
         --model results/models/eng --out converted/eng
 
-The card says only what a stage has measured or the user has declared. The folder is built under a temporary name beside
-its final place and then renamed; its manifest lists every file.
+The card says only what a stage has measured or the user has declared. The folder is built under a temporary name next
+to its final place and then renamed. Its manifest lists every file.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from babelmill.release.snapshot_card import convert_snapshots
 from babelmill.release.suite_card import Scored
 from babelmill.settings import read_settings, recorded
 
-# The files of weights, which `export.adapter: only` leaves out.
+# The files of weights. With `export.adapter: only`, the folder has none of them.
 MERGED = re.compile(r"model(\.\w+)?\.safetensors(\.index\.\w+\.json)?")
 
 
@@ -103,7 +103,7 @@ def transformers_own(config: dict[str, Any]) -> bool:
 
 
 def mask_of(folder: Path) -> str | None:
-    """Return the mask token of the tokenizer in a folder; None if it names none."""
+    """Return the mask token of the tokenizer in a folder, or None if it names none."""
     paths = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
     tokens = [read_json(path).get("mask_token") for path in paths if path.is_file()]
     found = next((token for token in tokens if token), None)

@@ -1,14 +1,14 @@
-"""Stage `export`: write the Hugging Face folder of a trained model, and prove that it equals the training model.
+"""Write the Hugging Face folder of a trained model, and prove that it equals the training model (stage `export`).
 
     python -m babelmill.export --settings results/settings/eng/export.json --model results/models/eng \\
         --tokenizer results/tokenizers/eng --shards results/shards/eng/eng \\
         --checkpoints results/checkpoints/eng --out results/exports/eng
 
 The folder holds the weights (`model.safetensors` is the default variant, `model.ema.safetensors` or
-`model.main.safetensors` the other one; an index lets the default one load by name, too), the tokenizer, the
-configuration, and the code: the training model's own files and the transformers classes around them. Before the folder
-is moved to its place, a fresh process loads it as users do and compares its logits with the training model's
-(`prove.py`). A difference is an error, and the folder is removed.
+`model.main.safetensors` the other one; because of an index, the default one can also be loaded by its name), the
+tokenizer, the configuration, and the code: the training model's own files and the transformers classes around them.
+Before the folder is moved to its place, a new process loads it as users do and compares its logits with the training
+model's (`prove.py`). If they differ, this is an error, and the folder is removed.
 
 Each snapshot that the run kept (`run.snapshots`) becomes a folder below `snapshots/` and is proven in the same way.
 
@@ -44,8 +44,8 @@ RAW = """\
 `{run}/{step}.safetensors` is the state of the training run after its last step, without anything that could run code:
 
 * `model.*`: the last weights; `average.*`: their moving average, if there is one (names as in the training code);
-* `optimizer.I.J.KEY`: what optimizer I keeps of its parameter J. Its parameters are numbered along its groups, which
-  are in the metadata, with the names of the parameters and everything else that is no tensor:
+* `optimizer.I.J.KEY`: the state of optimizer I for its parameter J. Its parameters are numbered in the order of its
+  groups. The groups are in the metadata, with the names of the parameters and everything else that is not a tensor:
 
 ```python
 import json
@@ -53,12 +53,13 @@ from safetensors import safe_open
 
 with safe_open("{run}/{step}.safetensors", "pt") as file:
     tensors = {{name: file.get_tensor(name) for name in file.keys()}}
-    optimizers = json.loads(file.metadata()["state"])["optimizers"]  # each a list of groups
+    optimizers = json.loads(file.metadata()["state"])["optimizers"]  # each is a list of groups
 names = [name for group in optimizers[0] for name in group["param_names"]]  # names[J]
 ```
 
-`identity.json` says which settings, code and data the run had, `metrics.jsonl` how it went. With the same of all three,
-Babelmill takes it up: copy `{run}` into `results/checkpoints/{model}/` and run the workflow, which then does not train.
+`identity.json` says which settings, code and data the run had, and `metrics.jsonl` holds its losses. If settings, code
+and data are the same, Babelmill can use the checkpoint: copy `{run}` into `results/checkpoints/{model}/` and run the
+workflow, which then does not train again.
 """
 
 
@@ -83,7 +84,7 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
     data, seal = source / f"{step}.safetensors", source / f"{step}.json"
     remedy = "set export.include_raw to false, or train again: snakemake --forcerun train"
     if not (data.is_file() and seal.is_file()):
-        raise UserError(f"{data}: the final checkpoint is not there any more; {remedy}")
+        raise UserError(f"{data}: the final checkpoint is missing; {remedy}")
     if sha256(data) != read_json(seal)["sha256"]:
         raise UserError(f"{data}: damaged, its sha256 is not the one in {seal}; {remedy}")
     with safe_open(data, "pt") as file:
@@ -91,7 +92,7 @@ def copy_checkpoint(folder: Path, model: Path, checkpoints: Path, name: str) -> 
         for prefix, weights in (("model", "main"), ("average" if averaged else "model", "ema")):
             for key, tensor in load_file(model / WEIGHTS[weights]).items():
                 if not torch.equal(file.get_tensor(f"{prefix}.{key}"), tensor):
-                    raise UserError(f"{data}: {key} is not that of {model}; {remedy}")
+                    raise UserError(f"{data}: {key} differs from that of {model}; {remedy}")
     files = [f"{step}.safetensors", f"{step}.json", "identity.json", "metrics.jsonl"]
     for file in files:
         copy_file(source / file, folder / RAW_FOLDER / run / file)
@@ -130,7 +131,7 @@ def main() -> int:
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="results/tokenizers/{model}")
     parser.add_argument("--shards", required=True, type=stage_entry.folder, nargs="+", help="text for the comparison")
     parser.add_argument(
-        "--source", default=[], type=stage_entry.folder, nargs="*", help="the model that adapters were trained on"
+        "--source", default=[], type=stage_entry.folder, nargs="*", help="the model on which adapters were trained"
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--out", required=True, type=Path, help="results/exports/{model}")

@@ -1,11 +1,12 @@
-"""Stage `predict`: predict the codes of every row of a table with a converted model of labels.
+"""Predict the codes of every row of a table with a converted model of labels (stage `predict`).
 
     python -m babelmill.predict --settings results/settings/occ/predict.census1880.json --converted converted/occ \\
         --table data/census.parquet --partial results/predictions/occ/census1880 --out predictions/occ/census1880.csv \\
         --review predictions/occ/census1880.review.csv
 
 All columns of the table stay, in their order. After them come the predicted codes with their probabilities, and the
-most likely codes. `babelmill predict` does the same by hand. A manifest with the same name lies beside the predictions.
+most probable codes. `babelmill predict` does the same by hand. The folder of the predictions also gets a manifest with
+the same name.
 """
 
 import argparse
@@ -42,16 +43,16 @@ def predict(
     wanted: Wanted,
     review: tuple[int, Path] | None = None,
 ) -> dict[str, Any]:
-    """Write the predictions of a table; return the figures.
+    """Write the predictions of a table. Return the figures.
 
     Args:
         folder: the folder of the model.
         table: the table whose rows are predicted.
         asked: which columns of the table to read.
-        out: the file to write, .csv or .tsv; it appears when all rows are done.
-        partial: the folder of the rows done so far, which this process has locked; a call with the same identity
-            resumes from there.
-        identity: what identifies the table's content and how it is read; the model and the code are added here.
+        out: the file to write, .csv or .tsv. It appears when all rows are done.
+        partial: the folder of the rows done so far, which this process has locked. A call with the same identity
+            continues from there.
+        identity: identifies the table's content and how it is read. This function adds the model and the code.
         wanted: what to predict.
         review: how many rows a person should check first, and the file to write them to.
     """
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     asked = Asked(said["text_column"], said.get("context_column"), said.get("context") or "")
     digest = sha256(args.table)
     if digest != said.get("sha256"):
-        raise UserError(f"{args.table}: has changed since {args.settings} was written; run the workflow again")
+        raise UserError(f"{args.table} has changed since {args.settings} was written; run the workflow again")
     identity = {"table": digest, "read": {key: said[key] for key in ("delimiter", "encoding") if key in said}}
     section = settings.predict
     wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
@@ -98,10 +99,10 @@ def run(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--converted", required=True, type=Path, help="converted/{model}")
-    parser.add_argument("--table", required=True, type=Path, help="the rows to predict")
-    parser.add_argument("--partial", required=True, type=Path, help="the folder of what is done so far")
+    parser.add_argument("--table", required=True, type=Path, help="the table whose rows are predicted")
+    parser.add_argument("--partial", required=True, type=Path, help="folder for the rows that are done so far")
     parser.add_argument("--out", required=True, type=Path, help="predictions/{model}/{input}.csv")
     parser.add_argument("--review", required=True, type=Path, help="predictions/{model}/{input}.review.csv")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--gpus", type=int, default=0, help="1, or 0: the CPU")
+    parser.add_argument("--gpus", type=int, default=0, help="1 uses a GPU, 0 the CPU")
     sys.exit(stage_entry.run(run, parser.parse_args()))

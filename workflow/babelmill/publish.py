@@ -1,12 +1,13 @@
-"""Stage `publish`: bring a repository on the Hugging Face Hub to the state of `converted/{model}`, in one commit.
+"""Bring a repository on the Hugging Face Hub to the state of `converted/{model}`, in one commit (stage `publish`).
 
     HF_TOKEN=... python -m babelmill.publish --settings results/settings/eng/publish.json --folder converted/eng \\
         --out published/eng.json
 
 The files in the repository are compared by hash with the folder's manifest. Files that differ are uploaded. Files that
-an earlier commit of ours added and the folder no longer has are deleted. Everything else in the repository stays. If
-nothing differs, no commit is made. Each attempt begins with this comparison and commits on top of the commit that it
-read. So an attempt whose answer was lost is not made twice, and no commit that somebody made in between is lost.
+an earlier commit of this stage added, but the folder no longer has, are deleted. Everything else in the repository
+stays. If nothing differs, no commit is made. Each attempt begins with this comparison, and commits on top of the commit
+that it read. So if the answer of the server was lost, the commit is not made twice, and if somebody else made a commit
+in between, it is not lost.
 
 `HF_ENDPOINT` works as in huggingface_hub. The token comes only from `HF_TOKEN`.
 """
@@ -39,14 +40,14 @@ MAIN = "main"
 
 
 def explanation(repository: str, error: BaseException) -> str | None:
-    """Return what happened and what to do, in one line; None if this is not an error of the Hub or the network."""
+    """Return what happened and what to do, in one line, or None if this is not an error of the Hub or the network."""
     where = f"the repository {repository} on {constants.ENDPOINT}"
     if "{username}" in repository:  # the request for the account's name failed
         where = f"the repository {repository.split('/')[1]} of the account of HF_TOKEN on {constants.ENDPOINT}"
     error = cause(error)
     match error:
         case errors.HFValidationError():
-            return f"{repository!r} is no name of a repository: {one_line(error)}; correct publish.repo_template"
+            return f"{repository!r} is not a name of a repository: {one_line(error)}; correct publish.repo_template"
         case errors.HfHubHTTPError() if error.response.status_code == 401:
             return (
                 f"{constants.ENDPOINT} does not accept the token in HF_TOKEN ({one_line(error)}): it may have been"
@@ -61,8 +62,8 @@ def explanation(repository: str, error: BaseException) -> str | None:
             return f"{where} does not accept the files: {one_line(error)}"
         case errors.HfHubHTTPError() | httpx.TransportError() | json.JSONDecodeError():
             return (
-                f"{where} could not be published: {one_line(error)}; run the same command again later, what has been"
-                " uploaded is not uploaded twice"
+                f"{where} could not be published: {one_line(error)}; run the same command again later; it does not"
+                " upload again what is already uploaded"
             )
         case ValueError() if "README.md" in str(error):
             return f"{where} does not accept the model card: {one_line(error)}"
@@ -70,7 +71,7 @@ def explanation(repository: str, error: BaseException) -> str | None:
 
 
 def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
-    """Return the repository's state; create it or make it private first where needed. Nothing is made public."""
+    """Return the repository's state. If needed, first create it or make it private. Nothing is made public."""
     try:
         info = api.model_info(repository)
     except errors.RepositoryNotFoundError as error:
@@ -80,8 +81,8 @@ def find_or_create(api: HfApi, repository: str, private: bool) -> ModelInfo:
         info = api.model_info(repository)
     if info.private and not private:
         raise UserError(
-            f"the repository {repository} on {constants.ENDPOINT} is private and publish.private is false; make it"
-            " public there if that is meant, or set publish.private: true (by hand: --private)"
+            f"the repository {repository} on {constants.ENDPOINT} is private, but publish.private is false; make it"
+            " public there if you want this, or set publish.private: true (by hand: --private)"
         )
     if private and not info.private:
         log.info("%s: made private", repository)
@@ -96,7 +97,7 @@ def listing(api: HfApi, repository: str, commit: str) -> dict[str, RepoFile]:
 
 
 def differing(files: dict[str, str], folder: Path, there: dict[str, RepoFile]) -> list[str]:
-    """Return which of the folder's files ({name: sha256}) the repository lacks or has with other content."""
+    """Return which of the folder's files ({name: sha256}) are missing or different in the repository."""
 
     def same(name: str) -> bool:
         entry = there.get(name)
@@ -126,8 +127,8 @@ def earlier_files(api: HfApi, repository: str, commit: str, there: dict[str, Rep
         return set()
     if name != model:
         raise UserError(
-            f"the repository {repository} holds the model {name}, not {model}; give each model a repository of its own:"
-            " {model} in publish.repo_template"
+            f"the repository {repository} contains the model {name}, not {model}; use {{model}} in"
+            " publish.repo_template, so that each model has its own repository"
         )
     return files
 
@@ -140,7 +141,7 @@ def create_commit(
     parent: str,
     branch: str,
 ) -> CommitInfo:
-    """Call `api.create_commit`, which uploads through Xet if hf_xet is installed; repeat it without Xet if that fails.
+    """Call `api.create_commit`, which uploads through Xet if hf_xet is installed. If Xet fails, repeat it without Xet.
 
     A Hub may have no Xet, and a firewall may block its servers. hf_xet raises Python's built-in exceptions.
     """
@@ -153,7 +154,7 @@ def create_commit(
     except (OSError, RuntimeError) as error:
         if isinstance(cause(error), errors.HfHubHTTPError | httpx.TransportError) or not is_xet_available():
             raise
-        log.warning("upload through Xet: %s; uploading without it", one_line(error))
+        log.warning("upload through Xet failed: %s; uploading without it", one_line(error))
         constants.HF_HUB_DISABLE_XET = True
     return attempt()
 
@@ -169,7 +170,7 @@ def push(
     parent: str | None,
     branch: str = MAIN,
 ) -> str:
-    """Bring a branch of the repository to the state of the folder; return its commit. This is safe to repeat.
+    """Bring a branch of the repository to the state of the folder. Return its commit. This is safe to repeat.
 
     `parent` is the commit that the repository must be at; None allows any. If it is at another one and there is
     something to commit, a UserError is raised.
@@ -188,15 +189,15 @@ def push(
         log.info("%s is up to date at %s", where, head)
         return head
     if parent not in (None, head):
-        raise UserError(f"{repository} was at {parent[:12]} and is at {head[:12]} now: run the same command again")
+        raise UserError(f"{repository} was at {parent[:12]}, but is at {head[:12]} now: run the same command again")
     log.info("%s: %d of %d files differ, %d are deleted", where, len(changed), len(files), len(gone))
     uploads = [CommitOperationAdd(name, folder / name) for name in changed]
     deletions = [CommitOperationDelete(name) for name in gone]
     commit = create_commit(api, repository, [*uploads, *deletions], message, head, branch).oid
     if left := differing(files, folder, listing(api, repository, commit)):
         raise UserError(
-            f"the repository {repository} did not take {', '.join(left)}: does a .gitignore in it name them?"
-            " Delete it and run the same command again"
+            f"the repository {repository} did not accept {', '.join(left)}: if a .gitignore in it names them, delete"
+            " the .gitignore and run the same command again"
         )
     log.info("%s: commit %s", where, commit)
     return commit
@@ -205,10 +206,10 @@ def push(
 def publish_folder(
     folder: Path, repository: str, model: str, private: bool, message: str = "", parent: str | None = None
 ) -> dict[str, Any]:
-    """Verify a folder and push it; return what a receipt says about it.
+    """Verify a folder and push it. Return the content of the receipt.
 
-    `{username}` in `repository` stands for the token's account. `message` replaces the usual message of the commit. See
-    `push` for `parent`.
+    `{username}` in `repository` stands for the token's account. `message` replaces the usual message of the commit. For
+    `parent`, see `push`.
     """
     token = hub_token()
     verified = manifest.verify(folder)

@@ -1,4 +1,4 @@
-"""Stage `shards`: tokenize both splits of a language into one stream of tokens each.
+"""Tokenize each of a language's two splits into one stream of tokens (stage `shards`).
 
     python -m babelmill.shards --settings results/settings/eng/shards.json --language eng \\
         --tokenizer results/tokenizers/eng --corpus results/corpora/eng --out results/shards/eng/eng --threads 8
@@ -10,8 +10,8 @@ text.
 
 The work is a pipeline over batches of about 1 MB: this thread reads Parquet and writes tokens, while several threads
 encode (`tokenizers` releases Python's lock and uses all cores). Since several batches are encoded at once, the cores
-stay busy even when a batch is one long document. Results are written in the order of the documents, so the bytes are
-the same on every run and for every number of threads, and memory does not depend on the size of the corpus.
+stay busy even if a batch is one long document. Results are written in the order of the documents, so the bytes are the
+same on every run and for every number of threads. Memory does not depend on the size of the corpus.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from babelmill.tokens.vocabulary import Vocabulary
 
 log = logging.getLogger("babelmill.shards")
 
-MOST_BATCHES = 16  # encoded at once: an encoded batch takes up to 50 MB
+MOST_BATCHES = 16  # how many batches to encode at once: an encoded batch takes up to 50 MB
 
 
 def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
@@ -59,7 +59,7 @@ def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[t
 
 
 def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tuple[np.ndarray, np.ndarray]:
-    """Put `<s>` before and `</s>` after each document. `tokens`: of all documents in a row; `lengths`: of each one."""
+    """Put `<s>` before and `</s>` after each document, given all tokens in a row and the length of each document."""
     lengths = lengths + 2
     ends = np.cumsum(lengths)
     stream = np.empty(len(tokens) + 2 * len(lengths), tokens.dtype)
@@ -100,17 +100,19 @@ def build(
 
 
 def read_labels(settings: ShardsSettings, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:
-    """Return the codes of a split, None if the model does not learn labels, and the counts to report about them."""
+    """Return the codes of a split (None if the model does not learn labels), and the counts to report about them."""
     if not settings.labelled:
         return None, {}
     if not corpus.labelled:
-        raise UserError(f"{corpus.path}: has no labels, which train.objective: labels needs; set corpus.label_columns")
+        raise UserError(
+            f"{corpus.path} has no labels, but train.objective: labels needs some; set corpus.label_columns"
+        )
     reader = CodeReader(settings.labels)
     labels = reader.read(corpus.labels())
     log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
     if reader.first:
         log.warning(
-            "%s: %s left out, %s without a code (labels.on_error: skip); the first: %s",
+            "%s: %s skipped, %s without a code (labels.on_error: skip); the first: %s",
             *(corpus.path, plural(reader.bad, "bad code"), plural(reader.without, "text"), reader.first),
         )
     return labels, {"codes": len(labels.codes), "bad_codes": reader.bad, "without_code": reader.without}
@@ -130,8 +132,8 @@ def run(args: argparse.Namespace) -> None:
     }
     if not corpora["validation"].count:
         raise UserError(
-            f"the corpus of {args.language} has no validation documents, which training and evaluation need;"
-            " set corpus.validation_share above 0 or name corpus.validation_files"
+            f"the corpus of {args.language} has no validation documents, but training and evaluation need them;"
+            " set corpus.validation_share above 0, or set corpus.validation_files"
         )
     figures: dict[str, dict[str, int]] = {}
     for split, corpus in corpora.items():
@@ -141,7 +143,7 @@ def run(args: argparse.Namespace) -> None:
         for name, count in counts.items():
             figures.setdefault(name, {})[split] = count
         log.info(
-            "%s %s: %s, %.2f million tokens, %.2f bytes a token",
+            "%s %s: %s, %.2f million tokens, %.2f bytes per token",
             args.language,
             split,
             plural(counts["documents"], "document"),

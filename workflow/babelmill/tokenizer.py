@@ -1,6 +1,6 @@
-"""Stage `tokenizer`: train a byte-level BPE tokenizer on the training text of a model's languages, or adopt one.
+"""Train a byte-level BPE tokenizer on the training text of a model's languages, or adopt one (stage `tokenizer`).
 
-A model that goes on from another (`model.source`) adopts that model's tokenizer, from the folder `--source`.
+A model that continues another (`model.source`) adopts that model's tokenizer, from the folder `--source`.
 
     python -m babelmill.tokenizer --settings results/settings/eng/tokenizer.json --corpora results/corpora/eng \\
         --out results/tokenizers/eng --threads 8
@@ -10,7 +10,7 @@ text gives the same bytes on every run and for every number of threads.
 
 The tokenizer is lossless for every Unicode text: it has no normaliser, all 256 bytes are in the vocabulary, and the
 pieces cover the text. Its 16 special tokens have the ids 0 to 15. A text becomes `<s> A`, and a pair `<s> A <s> B`.
-`pretokenizer.py` cuts a text into pieces. A merge never crosses the border of a piece, so no token is longer than one.
+`pretokenizer.py` cuts a text into pieces. A merge never crosses the end of a piece, so no token is longer than a piece.
 """
 
 import argparse
@@ -43,13 +43,13 @@ from babelmill.tokens.vocabulary import MASK, SPECIAL_TOKENS, UNK
 
 log = logging.getLogger("babelmill.tokenizer")
 
-# The most bytes of text to train on. Each byte of a new piece takes about 100 bytes of memory, and in scripts without
-# spaces most pieces are new. More text does not help: a quarter of 5 MB of help pages gave the same 4.1 bytes per token
-# as all of it, with 4,096 entries.
+# The largest number of bytes of text to train on. Each byte of a new piece takes about 100 bytes of memory, and in
+# scripts without spaces most pieces are new. More text does not help: a quarter of 5 MB of help pages gave the same 4.1
+# bytes per token as all of it, with 4,096 entries.
 TRAINING_BYTES = 100_000_000
-REPORT_BYTES = 8_000_000  # of text per language, for the figures
+REPORT_BYTES = 8_000_000  # bytes of text per language, for the figures
 
-# Text that a tokenizer must give back: normalisers, trimmers and vocabularies without all bytes lose parts of it.
+# Decoding must restore these texts. Normalisers, trimmers and vocabularies without all bytes would lose parts of them.
 PROBES = [
     " two  spaces, tab\tand\r\nlines \n\n end ",
     "ﬁ ² ① ½ Ａ é e\u0301 Å \u00a0\u200b\ufeff\u2028\x00\x7f",
@@ -68,7 +68,7 @@ def untrained() -> Tokenizer:
 
 
 def train(batches: Iterator[list[str]], size: int, min_frequency: int) -> Tokenizer:
-    """Train on batches of documents. The vocabulary has `size` entries, or fewer if the text yields no more."""
+    """Train on batches of documents. The vocabulary has `size` entries, or fewer if the text is too small for them."""
     tokenizer = untrained()
     tokenizer.train_from_iterator(
         batches,
@@ -98,8 +98,8 @@ def shares(sizes: list[int], weights: float) -> list[float]:
 def text_to_train_on(corpora: list[Documents], weights: float, limit: int = TRAINING_BYTES) -> Iterator[list[str]]:
     """Yield documents in the proportions of `weights`: as many bytes as the corpora have, but at most `limit`.
 
-    Documents are left out or repeated evenly over each corpus, so that the whole corpus is represented, not only its
-    beginning.
+    Documents are skipped or repeated evenly over each corpus, so that the text comes from the whole corpus, not only
+    from its beginning.
     """
     sizes = [corpus.bytes() for corpus in corpora]
     total = min(sum(sizes), limit)
@@ -125,16 +125,16 @@ def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
         yield chosen
 
 
-# A tokenizer that exists already.
+# Adopting an existing tokenizer.
 
 
 def adopt(path: str, where: str) -> Tokenizer:
-    """Load a tokenizer.json, and check that a model can be trained with it; `where` names it in errors.
+    """Load a tokenizer.json, and check that a model can be trained with it. `where` names it in errors.
 
     The post-processor is replaced, since the models see text as `<s> A`.
 
     Raises:
-        UserError: there is no such file, or a special token is missing or not declared special.
+        UserError: the file is missing, or a special token is missing or not declared as special.
     """
     check_tokenizer(path, where)
     tokenizer = load_tokenizer(path)
@@ -143,9 +143,9 @@ def adopt(path: str, where: str) -> Tokenizer:
 
 
 def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any] | None]:
-    """Load the tokenizer of the model `name`, as the stage `tokenizer` or `base_model` left it in a folder.
+    """Load the tokenizer of the model `name` from a folder of the stage `tokenizer` or `base_model`.
 
-    The weights work with no other tokenizer, so it may lose text, as many published tokenizers do.
+    The weights work only with this tokenizer. So it is allowed to lose text, as many published tokenizers do.
 
     Returns:
         The tokenizer, and the roles of its special tokens (`published_tokenizer.roles_of`); None for our own kind.
@@ -153,8 +153,8 @@ def adopt_from_model(folder: Path, name: str) -> tuple[Tokenizer, dict[str, Any]
     made, where = manifest.read(folder), f"the tokenizer of {name}"
     if "tokenizer.json" not in made["files"]:
         raise UserError(
-            f"model.source = {name}: has no tokenizer.json, which is needed here (a fast tokenizer: transformers writes"
-            " it by `save_pretrained`); name another in tokenizer.source"
+            f"model.source = {name} has no tokenizer.json, which is needed (`save_pretrained` of a fast tokenizer in"
+            " transformers writes it); set tokenizer.source to another tokenizer"
         )
     manifest.verify(folder, *tokenizer_files(made))
     path, roles = folder / "tokenizer.json", made["figures"].get("roles")
@@ -174,9 +174,10 @@ def tokenizer_files(made: dict[str, Any]) -> list[str]:
 
 
 def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]:
-    """Fetch a repository's tokenizer.json; return (its path in the Hugging Face cache, commit).
+    """Fetch a repository's tokenizer.json. Return (its path in the Hugging Face cache, commit).
 
-    Without `commit`, it is the commit that `revision` was resolved to before, for any model, or else is at now.
+    If `commit` is None, the commit is the one to which `revision` was resolved before, for any model. If it was never
+    resolved, it is the present one.
     """
     commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
     commit = commit or resolve(TOKENIZER, repository, revision)
@@ -187,7 +188,7 @@ def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]
 
 
 def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
-    """Raise a UserError with the place of the first difference if decoding does not give back every text."""
+    """Raise a UserError with the place of the first difference if decoding does not restore every text."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     for text, again in zip(texts, tokenizer.decode_batch(ids, skip_special_tokens=False), strict=True):
         if text != again:
@@ -196,7 +197,7 @@ def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
             part = slice(max(i - 5, 0), i + 15)
             raise UserError(
                 f"{where} is not lossless: {text[part]!r} becomes {again[part]!r};"
-                " use one that is byte-level and has no normaliser"
+                " use a tokenizer that is byte-level and has no normaliser"
             )
 
 
@@ -209,7 +210,7 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
     """Return the tokenizer's quality for each language, on its validation text, or on training text if it has none.
 
     Raises:
-        UserError: decoding does not give a document back, and the tokenizer may not be `lossy`.
+        UserError: decoding does not restore a document, and the tokenizer may not be `lossy`.
     """
     figures = {}
     for language, folder in corpora.items():
@@ -219,25 +220,29 @@ def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[
         counts = count_tokens(tokenizer, excerpt(training))
         measured["vocabulary_used"] = vocabulary_used(tokenizer, counts)
         if measured["round_trip_rate"] < 1 and not lossy:
-            raise UserError(f"{folder}: the tokenizer does not give every document back; use a lossless one")
+            raise UserError(f"{folder}: decoding does not restore every document; use a lossless tokenizer")
         figures[language] = {key: round(value, 4) for key, value in measured.items()}
         log.info("%s: %s", language, ", ".join(f"{key} {value:.3f}" for key, value in figures[language].items()))
     return figures
 
 
 def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) -> Tokenizer:
-    """Train the tokenizer of the settings on corpora of `size` bytes; a UserError if they yield too few entries."""
+    """Train the tokenizer of the settings on corpora of `size` bytes.
+
+    Raises:
+        UserError: the text is too small for the wanted number of entries.
+    """
     wanted = settings.tokenizer.vocab_size
     log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
     texts = text_to_train_on(corpora, settings.mixture.weights)
     tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
     if (entries := vocab_size(tokenizer)) < wanted:
         fixed = len(SPECIAL_TOKENS) + 256
-        missing = size * (wanted - entries) / max(entries - fixed, 1)  # a lower bound: entries grow slower than text
+        missing = size * (wanted - entries) / max(entries - fixed, 1)  # at least: entries grow slower than the text
         raise UserError(
             f"tokenizer.vocab_size = {wanted}: the training text of {' '.join(settings.languages)} ({size:,} bytes)"
-            f" yields {entries} entries; add at least {missing / 1e6:.2g} MB of text or set tokenizer.vocab_size to"
-            f" {entries} or less for model {settings.name}"
+            f" is enough for only {entries} entries; add at least {missing / 1e6:.2g} MB of text or set"
+            f" tokenizer.vocab_size to {entries} or less for model {settings.name}"
         )
     return tokenizer
 
@@ -284,10 +289,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write(out: Path, tokenizer: Tokenizer, published: Path | None) -> list[str]:
-    """Write a tokenizer, or copy all files of a published one unchanged; return the names of the files."""
+    """Write a tokenizer, or copy all files of a published one unchanged. Return the names of the files."""
     files = tokenizer_files(manifest.read(published)) if published else ["tokenizer.json"]
     for name in set(FILES) - set(files):
-        (out / name).unlink(missing_ok=True)  # left by another tokenizer
+        (out / name).unlink(missing_ok=True)  # a file of an earlier tokenizer
     if published:
         for name in files:
             copy_file(published / name, out / name)

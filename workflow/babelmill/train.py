@@ -1,4 +1,4 @@
-"""Stage `train`: train a model on the shards of its languages, in one process or in several.
+"""Train a model on the shards of its languages, in one process or in several (stage `train`).
 
     python -m babelmill.train --processes 4 --settings results/settings/eng/train.json ...
 
@@ -7,7 +7,7 @@ With `--processes` above 1 this command is a launcher (`runtime/launch.py`) that
 before a SLURM allocation ends, training finishes the current step, saves a checkpoint and exits with code 75. The same
 command resumes from there, with any number of processes.
 
-A run's identity is its settings, its code and its data. Its folder in `--checkpoints` is named by their fingerprint.
+A run's identity is its settings, its code and its data. Their fingerprint is the name of its folder in `--checkpoints`.
 The last checkpoint of a finished run stays there, so going back to earlier settings takes seconds.
 """
 
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """The command line: see the help of each argument in `parser`."""
+    """Holds the arguments of the command line; `parser` has the help of each."""
 
     settings: Path
     log: Path | None
@@ -88,7 +88,7 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
     if len(shards) != len(settings.languages):
         raise UserError(f"--shards: {len(shards)} folders for the languages {', '.join(settings.languages)}")
     if (source is None) != (settings.begin_with is None):
-        raise UserError(f"--source: a folder is expected for a model.source alone, which is {settings.model.source}")
+        raise UserError(f"--source needs one folder if model.source is set, else none; it is {settings.model.source}")
     if source and settings.begin_with:
         heads = [begun_heads.FILE] if (source / begun_heads.FILE).is_file() else []
         manifest.verify(source, "config.json", settings.begin_with, *heads, remember=True)
@@ -99,26 +99,26 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
         for split in SPLITS:
             shard = ShardFile.open(folder / f"{split}.safetensors")
             if shard.metadata["tokenizer_sha256"] != digest:
-                raise UserError(f"{shard.path}: was made with another tokenizer than {tokenizer}; rebuild the shards")
+                raise UserError(f"{shard.path} was made with another tokenizer, not {tokenizer}; make the shards again")
             if len(shard.offsets) < 2:
-                raise UserError(f"{shard.path}: has no documents; the corpus is too small, add text")
+                raise UserError(f"{shard.path} has no documents: the corpus is too small; add text")
 
 
 @contextlib.contextmanager
 def memory_in_words() -> Iterator[None]:
-    """Turn an out-of-memory error into one line: here, smaller forward passes no longer help."""
+    """Turn an out-of-memory error into one line. When it gets here, smaller forward passes do not help any more."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise UserError(
-            "training does not fit into memory; choose a smaller model, or for one of transformers more GPUs,"
-            f" train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
+            "training does not fit into memory; choose a smaller model, or (if it is one of transformers) use more"
+            f" GPUs, train.ema_decay: 0 or adapters (train.lora_rank): {str(error).splitlines()[0]}"
         ) from error
 
 
 @memory_in_words()
 def train(arguments: argparse.Namespace) -> int:
-    """Train or resume, and write the results; return the exit code."""
+    """Train or resume, and write the results. Return the exit code."""
     began, options = time.monotonic(), Options(**vars(arguments))
     settings, looked_after = read_settings(options.settings, TrainSettings), read_settings(options.run, RunSettings)
     run = looked_after.run
@@ -143,7 +143,7 @@ def train(arguments: argparse.Namespace) -> int:
         if source and settings.begin_with and (not done.steps or network.frozen):
             load_weights(source / settings.begin_with, network)
             trainer.average.begin()
-            log.info("begins with the weights of %s", settings.model.source)
+            log.info("training begins with the weights of %s", settings.model.source)
             if isinstance(data, LabelledData) and data.begun.said:
                 log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
@@ -161,11 +161,11 @@ def train(arguments: argparse.Namespace) -> int:
 def make_labels_network(
     settings: TrainSettings, data: LabelledData, source: Path | None, processes: Processes
 ) -> Network:
-    """Make the network of a run that learns labels; `source`: see `make_network`."""
+    """Make the network of a run that learns labels. For `source`, see `make_network`."""
     from babelmill.training.labels_network import LabelsNetwork, encoder_config  # imports transformers, for seconds
 
     if processes.main and (cut := data.cut()):
-        text = "%s longer than train.sequence_lengths = %s, with their contexts: their ends are cut off"
+        text = "%s cut at the end: longer than train.sequence_lengths = %s, with the context"
         log.warning(text, plural(cut, "training text"), settings.train.sequence_lengths)
     weights = data.class_weights()
     config = processes.on_main(lambda: encoder_config(settings, source, data.vocabulary))  # an error is reported once
@@ -174,7 +174,7 @@ def make_labels_network(
 
 
 def compiles(settings: TrainSettings) -> bool:
-    """Return whether the blocks of this architecture can be compiled; others run without compilation."""
+    """Return whether the blocks of this architecture can be compiled. Other ones run without compilation."""
     return settings.model.architecture == "gpt_bert" and settings.train.objective != "labels"
 
 
@@ -190,7 +190,7 @@ def make_network(
     Args:
         settings: the settings of the stage.
         vocabulary: the vocabulary of the tokenizer.
-        source: the folder of the model that training goes on from.
+        source: the folder of the model that training continues from, or None.
         processes: this process among the others.
         compiler: how blocks are compiled.
     """
@@ -215,7 +215,7 @@ def make_trainer(
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:
-    """Restore the trainer from the newest checkpoint; return the state of the loop, None if there is no checkpoint."""
+    """Restore the trainer from the newest checkpoint. Return the state of the loop, or None without a checkpoint."""
     if not done.steps:
         return None
     tensors, state = folder.checkpoints.load(done.steps, trainer.rows)
@@ -226,12 +226,12 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
 def snapshots_of(
     options: Options, looked_after: RunSettings, trainer: Trainer, folder: RunFolder, done: Done
 ) -> dict[int, list[float]]:
-    """Return {step: points} of the snapshots still to come; log those that this run has passed without keeping."""
+    """Return {step: points} of the snapshots still to come. Log those whose steps this run has passed before."""
     asked = points(looked_after.run.snapshots)
     if not asked:
         return {}
     if trainer.train.objective == "labels":
-        log.warning("run.snapshots: a model of labels reads no running text, so none is kept")
+        log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
         return {}
     tokenizer, words = load_tokenizer(options.tokenizer / "tokenizer.json"), []
     for code, shards in zip(trainer.settings.languages, options.shards, strict=True):
@@ -244,9 +244,9 @@ def snapshots_of(
     read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
     text = f"snapshots: {plural(sum(map(len, ahead.values())), 'point')} ahead in {read:,.3g} million words"
     if lost := [name_of(point) for point in passed if name_of(point) not in kept]:
-        text += f"; not kept, since the run had passed them: {', '.join(lost)}"
+        text += f"; not kept, since the run is already further: {', '.join(lost)}"
     if beyond := len(asked) - sum(map(len, steps.values())):
-        text += f"; {beyond} beyond its end"
+        text += f"; {beyond} after the end of the run"
     log.info("%s", text)
     return ahead
 
@@ -254,7 +254,7 @@ def snapshots_of(
 def write_results(
     options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
 ) -> None:
-    """Write the trained weights and the files that describe them; all processes call this, and the main one writes."""
+    """Write the trained weights and the files that describe them. All processes call this, only the main one writes."""
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
@@ -297,7 +297,7 @@ def describe_results(
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line; its arguments are the fields of `Options`."""
+    """Return the parser of the command line. Its arguments are the fields of `Options`."""
     parser = stage_entry.arguments(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="run settings, results/settings/{model}/run.json")
     parser.add_argument("--tokenizer", required=True, type=stage_entry.folder, help="the tokenizer's folder")
@@ -305,17 +305,17 @@ def parser() -> argparse.ArgumentParser:
         "--shards", required=True, type=stage_entry.folder, nargs="+", help="a folder for each language, in order"
     )
     parser.add_argument(
-        "--source", default=[], type=stage_entry.folder, nargs="*", help="the folder of the model that it goes on from"
+        "--source", default=[], type=stage_entry.folder, nargs="*", help="folder of the model that it continues from"
     )
     parser.add_argument("--checkpoints", required=True, type=Path, help="the model's folder of runs")
     parser.add_argument("--compiled", type=Path, help="a folder that keeps compiled kernels for later runs")
     parser.add_argument("--out", required=True, type=stage_entry.folder, help="folder for the trained model")
-    parser.add_argument("--threads", type=int, default=1, help="of all processes on this machine together")
-    parser.add_argument("--processes", type=int, default=1, help="one for each GPU, on all machines together")
-    parser.add_argument("--gpus", type=int, default=0, help="to take of this machine; 0: the CPU")
+    parser.add_argument("--threads", type=int, default=1, help="threads of all processes on this machine together")
+    parser.add_argument("--processes", type=int, default=1, help="processes on all machines together, one per GPU")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs of this machine to use; 0 uses the CPU")
     parser.add_argument("--nodes", type=int, default=1, help="machines of the SLURM job to use")
-    parser.add_argument("--requeue", type=int, default=0, help="1: if the SLURM job must end early, requeue it")
-    parser.add_argument("--attempt", type=int, default=1, help="2, 3, ...: what a retry repeats")
+    parser.add_argument("--requeue", type=int, default=0, help="1: requeue the SLURM job if it must end early")
+    parser.add_argument("--attempt", type=int, default=1, help="number of this attempt, above 1 for a retry")
     return parser
 
 
@@ -338,7 +338,7 @@ def main() -> int:
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])
     if processes % nodes or (nodes > 1 and slurm.job_id() is None):
-        commands.error(f"--nodes {nodes}: this is not a SLURM job, or it cannot share --processes {processes}")
+        commands.error(f"--nodes {nodes}: this is not a SLURM job, or its nodes cannot share --processes {processes}")
     try:
         read_settings(arguments.settings, TrainSettings)  # so that an error is reported once, not by each process
         gpu_claims.claim(arguments.gpus)

@@ -1,1 +1,1 @@
-"""Predicting the codes of every row of a table."""
+"""Predict the codes of every row of a table."""

@@ -14,7 +14,7 @@ from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
 from babelmill.tokens.clean_text import Cleaning
 
-CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, padding included; also the largest number of beams
+CPU_TOKENS, GPU_TOKENS = 4096, 65536  # tokens per batch, including padding; also the largest number of beams
 BESIDE = (".md", ".png", ".svg", ".jsonl")  # files of a model that do not affect predictions
 NO_TEXT, CUT, YES = "no text", "cut", "yes"  # values of the column `predicted`
 
@@ -22,12 +22,13 @@ Pair = tuple[str, str]  # context and text
 
 
 class Wanted(NamedTuple):
-    """What to predict.
+    """Says what to predict.
 
     Attributes:
-        top: how many of the likeliest codes to return.
-        method: "blocks" for codes that the decoder spells, "linear" for those of the classifier.
-        threshold: the probability from which the classifier gives a text a further code; None for the folder's own.
+        top: how many of the most probable codes to return.
+        method: "blocks" (the decoder spells the codes) or "linear" (the classifier).
+        threshold: the probability from which on the classifier gives a text a second or later code; None stands for
+            the folder's own threshold.
     """
 
     top: int = 5
@@ -39,18 +40,18 @@ class Predictor:
     """Predicts the codes of texts.
 
     Args:
-        folder: `converted/{model}`, or any other folder that the export made.
+        folder: `converted/{model}`, or any other exported folder.
         wanted: what to predict.
         device: the device that computes.
 
     Attributes:
         columns: the names of the values that `predict` returns for a text.
         cleaning: what to change in a text before it is predicted.
-        longest: how many tokens the encoder reads at most.
-        contexts: whether the training text had contexts; None if that is not known.
+        longest: how many tokens the encoder can read.
+        contexts: whether the training text had contexts; None if this is not known.
 
     Raises:
-        UserError: the folder does not hold a model of labels, or a threshold is given that would decide nothing.
+        UserError: the folder does not contain a model of labels, or a threshold is given that would have no effect.
     """
 
     def __init__(self, folder: Path, wanted: Wanted, device: torch.device):
@@ -65,7 +66,7 @@ class Predictor:
         import transformers  # takes seconds
 
         transformers.utils.logging.disable_progress_bar()
-        trust = loading.runs_code(folder)  # without an answer, transformers would ask on the terminal
+        trust = loading.runs_code(folder)  # otherwise transformers would ask on the terminal
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         self._model: Any = loading.load(transformers.AutoModel, folder, None).to(device)
         self.longest = int(min(self._tokenizer.model_max_length, longest_text(self._model.config) or 1 << 20))
@@ -92,7 +93,7 @@ class Predictor:
         return found
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[list[int]]:
-        """Return the token ids of each text, uncut. A text without a context is encoded alone, as in training."""
+        """Return all token ids of each text. A text without a context is encoded alone, as in training."""
         found: list[list[int]] = [[]] * len(pairs)
         for with_context in (True, False):
             places = [i for i, (context, _) in enumerate(pairs) if bool(context) == with_context]
@@ -133,8 +134,8 @@ def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
 
     Args:
         blocks: how many codes a text has at most.
-        shown: how many of the likeliest codes are written.
-        named: whether the codes have names, which then get columns, too.
+        shown: how many of the most probable codes are written.
+        named: whether the codes have names, which then get their own columns.
     """
     of_codes = ["code_{}", *(["name_{}"] if named else []), "probability_{}"]
     of_likeliest = ["likeliest_{}", *(["likeliest_name_{}"] if named else []), "likeliest_probability_{}"]
@@ -144,37 +145,38 @@ def columns_of(blocks: int, shown: int, named: bool) -> list[str]:
 
 
 def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> None:
-    """Raise a UserError if a threshold is given that would decide nothing."""
+    """Raise a UserError if a threshold is given that would have no effect."""
     if wanted.threshold is None:
         return
     if labels["exclusive"]:
-        raise UserError(f"{folder}: gives each text one code, which no threshold decides: leave predict.threshold out")
+        raise UserError(f"{folder} gives each text one code, so predict.threshold has no effect: remove it")
     if wanted.method != "linear" and labels["decoder_layers"]:
         raise UserError(
-            "predict.threshold is for predict.method linear: the decoder says itself how many codes there are"
+            "predict.threshold works only with predict.method: linear, since the decoder itself says how many codes a"
+            " text has"
         )
 
 
 def labels_of(folder: Path) -> dict[str, Any]:
-    """Return `labels` in the `config.json` of a model; raise a UserError if it has none, or is not converted."""
+    """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
     if not folder.is_dir():
         there = ", ".join(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
         raise UserError(
             f"{folder}: no such folder; {f'there are {there}' if there else 'name one such as converted/occ'}"
         )
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: no model: there is no config.json; name a folder such as converted/occ")
+        raise UserError(f"{folder} is not a model, since it has no config.json; name a folder such as converted/occ")
     config = read_json(folder / "config.json")
     labels = config.get("labels")
     if not isinstance(labels, dict) or "codes" not in labels:
-        raise UserError(f"{folder}: not a model of labels (train.objective: labels): there are no codes to predict")
+        raise UserError(f"{folder} is not a model of labels (train.objective: labels), so it cannot predict codes")
     if "auto_map" not in config:
-        raise UserError(f"{folder}: what training left, which is not converted; name converted/{folder.name}")
+        raise UserError(f"{folder} is a result of training, which is not converted; name converted/{folder.name}")
     return labels
 
 
 def identity_of(folder: Path) -> dict[str, str]:
-    """Return {file: sha256} of the files that decide a model's predictions; if there is a manifest, verify them."""
+    """Return {file: sha256} of the files that decide a model's predictions. If there is a manifest, verify them."""
     if (folder / manifest.NAME).is_file():
         files = {name: entry["sha256"] for name, entry in manifest.verify(folder)["files"].items()}
     else:

@@ -1,4 +1,4 @@
-"""Predict all rows of a table, in order and window by window; memory is bounded, and equal texts are predicted once."""
+"""Predict all rows of a table, in order and window by window. Memory is bounded, and equal texts are predicted once."""
 
 import hashlib
 import heapq
@@ -26,11 +26,11 @@ log = logging.getLogger("babelmill")
 
 @dataclass(frozen=True)
 class Asked:
-    """Which columns of a table to predict from.
+    """Says which columns of a table to predict from.
 
     Attributes:
         text: the column of the text.
-        context: the column of the text's context (a language, a source); None if there is no such column.
+        context: the column of the text's context (a language, a source), or None if there is no such column.
         said: the context of all rows, if no column holds it.
     """
 
@@ -40,9 +40,9 @@ class Asked:
 
 
 class Memory:
-    """The predictions of the latest texts.
+    """Remembers the predictions of the latest texts.
 
-    What is remembered depends only on the rows before. So a run that continues after a stop passes the same texts to
+    What it remembers depends only on the earlier rows. So a run that continues after a stop passes the same texts to
     the model as a run that never stopped.
     """
 
@@ -50,14 +50,14 @@ class Memory:
         self._size, self._known = size, dict[bytes, tuple[str, ...]]()
 
     def get(self, key: bytes) -> tuple[str, ...] | None:
-        """Return the values of a text; None if they are not remembered."""
+        """Return the values of a text, or None if they are not remembered."""
         return self._known.get(key)
 
     def add(self, window: dict[bytes, tuple[str, ...]]) -> None:
         """Remember the texts of a window, and forget those that have not occurred for the longest time."""
         for key, values in window.items():
             self._known.pop(key, None)
-            self._known[key] = tuple(map(sys.intern, values))  # many values are equal
+            self._known[key] = tuple(map(sys.intern, values))  # many values are equal, so they share memory
         for key in list(itertools.islice(self._known, max(0, len(self._known) - self._size))):
             del self._known[key]
 
@@ -85,7 +85,7 @@ class Prediction:
         self._counts = {"rows": 0, "without_text": 0, "cut": 0, "texts": 0}
 
     def run(self) -> dict[str, Any]:
-        """Predict the windows that are not done; return the figures: counts of rows and texts, and the speed."""
+        """Predict the windows that are not done. Return the figures: counts of rows and texts, and the speed."""
         bar, begun, before = Bar(self._table.rows, min(self._table.rows, self._windows.done * WINDOW)), 0.0, 0
         for number, rows in enumerate(in_windows(self._table)):
             if number < self._windows.done:
@@ -158,29 +158,29 @@ def in_windows(table: Table) -> Iterator[list[list[str]]]:
 
 
 def about_contexts(trained: bool | None, asked: Asked) -> str | None:
-    """Return a warning if the model was trained with contexts and gets none, or the other way round.
+    """Return a warning if the model was trained with contexts but gets none, or the other way round.
 
-    `trained`: whether the training text had contexts; None if that is not known.
+    `trained` says whether the training text had contexts; it is None if this is not known.
     """
     given = asked.context is not None or bool(asked.said)
     if trained and not given:
-        return "the model was trained with contexts, and is given none: name them (--context, predict.context_column)"
+        return "the model was trained with contexts, but gets none: add them (--context, predict.context_column)"
     if trained is False and given:
-        return "the model was trained without contexts, and is given some: leave them out (--context, predict.context)"
+        return "the model was trained without contexts, but gets some: remove them (--context, predict.context)"
     return None
 
 
 def refuse_taken(columns: list[str], ours: list[str]) -> None:
     """Raise a UserError if a table already has a column of the predictions."""
     if taken := [name for name in columns if name in ours]:
-        raise UserError(f"the table has a column {taken[0]!r}, as its predictions will: rename it in the table")
+        raise UserError(f"the table already has a column {taken[0]!r}, which the predictions need: rename it")
 
 
 def write_review(path: Path, count: int, columns: list[str], windows: Windows) -> None:
     """Write the rows that a person should check, with their numbers, counted from 1.
 
-    First come at most `count` rows without text. Then come the `count` most doubtful rows, the most doubtful first. How
-    doubtful a row is depends on its least probable predicted code, or on the likeliest code if none is predicted.
+    First come at most `count` rows without text. Then come the `count` least certain rows, the least certain first. How
+    certain a row is depends on its least probable predicted code, or on its most probable code if none is predicted.
     """
     predicted, likeliest = columns.index("predicted"), columns.index("likeliest_probability_1")
     given = [place for place in range(predicted, likeliest) if columns[place].startswith("probability_")]

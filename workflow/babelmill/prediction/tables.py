@@ -1,7 +1,7 @@
-"""Read tables whose rows are predicted, .csv, .tsv, .parquet or .jsonl, plain or compressed, as streams of rows.
+"""Read the tables to predict as streams of rows: .csv, .tsv, .parquet or .jsonl, plain or compressed.
 
-A corpus is read only for its text. Here every column is kept in its place, and the values of a .csv file are kept
-unchanged. The whole table is read once before anything is predicted, so that a broken last line is an error at once
+The stage `corpus` reads only the text of a table. Here all columns stay in their order, and the values of a .csv file
+do not change. The whole table is read once before the first prediction, so that a broken last line is an error at once
 and not after hours.
 """
 
@@ -21,20 +21,20 @@ from babelmill.core.files import UserError
 from babelmill.core.formats import DELIMITERS, MAX_FIELD, split_name
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
-BLOCK = 1 << 20  # bytes that are read at once
-ROWS = 1024  # rows of a Parquet file that are in memory at once
+BLOCK = 1 << 20  # bytes to read at once
+ROWS = 1024  # how many rows of a Parquet file are in memory at once
 
 
 class Table:
-    """The rows of a file, which can be iterated several times. Each row is a list of strings; missing values are "".
+    """Yields the rows of a file, as often as needed. Each row is a list of strings; missing values are "".
 
     Args:
-        path: the path of the file; its name tells format and compression.
-        delimiter: the delimiter of .csv and .tsv; None for a comma in .csv and a tab in .tsv.
+        path: the path of the file. Its name tells format and compression.
+        delimiter: the delimiter of .csv and .tsv. None stands for a comma in .csv and a tab in .tsv.
         encoding: the encoding of .csv and .tsv: utf-8, latin-1 or cp1252.
 
     Attributes:
-        columns: the names of the columns; for .jsonl, all keys in the order in which they first appear.
+        columns: the names of the columns. For .jsonl, all keys in the order in which they first appear.
         rows: the number of rows.
 
     Raises:
@@ -46,7 +46,9 @@ class Table:
         self._format, self._compression = split_name(path)
         if self._format not in FORMATS:
             allowed = ", ".join(FORMATS)
-            raise UserError(f"{path}: not a format that is read here; allowed are {allowed}, also with .gz or .zst")
+            raise UserError(
+                f"{path}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
+            )
         self._delimiter, self._encoding = delimiter or DELIMITERS.get(self._format, ","), encoding
         self.columns: list[str] = []
         with self._errors():
@@ -66,7 +68,7 @@ class Table:
                     yield [as_text(value.get(name)) for name in self.columns]
 
     def place(self, column: str, meant: str) -> int:
-        """Return the index of a column; `meant` says in an error what the column is for.
+        """Return the index of a column. In an error, `meant` says what the column is for.
 
         Raises:
             UserError: there is no such column, or more than one.
@@ -75,7 +77,7 @@ class Table:
             return self.columns.index(column)
         if column in self.columns:
             raise UserError(f"{self._path}: {self.columns.count(column)} columns are named {column!r} ({meant})")
-        hint = "; is the delimiter another one?" if len(self.columns) == 1 and self._format in DELIMITERS else ""
+        hint = "; check the delimiter" if len(self.columns) == 1 and self._format in DELIMITERS else ""
         there = ", ".join(map(repr, self.columns))
         raise UserError(f"{self._path}: no column {column!r} ({meant}); there are {there}{hint}")
 
@@ -89,7 +91,7 @@ class Table:
             records = self._records()
             self.columns = next(records, [])
             if not self.columns:
-                raise UserError(f"{self._path}: empty; a line with the names of the columns is expected")
+                raise UserError(f"{self._path} is empty; its first line must have the names of the columns")
             return sum(1 for _ in records)
         names: dict[str, None] = {}
         count = 0
@@ -97,7 +99,7 @@ class Table:
             names |= dict.fromkeys(value)
             count += 1
         if not names:
-            raise UserError(f"{self._path}: empty; a line with an object is expected")
+            raise UserError(f"{self._path} is empty; each line must be a JSON object")
         self.columns = list(names)
         return count
 
@@ -114,7 +116,7 @@ class Table:
                 raise
             raise UserError(f"{self._path}: damaged: {str(error).splitlines()[0]}") from None
         except UnicodeDecodeError:  # Arrow does not check that text is UTF-8
-            raise UserError(f"{self._path}: a column of text holds bytes that are not UTF-8") from None
+            raise UserError(f"{self._path}: a column of text contains bytes that are not UTF-8") from None
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines of a text file, with their newlines."""
@@ -134,17 +136,17 @@ class Table:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{self._path}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); say the file's"
+                f"{self._path}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
                 " encoding, such as latin-1 (predict.encoding, --encoding)"
             ) from None
         if encoding != "utf-8" and not line.isascii() and is_utf8(line):
-            raise UserError(f"{self._path}: line {number} is UTF-8, and {encoding} would garble it; leave encoding out")
+            raise UserError(f"{self._path}: line {number} is UTF-8, not {encoding}; remove the setting of the encoding")
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Iterator[list[str]]:
         """Yield the heading and the rows of a .csv or .tsv file.
 
-        Blank lines are skipped; but in a table with a single column, a blank line is a row with an empty value.
+        Blank lines are skipped. But in a table with a single column, a blank line is a row with an empty value.
         """
         csv.field_size_limit(MAX_FIELD)
         reader, width = csv.reader(self._lines(), delimiter=self._delimiter, strict=True), 0
@@ -162,11 +164,11 @@ class Table:
                 continue
             width = width or len(row)
             if len(row) != width:
-                raise UserError(f"{self._path}: line {begin} has {len(row)} fields, and the heading {width}")
+                raise UserError(f"{self._path}: line {begin} has {len(row)} fields, but the heading has {width}")
             yield row
 
     def _objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the objects of a .jsonl file; blank lines are skipped."""
+        """Yield the objects of a .jsonl file. Blank lines are skipped."""
         for number, line in enumerate(self._lines(), 1):
             if not line.strip():
                 continue
@@ -176,19 +178,19 @@ class Table:
                     json.dumps(value, ensure_ascii=False).encode()
             except UnicodeEncodeError:
                 raise UserError(
-                    f"{self._path}: line {number}: holds half of a surrogate pair, which is no text"
+                    f"{self._path}: line {number} contains half of a surrogate pair, which is not text"
                 ) from None
             except ValueError as error:
                 raise UserError(f"{self._path}: line {number}: not JSON: {error}") from None
             if not isinstance(value, dict):
-                raise UserError(f"{self._path}: line {number}: not an object with keys")
+                raise UserError(f"{self._path}: line {number} is not a JSON object")
             yield value
 
     @contextlib.contextmanager
     def _open_parquet(self) -> Iterator[pq.ParquetFile]:
         with contextlib.ExitStack() as stack:
             source: Any = stack.enter_context(pa.OSFile(str(self._path)))
-            if self._compression:  # Parquet is read from its end, so seeking needs an unpacked copy
+            if self._compression:  # Parquet is read from its end, which needs an unpacked copy
                 packed, source = source, stack.enter_context(tempfile.TemporaryFile())
                 stream = pa.CompressedInputStream(packed, self._compression)
                 while block := stream.read(BLOCK):

@@ -35,7 +35,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def rows_done(folder: Path) -> str:
-    """Return a text that says how many rows of a table are predicted so far; "" if none are."""
+    """Return a text that says how many rows of a table are predicted so far, or "" if there are none."""
     windows = sum(1 for _ in folder.glob("*.csv"))
     if not windows:
         return ""
@@ -44,11 +44,11 @@ def rows_done(folder: Path) -> str:
 
 
 class Windows:
-    """The windows that are done.
+    """Holds the windows that are done.
 
     Args:
-        folder: the folder of their files, which this process has locked; files of another identity are deleted.
-        identity: what identifies the model, the table and what is asked, as a JSON object.
+        folder: the folder of their files, which this process has locked. Files of another identity are deleted.
+        identity: a JSON object that identifies the model, the table and what to predict.
 
     Attributes:
         done: the number of windows that are done.
@@ -99,8 +99,8 @@ def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> No
 def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:
     """Write rows as CSV.
 
-    In a row with a carriage return, every value is quoted. Python before 3.13 does not quote a value because of a
-    carriage return, and readers would take it for the end of the row.
+    In a row with a carriage return, every value is quoted. Python before 3.13 does not quote a value with a carriage
+    return, so readers would see the end of the row there.
     """
     kinds = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
     plain, quoted = (csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=kind) for kind in kinds)
@@ -109,6 +109,6 @@ def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -
 
 
 def check_name(path: Path) -> None:
-    """Raise a UserError unless the name of a file ends like that of a table that is written here."""
+    """Raise a UserError unless a file's name ends in .csv or .tsv."""
     if path.suffix not in DELIMITERS:
-        raise UserError(f"{path}: predictions are written as .csv or .tsv; name it so")
+        raise UserError(f"{path}: predictions can be written only as .csv or .tsv; change the name of the file")
