@@ -1,13 +1,13 @@
-"""Do gradients depend on the number of processes? Relative difference to one process, over all gradients.
+"""Measure whether gradients depend on the number of processes: the relative difference to one process.
 
     python benchmarks/agreement.py [--sharded] [--processes 2 3 4] [--save FILE.json]
 
-trains nothing: it makes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4 processes
-(gloo), one thread each, for three ratios of hybrid and for diffusion, two precisions, and forward passes of at most 1,
-3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All are compared with one process that makes 16 rows
-at once. With `--sharded`, the models are those of transformers, spread over the processes, some of them frozen with
-adapters. Their dropout (GPT-2's) is drawn by micro-batch: of 1, 3 and 16 rows, compared with one process that makes the
-same ones.
+This trains nothing. It computes the gradients of one step of 17 rows of a small model with dropout on 1, 2, 3 and 4
+processes (gloo), with one thread each. It does so for three ratios of hybrid and for diffusion, for two precisions, and
+for forward passes of at most 1, 3 and 16 rows, or 1, 3, 16 and 1 on the four processes ("mixed"). All gradients are
+compared with those of one process that computes 16 rows at once. With `--sharded`, the models are those of
+transformers, spread over the processes, and some of them are frozen and have adapters. Their dropout (GPT-2's) depends
+on the micro-batch. So micro-batches of 1, 3 and 16 rows are compared with one process that has the same ones.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def gradients() -> dict:
 
 
 def sharded_gradients() -> dict:
-    """Return what `gradients` does, of models that are spread over the processes."""
+    """Return what `gradients` returns, for models that are spread over the processes."""
     import torch
 
     from babelmill.runtime.processes import Processes
@@ -102,10 +102,12 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of them, 2 3 4 by default")
-    parser.add_argument("--sharded", action="store_true", help="models of transformers, spread over the processes")
-    parser.add_argument("--save", type=Path, help="all differences, as JSON")
-    parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # what each process is started with
+    parser.add_argument(
+        "--processes", type=int, nargs="+", default=[2, 3, 4], help="numbers of processes (default: 2 3 4)"
+    )
+    parser.add_argument("--sharded", action="store_true", help="measure models of transformers")
+    parser.add_argument("--save", type=Path, help="file to which all differences are written as JSON")
+    parser.add_argument("--gradients", type=Path, help=argparse.SUPPRESS)  # starts one process
     args = parser.parse_args()
     if args.gradients:
         if found := sharded_gradients() if args.sharded else gradients():

@@ -1,12 +1,12 @@
-"""GPT-BERT beside GPT-2 and BERT of its size: scores, speed and memory on the same text, in fp32.
+"""Compare GPT-BERT with GPT-2 and BERT of its size: scores, speed and memory on the same text, in fp32.
 
     python benchmarks/architectures.py FOLDER [--steps 300] [--cores N]
 
-trains the presets `small`, `gpt2_30m` and `bert_30m` in FOLDER by the workflow, each for 300 steps of 16 rows of 128
-tokens of English (`real_text.py`: the help of LibreOffice and the documentation of Python), loads each converted folder
-of a model of transformers as its users do, without `trust_remote_code`, and prints a table. What is there already is
-kept. Speed is the median of the record's lines, memory the largest of them; on a machine that does something else, read
-the scores alone, and run it again with `--steps 30` in another folder for the speed.
+This trains the presets `small`, `gpt2_30m` and `bert_30m` in FOLDER with the workflow, each for 300 steps of 16 rows of
+128 tokens of English (`real_text.py`: the help of LibreOffice and the documentation of Python). It loads each converted
+folder of a model of transformers as its users do, without `trust_remote_code`, and prints a table. Existing results in
+FOLDER are kept. Speed is the median of the record's lines, and memory is their maximum. If the machine was busy, use
+only the scores, and measure the speed again with `--steps 30` in another folder.
 """
 
 import json
@@ -22,7 +22,7 @@ TRAIN = {"global_batch_tokens": 2048, "sequence_lengths": [128], "phase_starts":
 
 
 def run(folder: Path, steps: int, cores: int) -> None:
-    """Train, evaluate and convert the models by the workflow."""
+    """Train, evaluate and convert the models with the workflow."""
     texts = [str(fetch(folder / "texts", name)) for name in ("en-us", PYTHON)]
     configuration = {
         "models": {name: {"languages": ["eng"], "preset": preset} for name, preset in MODELS.items()},
@@ -36,7 +36,7 @@ def run(folder: Path, steps: int, cores: int) -> None:
 
 
 def load(folder: Path, name: str) -> None:
-    """Load a converted folder without any code of its own."""
+    """Load a converted folder without running code of the folder."""
     import transformers
 
     cls = getattr(transformers, AUTO_CLASSES[name])

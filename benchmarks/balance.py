@@ -1,11 +1,12 @@
-"""How much faster is a run on several GPUs, if only the work counts? Simulated from the schedules of the presets.
+"""Simulate from the schedules of the presets how much faster a run on several GPUs is, if only the work counts.
 
     python benchmarks/balance.py [--processes 2 4 8 16]
 
-takes every 20th step of a run of 10 epochs over 130 million tokens (`base`) or 13 million (`small`) in documents of
-about 300 tokens, and adds up the floating-point operations of the process that has most to do. Compared are whole
-micro-batches of 16,384 tokens dealt in turn, equal numbers of rows, and rows dealt by their work, as the trainer does.
-The last column says what a step sends: megabytes per process of a ring all-reduce of fp32 gradients.
+This takes every 20th step of a run of 10 epochs over 130 million tokens (`base`) or 13 million (`small`) in documents
+of about 300 tokens, and adds up the floating-point operations of the process with the most work. It compares three
+ways to divide a step: whole micro-batches of 16,384 tokens in turn, equal numbers of rows, and rows by their work, as
+the trainer does. The last column says how much each process sends per step: megabytes of a ring all-reduce of fp32
+gradients.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def offsets(tokens: int) -> np.ndarray:
 
 
 def in_turn(costs: np.ndarray, size: int, processes: int) -> np.ndarray:
-    """Return the process of each row where whole micro-batches of `size` rows are dealt."""
+    """Return the process of each row, if processes get whole micro-batches of `size` rows in turn."""
     return np.arange(len(costs)) // size % processes
 
 

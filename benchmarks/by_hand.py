@@ -1,10 +1,10 @@
-"""What is written by hand beside the library that would take its place: readers of text, LAMB, the chunked loss.
+"""Compare our own readers of text, LAMB and chunked loss with the libraries that could replace them.
 
     pip install --target FOLDER/libraries datasets pytorch-optimizer
     PYTHONPATH=FOLDER/libraries python benchmarks/by_hand.py FOLDER [--megabytes 50]
 
-Each case runs in a process of its own on one thread, and prints the CPU time of the work (imports and the making of
-data are left out) and how much its peak memory rose above what it was before.
+Each case runs in its own process on one thread. It prints the CPU time of the work (without imports and the creation of
+data), and by how much the peak memory rose.
 """
 
 import argparse
@@ -113,7 +113,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
 
 
 def measure(name: str, folder: Path) -> None:
-    """Print the CPU time of a case, and what its peak memory rose by."""
+    """Print the CPU time of a case, and by how much its peak memory rose."""
     work = CASES[name](folder)
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     work()
@@ -123,11 +123,11 @@ def measure(name: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run all cases, or one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--megabytes", type=float, default=50)
-    parser.add_argument("--case", choices=CASES, help="this one alone, in this process")
+    parser.add_argument("--case", choices=CASES, help="run only this case, in this process")
     args = parser.parse_args()
     if args.case:
         return measure(args.case, args.folder)

@@ -1,9 +1,10 @@
-"""What do checkpoints cost? Their share of the time, where one is asked for after each step.
+"""Measure which share of the time checkpoints take, if the run may save one after each step.
 
     python benchmarks/checkpoints.py FOLDER [--number 12]
 
-trains the first model of a folder that `quality.py` has made, with the default `run.checkpoint_share`, until so many
-checkpoints are written, and prints when, how long each took and its share of the time since the one before.
+This trains the first model of a folder that `quality.py` has made, with the default `run.checkpoint_share`, until it
+has written so many checkpoints. It prints the step of each checkpoint, how long it took, and its share of the time
+since the one before.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Does `babelmill compare` see what more training gives? Models of 200 and 1,000 steps on 2,000 made pairs.
+"""Check that `babelmill compare` finds the effect of more training: models of 200 and 1,000 steps on 2,000 pairs.
 
     python benchmarks/compare.py FOLDER [--steps 1000] [--cores N]
 
-trains two small causal models of the documentation of Python in FOLDER by the workflow, the first for a fifth of the
-steps. The pairs are sentences of its validation text, and the same with two neighbouring words swapped. Then it prints
-what `babelmill compare` says. What is there already is kept.
+This trains two small causal models of the documentation of Python in FOLDER with the workflow, the first for a fifth of
+the steps. The pairs are sentences of the validation text, and the same sentences with two neighbouring words swapped.
+Then it prints the output of `babelmill compare`. Existing results in FOLDER are kept.
 """
 
 import subprocess

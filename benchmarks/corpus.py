@@ -1,11 +1,11 @@
-"""Speed and memory of the stage `corpus` on real text.
+"""Measure speed and memory of the stage `corpus` on real text.
 
     python benchmarks/corpus.py [--texts FOLDER] [--megabytes 128]
 
-Makes JSONL and Parquet files of that size (and of three times that size, to show that memory does not grow), with one
-document in ten an exact duplicate, and runs the stage on them: as it comes, and with all cleaning on. Prints MB/s of
-text a core (CPU time of the whole process, start included), the ratio to bare reading in the same run, the peak memory
-and the part of it that the digests of the documents take.
+This makes JSONL and Parquet files of that size (and of three times that size, to show that memory does not grow). One
+document in ten is an exact duplicate. It runs the stage on them, with default settings and with all cleaning on. It
+prints MB/s of text per core (CPU time of the whole process, including its start), the ratio to bare reading in the same
+run, the peak memory, and the part of it that the digests of the documents take.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from real_text import documents, enlarge
 
 ROOT = Path(__file__).parents[1]
-LOAD = 0.6  # of babelmill.corpus.digests: the array of 16-byte digests doubles when so much of it is filled
+LOAD = 0.6  # as in babelmill.corpus.digests: if so much of the array of 16-byte digests is filled, it doubles
 CLEANING = {"normalization": "NFC", "control_characters": "remove", "min_characters": 20}
 BARE = {
     "jsonl": "import json, sys; [json.loads(line)['text'] for line in open(sys.argv[1], encoding='utf-8')]",
@@ -38,7 +38,7 @@ print(json.dumps(settings_of(Configuration([("benchmark", values)]), "eng", "cor
 
 
 def make(texts: list[str], size: int, folder: Path) -> tuple[float, int]:
-    """Write corpus.jsonl and corpus.parquet; returns megabytes of text and documents."""
+    """Write corpus.jsonl and corpus.parquet. Return the megabytes of text and the number of documents."""
     total = count = 0
     schema = pa.schema({"text": pa.string(), "category": pa.string()})
     with (
@@ -61,7 +61,7 @@ def make(texts: list[str], size: int, folder: Path) -> tuple[float, int]:
 
 
 def measure(command: list[str], folder: Path) -> tuple[float, float]:
-    """(CPU seconds, peak MB) of a command."""
+    """Return (CPU seconds, peak MB) of a command."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,8 +1,9 @@
-"""What a second core gives the stage `corpus`, for each kind of file.
+"""Measure how much faster the stage `corpus` is with a second core, for each kind of file.
 
     python benchmarks/corpus_threads.py FOLDER [--texts FOLDER] [--megabytes 600] [--threads 1 2]
 
-makes real text (`real_text.py`) into files of each kind, runs the stage with so many threads, and prints the seconds.
+This writes real text (`real_text.py`) to files of each kind, runs the stage with so many threads, and prints the
+seconds.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def make(texts: list[str], folder: Path) -> None:
 
 
 def seconds(pattern: str, threads: int, folder: Path) -> tuple[float, str]:
-    """Run the stage. Returns seconds, and the hash of what came out."""
+    """Run the stage. Return the seconds, and the hash of its result."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     settings = [sys.executable, "-c", SETTINGS, json.dumps({"files": [pattern]})]
     done = subprocess.run(settings, cwd=folder, env=environment, capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""What a training step asks of a GPU, counted without one: kernels, bytes and products, ours and the published code's.
+"""Count the work of a training step on a GPU, without a GPU: kernels, bytes and products of our and the published code.
 
     python benchmarks/counts.py [--published FOLDER] [--length 128] [--tokens 16384] [--preset base]
 
@@ -6,8 +6,8 @@ Nothing is computed: tensors have shapes and no values. A kernel is an operation
 its bytes are those of its inputs and outputs. Of our compiled blocks they are counted after Inductor has fused them.
 `--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
 
-Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s plus products at 550 TFLOP/s, or 4 us a kernel if that is
-more. They leave out atomics, products of bad shapes, and whatever else only a GPU shows.
+Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s plus products at 550 TFLOP/s, or 4 us per kernel if this is
+more. They do not include atomics, products of bad shapes, and whatever else only a GPU shows.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from babelmill.training.loss import loss  # noqa: E402
 from babelmill.training.mixing_triton import TritonSums  # noqa: E402
 from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
 
-BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # a second's, and the seconds of a launch
+BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
 PREDICTED = 0.58  # of the positions have a target: half of the rows 15 %, half of them all
 
@@ -79,14 +79,14 @@ class Block(torch.autograd.Function):
 
 
 class Part:
-    """A part of a step: kernels, bytes, floating-point operations."""
+    """Holds the counts of a part of a step: kernels, bytes, floating-point operations."""
 
     def __init__(self, kernels: float = 0, bytes: float = 0, flops: float = 0):
         self.kernels, self.bytes, self.flops = kernels, bytes, flops
 
     @classmethod
     def of(cls, function) -> "Part":
-        """Count what a function does."""
+        """Count the work of a function."""
         with FlopCounterMode(display=False) as products, Count() as count:
             function()
         return cls(count.kernels, count.bytes, products.get_total_flops())
@@ -104,7 +104,7 @@ class Part:
 
 
 def compiled(module: nn.Module, *inputs) -> Part:
-    """Count what Inductor makes of a module, forwards and backwards, after it has fused what it can."""
+    """Count the kernels that Inductor makes of a module, for the forward and the backward pass, after fusion."""
     found = Part()
 
     def count(graph, examples):
@@ -142,7 +142,7 @@ def compiled(module: nn.Module, *inputs) -> Part:
 
 
 def fused(query, key, value, bias, dropout_p=0.0, scale=None):
-    """Stand for PyTorch's memory-efficient attention, which CPUs have not."""
+    """Stand for PyTorch's memory-efficient attention, which does not exist on CPUs."""
     return torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, bias, True, dropout_p, False, scale=scale
     )[0]
@@ -155,7 +155,7 @@ def shape_of(preset: str) -> GPTBertShape:
 
 
 def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
-    """Count the parts of a step of ours, with one forward pass of so many tokens."""
+    """Count the parts of one of our steps, with one forward pass of so many tokens."""
     rows, width, layers = tokens // length, shape.hidden_size, shape.num_hidden_layers
     model = GPTBert(shape)
     hidden = torch.zeros(rows, length, width, requires_grad=True)
@@ -185,7 +185,7 @@ def mix(layers: int, hidden: torch.Tensor) -> None:
 
 
 def head(model: GPTBert, hidden: torch.Tensor, tokens: int, vocabulary: int) -> None:
-    """Make what stands around the blocks: embedding, classifier, loss."""
+    """Compute the parts around the blocks: embedding, classifier, loss."""
     ids, targets = torch.zeros(hidden.shape[:2], dtype=torch.int64), int(tokens * PREDICTED)
     words, _ = model.embedding(ids)
     features = model.classifier.features(words.flatten(0, 1)[torch.zeros(targets, dtype=torch.int64)])
@@ -195,13 +195,13 @@ def head(model: GPTBert, hidden: torch.Tensor, tokens: int, vocabulary: int) -> 
 
 
 def update(model: nn.Module) -> Part:
-    """Count the end of a step. (Of clipping the passes over the gradient; its decision is a dozen numbers.)"""
+    """Count the end of a step. (For clipping, only the passes over the gradient count; the rest is a dozen numbers.)"""
     named = dict(model.named_parameters())
     gradient = torch.zeros(sum(parameter.numel() for parameter in named.values()))
     for parameter in named.values():
         parameter.grad = torch.zeros_like(parameter)
     optimizer, average = Lamb(parameter_groups(named.items(), 0.1), 0.01), MovingAverage(named, 0.999)
-    optimizer.update(0.01, torch.ones(()))  # makes its state
+    optimizer.update(0.01, torch.ones(()))  # this creates its state
 
     def end() -> None:
         gradient.zero_()
@@ -214,7 +214,7 @@ def update(model: nn.Module) -> Part:
 
 
 def published(folder: Path, shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
-    """Count the parts of a step of the published code, as its training loop does them."""
+    """Count the parts of a step of the published code, as in its training loop."""
     sys.path.insert(0, str(folder / "pretraining"))
     import lamb
     import model_extra
@@ -271,8 +271,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16384)
     args = parser.parse_args()
     shape = shape_of(args.preset)
-    nn.init.trunc_normal_ = lambda tensor, **_: tensor  # looks at values, of which there are none
-    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # that of GPUs
+    nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
+    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the chunk of GPUs
     codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
     if args.published:
         codes["published"] = lambda: published(args.published, shape, args.length, args.tokens)

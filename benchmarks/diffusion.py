@@ -1,17 +1,17 @@
-"""Masked diffusion: how much the loss of a batch varies with how tokens are hidden, and a model beside a masked one.
+"""Measure how much the loss of masked diffusion varies with how tokens are hidden, and compare it with a masked model.
 
     python benchmarks/diffusion.py FOLDER [--steps 300] [--batches 200] [--cores N]
 
-trains two models of the preset `tiny` in FOLDER by the workflow, `diffusion` and `masked`, on the same tokens of
-English (the documentation of Python); what is there already is kept. It prints their scores and what the first one
-generates. Then, with that model, it makes the loss of many batches of 32 rows of 128 tokens in three ways, and prints
-mean and standard deviation, and how far the gradient of a batch is from the mean of all (relative norm):
+This trains two models of the preset `tiny` in FOLDER with the workflow, `diffusion` and `masked`, on the same tokens of
+English (the documentation of Python). Existing results in FOLDER are kept. It prints their scores, and a text that the
+first model generates. Then it computes the loss of this model on many batches of 32 rows of 128 tokens, in three ways,
+and prints mean and standard deviation, and how far the gradient of a batch is from the mean of all (relative norm):
 
-* LLaDA's: each row draws its own t, each token is hidden with p = (1 - 0.001) t + 0.001 and counts 1 / p times;
-* exact counts: of e tokens, 1 + floor(t e) are hidden and count e / k times; each row draws its own t;
-* ours: the same, with t spread over the rows of the batch by the golden ratio.
+* LLaDA's: each row draws its own t, and each token is hidden with p = (1 - 0.001) t + 0.001 and counts 1 / p times;
+* exact counts: of e tokens, k = 1 + floor(t e) are hidden and count e / k times; each row draws its own t;
+* ours: the same, but t is spread over the rows of the batch by the golden ratio.
 
-All have the same expectation, so that the smaller deviation is the better one.
+All three have the same expectation, so the way with the smallest deviation is the best.
 """
 
 import argparse
@@ -39,7 +39,7 @@ BOS, MASK = 1, 4
 
 
 def run(folder: Path, steps: int, cores: int) -> None:
-    """Train both models by the workflow."""
+    """Train both models with the workflow."""
     objectives = {name: {"train": {"objective": name, "max_steps": steps}} for name in ("diffusion", "masked")}
     configuration = {
         "preset": "tiny",
@@ -54,7 +54,7 @@ def run(folder: Path, steps: int, cores: int) -> None:
 
 
 def hidden(targets: torch.Tensor, way: str, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which of the targets [B, T] are hidden, and how often each row's count, [B, 1]."""
+    """Return which of the targets [B, T] are hidden, and how often a target of each row counts, [B, 1]."""
     time = torch.rand(len(targets), 1, generator=generator)
     if way == "ours":
         time = (time[:1] + GOLDEN_RATIO * torch.arange(len(targets))[:, None]) % 1

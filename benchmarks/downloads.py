@@ -1,10 +1,10 @@
-"""What a budget downloads: files, bytes and seconds for shares of a dataset of 200 files, from a Hub on this machine.
+"""Measure what a budget downloads from a Hub on this machine: files, bytes and seconds, for a dataset of 200 files.
 
     python benchmarks/downloads.py FOLDER
 
-makes a dataset of English (the help of LibreOffice, `real_text.py`) with 200 files of lines of JSON, compressed, and
-runs the stage `download` for 1, 10 and 100 percent of its documents: first each with an empty cache, then one after
-another with the same one, as a budget that grows.
+This makes a dataset of English (the help of LibreOffice, `real_text.py`) with 200 compressed files of JSON lines. It
+runs the stage `download` for 1, 10 and 100 percent of the documents: first each with an empty cache, and then one after
+another with the same cache, like a budget that grows.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SHARES = (0.01, 0.1, 1.0)
 
 
 def download(hub: HubServer, folder: Path, budget: int, cache: str) -> str:
-    """Run the stage; return a line of the table."""
+    """Run the stage. Return a line of the table."""
     corpus = {"hub": "lab/help", "budget": f"{budget} documents"}
     configuration = Configuration([("config.yaml", {"languages": {"eng": {"corpus": corpus}}})])
     write_json(folder / "settings.json", settings_of(configuration, "eng", "download"))

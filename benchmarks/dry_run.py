@@ -1,8 +1,8 @@
-"""What a dry run costs: `python benchmarks/dry_run.py` prints seconds for 45 and for 500 languages.
+"""Measure how long a dry run takes: `python benchmarks/dry_run.py` prints seconds for 45 and for 500 languages.
 
-The shipped languages, whose text is the Hub's, and as many more as are asked for, with files of their own, in an empty
-folder: the first run, which writes the settings files, and the next ones, of which the fastest counts. Beside the
-time, that of the processor, since the machine may have other things to do.
+The languages are the shipped ones, whose text comes from the Hub, and further ones with local files, in an empty
+folder. The first run writes the settings files. Of the next runs, the fastest one counts. The benchmark also prints the
+processor's time, since the machine may be busy.
 """
 
 import argparse
@@ -24,7 +24,7 @@ GOALS = {45: 3.0, 500: 10.0}  # seconds
 
 
 def dry_run(folder: Path) -> tuple[float, float, int]:
-    """Seconds and processor seconds of a dry run of the batch `many`, and the number of its jobs."""
+    """Return the seconds and processor seconds of a dry run of the batch `many`, and the number of its jobs."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()

@@ -1,10 +1,10 @@
-"""A first look at the engine on a GPU, in eight minutes: is it right, does it wait, how fast is it.
+"""Check our training on a GPU in eight minutes: whether it is right, whether it waits for the host, and how fast it is.
 
     python benchmarks/gpu.py [--out FOLDER] [--minutes 8]        (--cpu: a rehearsal of this script without a GPU)
 
-Each section is a process of its own with a time limit, the most important first, and writes one JSON line for each
-result to FOLDER/gpu.jsonl: a machine that is taken away in the middle still leaves what was found. The tests' golden
-file and data are used, so it runs in a clone, with the environment of the tests. NOT RUN ON A GPU YET.
+Each section is a separate process with a time limit. The most important section runs first. Each result is one JSON
+line of FOLDER/gpu.jsonl, so if the machine is lost in the middle, the results so far are there. The benchmark uses data
+and stored numbers of the tests, so it needs a clone with the environment of the tests. NOT RUN ON A GPU YET.
 """
 
 import argparse
@@ -45,7 +45,7 @@ KINDS = {  # of kernels, by name; the first that fits
 
 
 def run_sections(args) -> int:
-    """Run all sections; return how many failed."""
+    """Run all sections. Return how many failed."""
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     results, end, failed = out / "gpu.jsonl", time.monotonic() + 60 * args.minutes, 0
@@ -71,7 +71,7 @@ def run_sections(args) -> int:
 
 
 class Case:
-    """What the sections share: the engine on a device, at a preset, on random documents."""
+    """Holds what the sections share: trainers of a preset on a device, on random documents."""
 
     def __init__(self, args):
         sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT / "tests/unit")]
@@ -92,7 +92,7 @@ class Case:
             self.torch.cuda.synchronize()
 
     def trainer(self, preset, length, micro, device=None, batch=None, compiled=None, dropout=None, **train):
-        """Return a trainer; compiled on a GPU, unless said otherwise."""
+        """Return a trainer. On a GPU it is compiled, unless `compiled` says otherwise."""
         import step
 
         from babelmill.config.resolve import Configuration
@@ -113,7 +113,7 @@ class Case:
         return step.make_trainer(model, section, words, processes, micro, Compiler() if compiles else None)
 
     def gradient(self, trainer, number=3):
-        """Return the gradient of a step, before clipping, and the sums of its loss; both on the CPU."""
+        """Return the gradient of a step before clipping, and the sums of its loss, both on the CPU."""
         trainer.model.train()
         trainer.network.begin_step(number)
         sums = trainer._learn_share(trainer.plan.step(number), [])
@@ -126,7 +126,7 @@ def difference(got, wanted) -> float:
 
 
 def environment(case) -> None:
-    """What is there, what lacks, and which attention kernel is taken."""
+    """Report the machine, what is missing, and which attention kernel is used."""
     torch = case.torch
     from babelmill.runtime import compiling
     from babelmill.training import attention_kernel
@@ -149,7 +149,7 @@ def environment(case) -> None:
 
 
 def exact(case) -> None:
-    """Against the published numbers in float64, then against this machine's CPU."""
+    """Compare with the published numbers in float64, and then with this machine's CPU."""
     torch, device = case.torch, case.device
     import test_model
     from safetensors import safe_open
@@ -192,7 +192,7 @@ def exact(case) -> None:
 
 
 def speed(case, preset, length, micro) -> None:
-    """Steps as they are trained: time, MFU, memory, kernels by kind."""
+    """Measure steps as in training: time, MFU, memory, kernels by kind."""
     from babelmill.runtime.progress import peak_flops, peak_memory
 
     if not case.cuda:
@@ -234,7 +234,7 @@ def speed(case, preset, length, micro) -> None:
 
 
 def waits(case) -> None:
-    """Nothing in a step waits for the GPU."""
+    """Check that nothing in a step waits for the GPU."""
     torch = case.torch
     trainer = case.trainer(
         *(("small", 128, 2048) if case.cuda else ("tiny", 32, 128)), batch=8192 if case.cuda else 256
@@ -251,7 +251,7 @@ def waits(case) -> None:
 
 
 def parts(case) -> None:
-    """Parts of a step alone, ms: the optimizer, a micro-batch, attention, products that bound the rest."""
+    """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that bound the rest."""
     torch = case.torch
     from babelmill.training import mixing_kernel
 
@@ -297,7 +297,7 @@ def parts(case) -> None:
 
 
 def two_processes(case) -> None:
-    """Two processes on one GPU (gloo can, NCCL refuses): buckets, hooks and compiled blocks together."""
+    """Run two processes on one GPU (gloo can, NCCL refuses): buckets, hooks and compiled blocks together."""
     torch = case.torch
     shape, batch = (("small", 128, 2048), 16384) if case.cuda else (("tiny", 32, 128), 512)
     if "RANK" in os.environ:

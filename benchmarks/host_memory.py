@@ -1,12 +1,12 @@
-"""What do beginning, saving and loading a model of 1 GB take of the host's memory, and of time?
+"""Measure host memory and time to create, save and load a model of 1 GB.
 
     python benchmarks/host_memory.py FOLDER [--processes 1 2] [--layers 16]
 
-makes a Llama of 271 M parameters in fp32, with random weights and with those of a trained model (`source`), writes its
-weights as a checkpoint (no average; no step has been made, so the optimizer has no state) and reads them again, on so
-many processes (gloo, one thread each), whose shards are in the host's memory, too. In MB, for each process: its memory
-afterwards, and how much more it had for a while, looked at every 2 ms. Pages of a file that is being read do not count:
-the system takes them back where it needs the room.
+This creates a Llama of 271 M parameters in fp32, with random weights and with those of a trained model (`source`). It
+writes the weights as a checkpoint (without an average; there was no step, so the optimizer has no state) and reads them
+again. It uses so many processes (gloo, one thread each), whose shards are also in the host's memory. For each process
+it prints, in MB, its memory afterwards, and how much more it had for a while (measured every 2 ms). Pages of a file
+that is being read do not count, since the system takes them back when it needs memory.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 SIZES = {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 2816}
-ROWS = 32000  # of the embedding
+ROWS = 32000  # number of rows of the embedding
 
 
 def memory() -> int:
@@ -33,7 +33,7 @@ def memory() -> int:
 
 
 def measured(function: Callable[[], object]) -> dict[str, float]:
-    """Run a function; return its seconds, and MB: memory afterwards, and what there was beyond it or before."""
+    """Run a function. Return its seconds, its memory afterwards in MB, and how much more it had before or meanwhile."""
     before, seen, ended = memory(), [0], threading.Event()
 
     def watch() -> None:
@@ -51,7 +51,7 @@ def measured(function: Callable[[], object]) -> dict[str, float]:
 
 
 def measure(folder: Path, layers: int, source: Path | None) -> None:
-    """Make, save and load on the processes that torchrun started; write what each took into the folder."""
+    """Create, save and load a model on the processes that torchrun started. Write the figures into the folder."""
     from babelmill.runtime.checkpoint import Checkpoints
     from babelmill.runtime.processes import Processes
     from babelmill.train import make_network
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--source", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)  # what each process is started with
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)  # each process is started with this
     args = parser.parse_args()
     if args.measure:
         return measure(args.folder, args.layers, args.source)

@@ -1,11 +1,11 @@
-"""What does each stage take of the host's memory and of time, for a model of 1 GB that goes on from a trained one?
+"""Measure host memory and time of each stage, for a model of 1 GB that continues from a trained one.
 
     python benchmarks/host_memory_of_stages.py FOLDER [--layers 16] [--lora-rank 8]
 
-publishes a Llama of 271 M parameters in a folder, and lets the workflow go on from it for two steps of 128 tokens in
-fp32 (AdamW, without an average), or train adapters. For each stage that reads or writes weights, and the proof of the
-export, the table has the largest memory of its processes, looked at every 20 ms, and its seconds; pages of files do not
-count. The evaluation scores two documents. What is there already is kept: take a new folder.
+This publishes a Llama of 271 M parameters in a folder, and lets the workflow continue from it for two steps of 128
+tokens in fp32 (AdamW, without an average), or train adapters. The table has the stages that read or write weights, and
+the proof of the export. For each it shows the largest memory of its processes (measured every 20 ms) and its seconds.
+Pages of files do not count. The evaluation scores two documents. Existing results are kept, so use a new folder.
 """
 
 import argparse
@@ -23,7 +23,7 @@ STAGES = ("base_model", "train", "export", "release.prove", "evaluate", "convert
 
 
 class Watcher(threading.Thread):
-    """Looks at the processes of all stages until `ended`: `found` has their largest memory, first and last time."""
+    """Watches the processes of all stages until `ended`. `found` has their largest memory, first and last time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Watcher(threading.Thread):
 
 
 def configuration(folder: Path, rank: int) -> dict:
-    """Return the configuration, and write the text, as short as can be."""
+    """Return the configuration, and write a text that is as short as possible."""
     (folder / "text.txt").write_text("".join(f"The quick brown fox {i} jumps.\n" for i in range(60)), encoding="utf-8")
     batch = {"global_batch_tokens": 128, "sequence_lengths": [64], "phase_starts": [0.0], "micro_batch_tokens": 128}
     sections = {

@@ -1,12 +1,12 @@
-"""Does training need more memory or time where the corpus is larger? Streams of 1e8, 1e10 and 2.4e11 tokens.
+"""Measure whether training needs more memory or time for a larger corpus: streams of 1e8, 1e10 and 2.4e11 tokens.
 
     python benchmarks/large_streams.py FOLDER [--tokens 1e8 1e10 2.4e11] [--steps 20]
 
-Each stream is a sparse file with documents of 480 tokens, of which the offsets alone take room on the disk (2 % of 480
-GB). A process opens it as `train` does and does some causal steps of 64 rows of 128 tokens with a tiny model. In the
-table: the seconds until the first step begins, the memory that the process then has for itself beyond what PyTorch and
-the model take (pages of the files do not count), and for each step of the median the milliseconds of the whole, of
-making its rows, and of planning it. Then the time to verify the file: at the first start, and at the next.
+Each stream is a sparse file with documents of 480 tokens. Only its offsets take disk space (2 % of 480 GB). A process
+opens it as `train` does, and runs some causal steps of 64 rows of 128 tokens with a tiny model. The table has the
+seconds until the first step begins; the memory that the process then has for itself, without that of PyTorch and the
+model (pages of the files do not count); the milliseconds of the median step, and of these, the milliseconds to make its
+rows and to plan it; and the time to verify the file, at the first start and at the next one.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def measure(path: Path, steps: int) -> dict[str, float]:
         phase_starts=[0.0],
     )
     model = section("model")
-    if path.stat().st_size > 1e10:  # so many steps of so small batches are more than any run may have
+    if path.stat().st_size > 1e10:  # a run may not have so many steps
         train = train.model_copy(update={"max_steps": 1_000_000})
     network = GPTBertNetwork(GPTBertShape(VOCABULARY.size, **model.shape()), train, processes)
     before, began = memory(), time.monotonic()
@@ -91,7 +91,7 @@ def measure(path: Path, steps: int) -> dict[str, float]:
         began = time.monotonic()
         step = plan.step(steps + number)
         planning.append(time.monotonic() - began)
-        getattr(stream, "read_ahead", lambda rows: None)(step.rows)  # a thread does this, a step before
+        getattr(stream, "read_ahead", lambda rows: None)(step.rows)  # in training, a thread does this one step earlier
         began = time.monotonic()
         stream.micro_batch(step.rows, LENGTH, step.weights)
         rows.append(time.monotonic() - began)
@@ -101,7 +101,7 @@ def measure(path: Path, steps: int) -> dict[str, float]:
 
 
 def verify(folder: Path) -> float:
-    """Return the seconds that verifying the stream takes, as `train` does it."""
+    """Return the seconds that `train` needs to verify the stream."""
     from babelmill.core import manifest
 
     began = time.monotonic()

@@ -1,9 +1,10 @@
-"""The learning rate of the presets for machines beside that of the scripts whose shapes they have, on a small corpus.
+"""Compare the learning rate of the machine presets with that of the scripts whose shapes they have, on a small corpus.
 
     python benchmarks/machine_presets.py FOLDER [--steps 300] [--cores N]
 
-trains the preset `1gpu_standard` for so many steps of 16 rows of 128 tokens of English (`real_text.py`: the help of
-LibreOffice), and again as microbert's script documents it: AdamW, a rate of 3e-5, a tenth of the steps to warm up.
+This trains the preset `1gpu_standard` for so many steps of 16 rows of 128 tokens of English (`real_text.py`: the help
+of LibreOffice). Then it trains again with the values of microbert's script: AdamW, a rate of 3e-5, and warm-up for a
+tenth of the steps.
 """
 
 import json

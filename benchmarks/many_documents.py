@@ -1,9 +1,9 @@
-"""Memory of deduplication, the one part of the stage `corpus` that knows every document, for very many of them.
+"""Measure the memory of deduplication for very many documents: no other part of `corpus` remembers every document.
 
     python benchmarks/many_documents.py FOLDER [DOCUMENTS ...]
 
-feeds it batches of short documents that all differ, with digests of a generator in place of those of their text, which
-would take an hour for 1e8. FOLDER is where it may keep what does not fit memory. Prints the peak of anonymous memory.
+This gives it batches of short documents that all differ. A generator makes their digests, since to compute those of
+1e8 texts would take an hour. Digests that do not fit into memory go to FOLDER. It prints the peak of anonymous memory.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def measure(count: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure each number in a process of its own."""
+    """Measure each number of documents in its own process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("documents", type=float, nargs="*", default=[1e6, 1e7, 1e8])

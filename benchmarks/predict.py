@@ -1,16 +1,16 @@
-"""Rows per second of `babelmill predict`, beside plain loops over transformers' pipeline.
+"""Measure the rows per second of `babelmill predict`, and of plain loops over the pipeline of transformers.
 
     python benchmarks/predict.py converted/occ [--rows 5000] [--different 0.5] [--threads 2]
 
-Makes a table of descriptions of one to eight words, of which so large a share are different, and predicts it by hand,
-by the spelt codes (`blocks`) and by the classes alone (`linear`). The loops ask `pipeline("text-classification")` for
-the classes of each row, one by one and in batches of 64, on as many threads; they never spell codes. Start and loading
-are not counted.
+This makes a table of descriptions of one to eight words. `--different` is the share of different ones. It predicts the
+table with the command, by spelt codes (`blocks`) and by classes (`linear`). The loops ask
+`pipeline("text-classification")` for the classes of each row, one by one and in batches of 64, with the same number of
+threads; they never spell codes. Start and loading do not count.
 
     python benchmarks/predict.py converted/occ --memory 100000 1000000 [--different 0.01]
 
-predicts tables of so many rows by their classes, and says how much memory of their own (RssAnon) the command's
-processes take at most, and how long all of it takes.
+This predicts tables of so many rows by their classes. It prints the largest memory of the command's processes (RssAnon)
+and the total time.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def loop(folder: Path, texts: list[str], threads: int, batch: int) -> float:
 
 
 def own_memory(parent: int) -> int:
-    """Return the bytes of memory of their own that a process and those that it has started hold."""
+    """Return the bytes of memory that a process and its children have for themselves."""
     total, ours = 0, {parent}
     for status in sorted(Path("/proc").glob("[0-9]*/status"), key=lambda path: int(path.parent.name)):
         with contextlib.suppress(OSError):

@@ -1,15 +1,15 @@
-"""Does the training learn? Curves of hybrid, masked and causal runs on real English text.
+"""Check that the training learns: curves of hybrid, masked and causal runs on real English text.
 
     python benchmarks/quality.py FOLDER [--steps 1000] [--seeds 3] [--cores N]
 
-makes in FOLDER a configuration with 12 MB of English (`real_text.py`: the help of LibreOffice and the documentation of
-Python) and a model of the preset `tiny` for each objective and seed, and three short runs of `SHORT` steps; trains them
-by the workflow (what is there already is kept; two cores: about an hour and a half); draws the validation curves into
-benchmarks/quality.png, and prints a table.
+This writes a configuration to FOLDER, with 12 MB of English (`real_text.py`: the help of LibreOffice and the
+documentation of Python), a model of the preset `tiny` for each objective and seed, and three short runs of `SHORT`
+steps. It trains them with the workflow (existing results are kept; two cores need about an hour and a half), draws the
+validation curves into benchmarks/quality.png, and prints a table.
 
-Bits per byte are those of the validation split: loss x targets / bytes, each token a target once, with the contexts of
-training (128 tokens); of masked rows, with the last mask rate, 15 % of the tokens hidden. The loss of the unigram
-distribution, the same for both objectives, is where a model that reads no context would end.
+Bits per byte are those of the validation split: loss x targets / bytes. Each token is a target once, and contexts are
+those of training (128 tokens). In masked rows, the mask rate is the last one, which hides 15 % of the tokens. The loss
+of the unigram distribution is the same for both objectives: a model that reads no context would end there.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SHORT = 200
 
 
 def configure(folder: Path, steps: int, seeds: int) -> list[str]:
-    """Write the configuration; the names of the models."""
+    """Write the configuration. Return the names of the models."""
     texts = [str(fetch(folder / "texts", name)) for name in ("en-us", PYTHON)]
     runs = [(f"{objective}_{seed}", objective, seed, steps) for objective in OBJECTIVES for seed in range(1, seeds + 1)]
     runs += [(f"short_{seed}", "hybrid", seed, SHORT) for seed in range(1, seeds + 1)]
@@ -65,24 +65,24 @@ def train(folder: Path, models: list[str], cores: int) -> None:
 
 
 def unigram(folder: Path, model: str) -> tuple[float, float]:
-    """Nats a token of the validation text under the training text's token frequencies; its bytes a token."""
+    """Return the validation text's nats per token under the token frequencies of training, and its bytes per token."""
     shards = folder / f"results/shards/{model}/eng"
     train, validation = (ShardFile.open(shards / f"{split}.safetensors") for split in ("train", "validation"))
     frequency = np.bincount(train.tokens, minlength=train.vocab_size) + 1.0
-    tokens = validation.tokens[validation.tokens != 1]  # `<s>` is no target
+    tokens = validation.tokens[validation.tokens != 1]  # `<s>` is not a target
     nats = -np.log(frequency / frequency.sum())[tokens].mean()
     text = pq.read_table(folder / "results/corpora/eng/validation.parquet", columns=["text"])["text"].to_pylist()
     return nats, sum(len(document.encode()) for document in text) / len(tokens)
 
 
 def validation(folder: Path, model: str) -> list[dict]:
-    """The validations of a run."""
+    """Return the validations of a run."""
     with open(folder / f"results/models/{model}/metrics.jsonl", encoding="utf-8") as file:
         return [line for line in map(json.loads, file) if line["kind"] == "validation"]
 
 
 def draw(curves: dict[str, list[dict]], unit: float, level: float, target: Path) -> None:
-    """A panel for each objective's loss, a line for each run."""
+    """Draw a panel for each objective's loss, with a line for each run."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -122,7 +122,7 @@ def main() -> None:
     nats, bytes_per_token = unigram(folder, models[0])
     unit = 1 / math.log(2) / bytes_per_token
     curves = {model: validation(folder, model) for model in models}
-    print(f"{bytes_per_token:.2f} bytes a token; unigram {nats * unit:.3f} bits per byte")
+    print(f"{bytes_per_token:.2f} bytes per token; unigram {nats * unit:.3f} bits per byte")
     print("| run | loss | raw weights, by seed | averaged weights, by seed | averaged / raw |")
     print("|---|---|---|---|---|")
     for name, steps in {**dict.fromkeys(OBJECTIVES, args.steps), "short": SHORT}.items():

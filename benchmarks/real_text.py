@@ -1,10 +1,10 @@
-"""Real text in several scripts, for benchmarks: the help pages of LibreOffice, as Debian packages carry them.
+"""Fetch real text in several scripts for benchmarks: the help pages of LibreOffice from Debian packages.
 
     python benchmarks/real_text.py FOLDER [LANGUAGE ...]
 
-downloads `libreoffice-help-LANGUAGE` (default: en-us de hi ja zh-cn) with `apt-get download` and writes one document a
-line to FOLDER/LANGUAGE.jsonl, 4 to 6 MB each (MPL-2.0). What is there already is kept. On a machine without apt, put
-such files there yourself.
+This downloads `libreoffice-help-LANGUAGE` (default: en-us de hi ja zh-cn) with `apt-get download` and writes one
+document per line to FOLDER/LANGUAGE.jsonl, 4 to 6 MB each (MPL-2.0). Existing files are kept. On a machine without apt,
+put such files there yourself.
 
 `enlarge` makes corpora of any size from them: it shuffles the paragraphs of each document, so that the text stays
 real and no two documents are equal.
@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LANGUAGES = ("en-us", "de", "hi", "ja", "zh-cn")
-PYTHON = "python3.11-doc"  # 7.5 MB more of English
+PYTHON = "python3.11-doc"  # a package with 7.5 MB more of English
 
 
 def fetch(folder: Path, language: str) -> Path:
-    """The documents of a language (or of `PYTHON`) as a JSONL file in `folder`; downloaded if they are not there."""
+    """Return the JSONL file with the documents of a language (or of `PYTHON`) in `folder`. Download it if needed."""
     path = folder / f"{language}.jsonl"
     package, pages = f"libreoffice-help-{language}", "x/**/text/**/*.html"
     if language == PYTHON:
@@ -43,7 +43,7 @@ def fetch(folder: Path, language: str) -> Path:
 
 
 def paragraphs(page: Path) -> str:
-    """The text of a help page, a paragraph a line."""
+    """Return the text of a help page, one paragraph per line."""
     found = re.findall(r"<(?:p|h[1-6])\b[^>]*>(.*?)</(?:p|h[1-6])>", page.read_text(encoding="utf-8"), re.DOTALL)
     plain = (" ".join(html.unescape(re.sub(r"<[^>]+>", "", text)).split()) for text in found[1:])
     return "\n".join(text for text in plain if text)
@@ -62,7 +62,7 @@ def enlarge(texts: list[str], size: int, seed: int = 0) -> Iterator[str]:
 
 
 def documents(folder: Path, languages=LANGUAGES) -> list[str]:
-    """The documents of all languages, taken in turn."""
+    """Return the documents of all languages, one of each in turn."""
     parts = []
     for language in languages:
         with open(fetch(folder, language), encoding="utf-8") as file:

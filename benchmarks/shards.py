@@ -1,17 +1,17 @@
-"""Speed and memory of the stage `shards` on real text, beside bare tokenization and the published recipe.
+"""Compare speed and memory of the stage `shards` on real text with bare tokenization and the published recipe.
 
     python benchmarks/shards.py [--texts FOLDER] [--megabytes 128] [--threads N]
 
-Makes a corpus of that size from real text in five languages (`real_text.py`), trains a tokenizer on a part of it, and
-times, `--rounds` times in turn, on the same cores:
+This makes a corpus of that size from real text in five languages (`real_text.py`) and trains a tokenizer on a part of
+it. It measures the time of three cases in turn, `--rounds` times, on the same cores:
 
-* bare: `encode_batch_fast` and `ids` on batches of 1,000 documents that are in memory, nothing else;
-* stage: `python -m babelmill.shards`, start, checks, reading, writing and hashing included;
+* bare: only `encode_batch_fast` and `ids` on batches of 1,000 documents that are in memory;
+* stage: `python -m babelmill.shards` with its start, checks, reading, writing and hashing;
 * recipe: the published preprocessing, a pool of 8 processes that reload the tokenizer for each batch of 1,000
   documents (and append the results in the order in which they arrive).
 
-Prints the best of each in MB of text a second, the ratios, the stage's peak memory for this size and for three times
-this size, and whether its bytes were the same on every run and for 1, N and 2 N threads.
+It prints the best of each in MB of text per second, the ratios, the stage's peak memory for this size and for three
+times this size, and whether the result had the same bytes on every run and with 1, N and 2 N threads.
 """
 
 import argparse
@@ -48,14 +48,14 @@ RECIPE_WORKERS, RECIPE_BATCH = 8, 1000
 
 
 def write_settings(folder: Path) -> None:
-    """Settings of the stages that run, in `folder`."""
+    """Write the settings of the stages that run to `folder`."""
     configuration = Configuration([("benchmark", {"tokenizer": {"vocab_size": VOCAB_SIZE}})])
     for stage in ("tokenizer", "shards"):
         write_json(folder / f"{stage}.json", settings_of(configuration, "eng", stage))
 
 
 def first(stream: Iterator[str], size: int) -> Iterator[str]:
-    """Documents from the beginning of a stream, `size` bytes and the rest of the last one."""
+    """Yield documents from the beginning of a stream: `size` bytes and the rest of the last document."""
     for text in stream:
         yield text
         size -= len(text.encode())
@@ -64,7 +64,7 @@ def first(stream: Iterator[str], size: int) -> Iterator[str]:
 
 
 def write_corpus(folder: Path, texts: list[str], size: int, settings: Path) -> None:
-    """A corpus as the stage `corpus` leaves it, of `size` bytes for training."""
+    """Write a corpus like that of the stage `corpus`, with `size` bytes for training."""
     folder.mkdir()
     for split, amount in (("train", size), ("validation", 10**6)):
         with pq.ParquetWriter(folder / f"{split}.parquet", pa.schema({"text": pa.string()}), compression="zstd") as out:
@@ -75,7 +75,7 @@ def write_corpus(folder: Path, texts: list[str], size: int, settings: Path) -> N
 
 
 def stage(folder: Path, name: str, *arguments) -> tuple[float, float, float]:
-    """(wall seconds, CPU seconds, peak MB) of a stage."""
+    """Run a stage. Return (wall seconds, CPU seconds, peak MB)."""
     command = [sys.executable, "-m", f"babelmill.{name}", "--settings", folder / f"{name}.json", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     start = time.perf_counter()
@@ -87,13 +87,13 @@ def stage(folder: Path, name: str, *arguments) -> tuple[float, float, float]:
 
 
 def build(folder: Path, corpus: str, out: str, threads: int) -> tuple[float, float, float]:
-    """Run the stage `shards`: (wall seconds, CPU seconds, peak MB)."""
+    """Run the stage `shards`. Return (wall seconds, CPU seconds, peak MB)."""
     inputs = ["--tokenizer", folder / "tokenizer", "--corpus", folder / corpus, "--out", folder / out]
     return stage(folder, "shards", "--language", "eng", *inputs, "--threads", threads)
 
 
 def bare(tokenizer: Path, batches: list[list[str]]) -> tuple[float, float]:
-    """(wall seconds, CPU seconds) of tokenization alone."""
+    """Return (wall seconds, CPU seconds) of only the tokenization."""
     loaded = load_tokenizer(tokenizer)
     start, cpu = time.perf_counter(), time.process_time()
     for texts in batches:
@@ -103,13 +103,13 @@ def bare(tokenizer: Path, batches: list[list[str]]) -> tuple[float, float]:
 
 
 def recipe_batch(tokenizer: Path, texts: list[str]) -> list[int]:
-    """What a worker of the published recipe does."""
+    """Do what a worker of the published recipe does."""
     loaded = load_tokenizer(tokenizer)
     return [i for encoding in loaded.encode_batch(texts, add_special_tokens=False) for i in encoding.ids]
 
 
 def recipe(tokenizer: Path, batches: list[list[str]], out: Path) -> float:
-    """Seconds of the published preprocessing."""
+    """Return the seconds of the published preprocessing."""
     start = time.perf_counter()
     with ProcessPoolExecutor(RECIPE_WORKERS) as pool, open(out, "wb") as file:
         for future in as_completed([pool.submit(recipe_batch, tokenizer, texts) for texts in batches]):
@@ -137,7 +137,7 @@ def main() -> None:
         )
         tokenizer = folder / "tokenizer/tokenizer.json"
 
-        # Other processes than this one tokenize, so that forking a pool here is safe.
+        # Only other processes tokenize, so it is safe to fork a pool here.
         corpus = Documents(folder / "corpus/train.parquet")
         size = corpus.bytes() / 1e6
         stream = itertools.chain.from_iterable(texts for texts, _ in corpus.batches())
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 def digest(folder: Path) -> str:
-    """One digest of a folder's files."""
+    """Return one digest of a folder's files."""
     names = sorted(path.name for path in folder.iterdir())
     return json.dumps({name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names})
 

@@ -1,15 +1,15 @@
-"""Speed of a training step beside BERT of the same width and depth: `make bench`.
+"""Compare the speed of a training step with BERT of the same width and depth: `make bench`.
 
     python benchmarks/step.py [--shapes 16x128 4x512 8x512] [--precisions fp32 bf16] [--dropouts 0.1 0] [--rounds 5]
     python benchmarks/step.py --propose [--precisions bf16]
 
-Ours is a whole optimizer step of the engine at the preset `small`: plan, data and masking, forward, backward, clipping,
-LAMB, moving average, half of the rows causal. Beside it runs transformers' `BertForMaskedLM` of the same vocabulary,
-width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the tokens),
-backward, clipping, step, on a batch that is ready in memory. Each has a process of its own; they take turns of a few
-seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic per token.
+Our step is a whole optimizer step of the preset `small`: plan, data and masking, forward, backward, clipping, LAMB and
+moving average; half of the rows are causal. It is compared with `BertForMaskedLM` of transformers with the same
+vocabulary, width, depth and feed-forward size, with PyTorch's SDPA and fused AdamW: forward with labels (15 % of the
+tokens), backward, clipping and step, on a batch that is ready in memory. Each has its own process. They take turns of a
+few seconds, and the ratio is the median over the rounds. Our model does about 1.28 times BERT's arithmetic per token.
 
-`--propose` times the engine alone with growing `run.micro_batch_tokens` and says which to take on this device.
+`--propose` measures only our step with growing `run.micro_batch_tokens`, and says which value to use on this device.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from babelmill.runtime.gpu_claims import DRIVERS  # noqa: E402
 from babelmill.tokens.shard_file import ShardFile, write_shard  # noqa: E402
 
 TOKENS = 2_000_000
-SECONDS = 4.0  # about, of a turn
+SECONDS = 4.0  # approximate length of a turn
 
 
 def laid_over(section: Section, **values) -> Section:
@@ -43,7 +43,7 @@ def laid_over(section: Section, **values) -> Section:
 
 
 def engine(preset: str, micro_batch: int, batch: int, length: int, precision: str, dropout: float, threads: int):
-    """Return a function that does a step of the engine and says what it did, and a description."""
+    """Return a function that does one of our training steps and reports it, and a description."""
     from babelmill.runtime.cost import flops
     from babelmill.runtime.processes import Processes
     from babelmill.runtime.progress import peak_flops, peak_memory
@@ -105,7 +105,7 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
 
 
 def documents(path: Path, vocab_size: int) -> ShardFile:
-    """Write a shard of random tokens in documents of about 300 tokens, their lengths log-normal as in real text."""
+    """Write a shard of random tokens in documents of about 300 tokens. Lengths are log-normal, as in real text."""
     random = np.random.default_rng(0)
     lengths = np.maximum(3, random.lognormal(5.3, 0.9, TOKENS // 300)).astype(np.int64)
     with write_shard(path, len(lengths), vocab_size, "none") as writer:
@@ -149,7 +149,7 @@ def bert(preset: str, batch: int, length: int, precision: str, dropout: float, t
 
 
 def work(connection, make, arguments) -> None:
-    """A process that does steps when asked: for each number of seconds received it sends (tokens/s, share for data)."""
+    """Do steps on request, in a process. For each number of seconds received, send (tokens/s, share for data)."""
     try:
         step, about = make(*arguments)
         for _ in range(3):
@@ -164,12 +164,12 @@ def work(connection, make, arguments) -> None:
             mfu = work / elapsed / peak if peak else None
             memory = about["memory"]() if "memory" in about else None
             connection.send((tokens / elapsed, data / elapsed, mfu, memory))
-    except Exception as error:  # out of memory, for one
+    except Exception as error:  # for instance, out of memory
         connection.send(UserError(str(error).splitlines()[0] if str(error) else type(error).__name__))
 
 
 class Worker:
-    """`work` in a process of its own."""
+    """Runs `work` in its own process."""
 
     def __init__(self, make, *arguments):
         context = multiprocessing.get_context("spawn")
@@ -178,7 +178,7 @@ class Worker:
         self._process.start()
 
     def turn(self, seconds: float):
-        """Return tokens per second, share of time for data, MFU and peak memory (the last two where they are known)."""
+        """Return tokens per second, share of time for data, MFU and peak memory (the last two if they are known)."""
         self._connection.send(seconds)
         try:
             result = self._connection.recv()
@@ -222,7 +222,7 @@ def propose(args, precision: str) -> None:
     print("| micro_batch_tokens | tokens/s | MFU | memory (GiB) |\n|---|---|---|---|")
     size = 1024
     while size <= args.largest:
-        # Without dropout, for on a GPU attention dropout would make the size one of the result: no run setting.
+        # Dropout is off: on a GPU, attention dropout would make the result depend on the size.
         worker = Worker(engine, args.preset, size, args.largest, length, precision, 0.0, args.threads)
         try:
             worker.turn(0.1)
@@ -234,7 +234,7 @@ def propose(args, precision: str) -> None:
         print(f"| {size} | {speed[size]:,.0f} | {f'{mfu:.1%}' if mfu else ''} | {memory / 1024:.1f} |", flush=True)
         size *= 2
     if not speed:
-        raise SystemExit("error: not even 1024 tokens fit into memory; take a smaller --preset")
+        raise SystemExit("error: not even 1024 tokens fit into memory; choose a smaller --preset")
     best = next(size for size, value in speed.items() if value > 0.97 * max(speed.values()))
     print(f"for this device: run.micro_batch_tokens: {best}")
 
@@ -255,9 +255,9 @@ def main() -> None:
     parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--propose", action="store_true", help="which micro_batch_tokens to take on this device")
+    parser.add_argument("--propose", action="store_true", help="say which micro_batch_tokens to use on this device")
     parser.add_argument(
-        "--largest", type=int, help="micro_batch_tokens to end with (--propose; 16384, on a GPU 262144)"
+        "--largest", type=int, help="largest micro_batch_tokens of --propose (default: 16384, on a GPU 262144)"
     )
     args = parser.parse_args()
     if args.largest is None:

@@ -1,12 +1,12 @@
-"""Pairs per second of CPU time of the stage `score` beside lm-evaluation-harness (causal) and minicons (masked).
+"""Compare the speed of the stage `score` with lm-evaluation-harness (causal) and minicons (masked).
 
     python benchmarks/suites.py [--folder converted/eng] [--pairs 200] [--threads 1]
 
-The model is a GPT-BERT of the preset `small` with random weights, or one of yours; the pairs are sentences of Python's
-documentation, and the same with two words swapped. All score the same pairs with the same model in fp32, each in a
-process of its own, which loads before the clock runs: the harness one sentence at a time, which is its default, and in
-batches of 64, minicons by one and by ten sentences. (Its masked scorer needs transformers 4.) All numbers must agree
-within 1e-4 of ln p.
+The model is a GPT-BERT of the preset `small` with random weights, or one of yours. The pairs are sentences of Python's
+documentation, and the same sentences with two words swapped. All programs score the same pairs with the same model in
+fp32, each in its own process, which loads before the clock starts. The harness scores one sentence at a time, which is
+its default, and batches of 64; minicons scores one and ten sentences at a time. (Its masked scorer needs transformers
+4.) All numbers must agree within 1e-4 of ln p. The speed is in pairs per second of CPU time.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
-RIVALS = {"causal": ("harness", (1, 64)), "masked": ("minicons", (1, 10))}  # and how many sentences they take at once
+RIVALS = {"causal": ("harness", (1, 64)), "masked": ("minicons", (1, 10))}  # and how many sentences they score at once
 
 
 Measured = tuple[float, list[float]]  # seconds, and scores
@@ -92,14 +92,14 @@ def ours(folder: Path, method: str, texts: list[tuple[str, str]], scratch: Path,
     model = Model(folder, within_word_l2r=False)
     how = model.method(method)
     loaded = model.scorer(how)
-    model.scorer = lambda _how: loaded  # the others load before the clock runs, too
+    model.scorer = lambda _how: loaded  # the others load before the clock starts, too
     begin = time.process_time()
     found = model.score(method, table, np.ones(len(texts), bool), Partial(scratch / "partial", {}))
     return time.process_time() - begin, found[:, :2].flatten().tolist()
 
 
 def harness(folder: Path, _method: str, texts: list[tuple[str, str]], _scratch: Path, size: int) -> Measured:
-    """The same by lm-evaluation-harness, as a task of pairs with `target_delimiter: ""` asks it."""
+    """Do the same with lm-evaluation-harness, as for a task of pairs with `target_delimiter: ""`."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
@@ -113,7 +113,7 @@ def harness(folder: Path, _method: str, texts: list[tuple[str, str]], _scratch: 
 
 
 def minicons(folder: Path, _method: str, texts: list[tuple[str, str]], _scratch: Path, size: int) -> Measured:
-    """The same by minicons."""
+    """Do the same with minicons."""
     from minicons import scorer
     from transformers import AutoTokenizer
 
@@ -130,7 +130,7 @@ WAYS = {"ours": ours, "harness": harness, "minicons": minicons}
 
 
 def measured(way: str, given: dict, packages: list[Path], threads: int) -> Measured:
-    """Measure in a process of its own, which imports these packages before the environment's."""
+    """Measure in a separate process, which imports these packages before those of the environment."""
     with tempfile.TemporaryDirectory() as scratch:
         asked = Path(scratch, "asked.json")
         asked.write_text(json.dumps(given), encoding="utf-8")
@@ -145,7 +145,7 @@ def measured(way: str, given: dict, packages: list[Path], threads: int) -> Measu
 
 
 def work(way: str, asked: Path) -> None:
-    """Do what `measured` asks for, and print it."""
+    """Measure what `measured` asks for, and print the result."""
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -177,7 +177,7 @@ def lines(method: str, folder: Path, texts: list[tuple[str, str]], args: argpars
 def main() -> None:
     """Measure both methods."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="exported or converted (default: random weights)")
+    parser.add_argument("--folder", type=Path, help="exported or converted folder (default: random weights)")
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)

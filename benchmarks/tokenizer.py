@@ -1,17 +1,17 @@
-"""Quality and speed of the tokenizer on real text, beside one trained by the published recipe on the same text.
+"""Compare quality and speed of our tokenizer with one trained by the published recipe on the same real text.
 
     python benchmarks/tokenizer.py [--texts FOLDER] [--vocab-size 8192] [LANGUAGE ...]
 
-For each language (default: the nine of tier 1, and scripts without spaces or with combining marks) both are trained on
-19 of 20 documents and measured on the others: fertility (tokens a word between white space), bytes a token, documents
-given back, and seconds of training. A ratio of fertilities of 1 or less says that ours is no worse. Then, text without
-spaces (Chinese and Japanese of 2 MB each, and 2 MB of letters at random, the worst case): seconds of training, by the
-clock and of CPU time.
+For each language (default: the nine of tier 1, and scripts without spaces or with combining marks), both tokenizers are
+trained on 19 of 20 documents and measured on the others: fertility (tokens per word between white space), bytes per
+token, documents that decoding restores, and seconds of training. A ratio of fertilities of 1 or less means that ours is
+not worse. The last lines are about text without spaces (Chinese and Japanese of 2 MB each, and 2 MB of random letters,
+the worst case): wall time and CPU time of training.
 
-The published recipe (GPT-BERT) puts a space before every line, normalises to NFKC, cuts by case and at 24 bytes; it
-cannot give every text back. It gets the vocabulary size that ours reached. The text is help pages (`real_text.py`) or,
-where there are none, the messages of a program. For yue it is standard Chinese in traditional characters: no package
-has Cantonese.
+The published recipe (GPT-BERT) puts a space before every line, normalises to NFKC, and cuts by case and at 24 bytes. So
+decoding cannot restore every text. It gets the vocabulary size that ours reached. The text is help pages
+(`real_text.py`) or, if there are none, the messages of a program. For yue it is standard Chinese in traditional
+characters, since no package has Cantonese.
 """
 
 import argparse
@@ -43,7 +43,7 @@ CASED_WORD = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
 def messages(folder: Path, language: str) -> list[str]:
-    """The messages of LibreOffice in a language, twenty to a document, from the package `libreoffice-l10n-LANGUAGE`."""
+    """Return LibreOffice's messages in a language, twenty per document (package `libreoffice-l10n-LANGUAGE`)."""
     path = folder / f"messages-{language}.json"
     if not path.exists():
         with tempfile.TemporaryDirectory() as scratch:
@@ -62,7 +62,7 @@ def messages(folder: Path, language: str) -> list[str]:
 
 
 def read(folder: Path, language: str) -> list[str]:
-    """The documents of a language."""
+    """Return the documents of a language."""
     if language in MESSAGES:
         return messages(folder, MESSAGES[language])
     with open(fetch(folder, HELP[language]), encoding="utf-8") as file:
@@ -70,7 +70,7 @@ def read(folder: Path, language: str) -> list[str]:
 
 
 def train_published(texts: list[str], size: int) -> Tokenizer:
-    """A tokenizer by the recipe of GPT-BERT (`tokenizer_creation`), on the text itself."""
+    """Train a tokenizer by the recipe of GPT-BERT (`tokenizer_creation`)."""
     upper, lower = CASED_WORD
     pattern = "|".join(
         [
@@ -113,18 +113,18 @@ def train_published(texts: list[str], size: int) -> Tokenizer:
 
 
 def timed(function, *arguments) -> tuple[Tokenizer, float, float]:
-    """What a function returns, and the seconds that it took: by the clock, and of CPU time."""
+    """Return the result of a function, its wall time and its CPU time in seconds."""
     start, cpu = time.perf_counter(), time.process_time()
     return function(*arguments), time.perf_counter() - start, time.process_time() - cpu
 
 
 def train_ours(texts: list[str], size: int) -> Tokenizer:
-    """A tokenizer as the stage trains it."""
+    """Train a tokenizer as the stage does."""
     return train(iter([texts]), size, 2)
 
 
 def compare(language: str, texts: list[str], size: int) -> float:
-    """Print the figures of both tokenizers on a language; returns the ratio of their fertilities."""
+    """Print the figures of both tokenizers on a language. Return the ratio of their fertilities."""
     training = [text for i, text in enumerate(texts) if i % 20]
     held_out = [text for i, text in enumerate(texts) if i % 20 == 0]
     figures = {}
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=8192)
     args = parser.parse_args()
     args.texts.mkdir(parents=True, exist_ok=True)
-    print("MB, entries; ours and published: tokens a word, bytes a token, given back, seconds; fertility ratio")
+    print("MB, entries; ours and published: tokens per word, bytes per token, restored, seconds; fertility ratio")
     ratios = [compare(language, read(args.texts, language), args.vocab_size) for language in args.languages]
     print(f"worst fertility ratio, ours to published: {max(ratios):.3f}")
     without_spaces(args.texts, args.vocab_size)
