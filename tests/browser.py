@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe by the DevTools protocol: no driver, no port, no library.
+"""Drive a headless Chromium over a pipe by the DevTools protocol: without a driver, a port or a library.
 
 Debian's package is installed where there is none (as root, with apt-get), and axe-core, which checks accessibility, is
 taken out of a wheel that carries it; that package's own code and what it depends on are not needed.
@@ -25,7 +25,7 @@ FLAGS = (
 
 
 def chromium() -> str:
-    """Return the browser, installed if there is none."""
+    """Return the browser. Install it if needed."""
     if not (found := shutil.which("chromium")):
         lock = ["-o", "DPkg::Lock::Timeout=300"]
         subprocess.run(["apt-get", "-qq", *lock, "update"], check=True)
@@ -38,7 +38,7 @@ def chromium() -> str:
 
 
 def axe() -> str:
-    """Return the script of axe-core, kept for the next time."""
+    """Return the script of axe-core, which is kept for the next time."""
     script = CACHE / f"{AXE}.js"
     if not script.is_file():
         CACHE.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def axe() -> str:
 
 
 class Browser:
-    """A Chromium with one page. Use it in a `with`.
+    """Runs a Chromium with one page. Use it in a `with`.
 
     Attributes:
         requests: the addresses that were asked for since the last `open`.
@@ -107,7 +107,7 @@ class Browser:
         return answer["result"]
 
     def _read(self) -> dict[str, Any]:
-        """Return the next message, after what it says was noted."""
+        """Return the next message, and note what it reports."""
         while b"\0" not in self._events:
             found = os.read(self._in, 1 << 20)
             assert found, "Chromium has ended"

@@ -1,4 +1,4 @@
-"""A checkout of one's own, to edit: what a user has who changed the code, or who upgraded."""
+"""Make a separate checkout to edit, like that of a user who changed the code or upgraded."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ NAMES = ("Snakefile", "CHANGELOG.md", "workflow", "config", "profiles", "envs")
 
 
 class Checkout:
-    """A copy of the project, and the commands of a user who works with it in a folder of results."""
+    """Holds a copy of the project, and runs the commands of a user who works with it in a folder of results."""
 
     def __init__(self, path: Path, results: Path):
         """Copy the project to `path`; `results` is the folder that all commands run in."""
@@ -37,7 +37,7 @@ class Checkout:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which this checkout's package is used."""
+        """Return the environment variables with which this checkout's package is used."""
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
         return variables | {"PYTHONPATH": str(self.path / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -45,20 +45,20 @@ class Checkout:
         return run_module(*command, cwd=self.results, environment=self.environment)
 
     def babelmill(self, *arguments, check: bool = True) -> str:
-        """What a command prints."""
+        """Return what a command prints."""
         done = self.run("babelmill", *arguments)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def snakemake(self, *arguments, check: bool = True) -> str:
-        """What Snakemake prints."""
+        """Return what Snakemake prints."""
         options = ["--snakefile", self.path / "Snakefile", "--resources", "gpu=0", "--cores", "1"]
         done = run_module("snakemake", *options, *arguments, cwd=self.results, environment=self.environment)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def would_run(self, *targets, profile: str = "local") -> list[str]:
-        """The rules that a dry run with a profile lists, without repetition, in order."""
+        """Return the rules that a dry run with a profile lists, without repetition, in order."""
         options = ["--profile", self.path / "profiles" / profile, "--configfile", "config/config.yaml", "--dry-run"]
         output = self.snakemake(*options, "--", *targets)
         rules = re.findall(r"^  (\w+) +\d+  ", output, re.MULTILINE)

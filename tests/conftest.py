@@ -1,4 +1,4 @@
-"""A small workflow that has really been run, and the means to run it again with something changed."""
+"""Provide a small workflow that has really run, and functions to run it again after a change."""
 
 import os
 import re
@@ -85,13 +85,13 @@ WORDS = {
 
 
 def pytest_configure() -> None:
-    """One server of programs for all test processes."""
+    """Start one server of programs for all test processes."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         start_server()
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
-    """Two processes more than cores: those with the SLURM tests mostly wait for time limits."""
+    """Return two processes more than cores, since those with the SLURM tests mostly wait for time limits."""
     return len(os.sched_getaffinity(0)) + 2
 
 
@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(items) -> None:
 
 
 def write_texts(folder: Path, language: str, documents: int = 60) -> None:
-    """Different documents of ordinary words, the same on each call."""
+    """Write different documents of ordinary words, which are the same on each call."""
     folder.mkdir(parents=True, exist_ok=True)
     words = WORDS[language]
     for number in range(documents):
@@ -110,7 +110,7 @@ def write_texts(folder: Path, language: str, documents: int = 60) -> None:
 
 
 class Workspace:
-    """A folder in which the workflow runs, as a user's checkout would be."""
+    """Holds a folder in which the workflow runs, like a user's checkout."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -124,12 +124,12 @@ class Workspace:
         self.config_file.write_text(yaml.safe_dump(values, sort_keys=False))
 
     def arguments(self, *arguments) -> list[str]:
-        """Of Snakemake, to run the workflow here."""
+        """Return the arguments of Snakemake to run the workflow here."""
         options = ["--snakefile", ROOT / "Snakefile", "--cores", 1, "--resources", "gpu=0", "--directory", self.path]
         return [*map(str, [*options, *arguments])]
 
     def command(self, *arguments) -> list[str]:
-        """Snakemake as a process that a test starts, signals and waits for."""
+        """Return the command of Snakemake, for a test that starts it, signals it and waits for it."""
         return [sys.executable, "-m", "snakemake", *self.arguments(*arguments)]
 
     def snakemake(self, *arguments, check: bool = True) -> subprocess.CompletedProcess:
@@ -142,7 +142,7 @@ class Workspace:
         return run_python(*arguments, cwd=self.path)
 
     def would_run(self, *arguments, targets=("converted/eng", "converted/deu")) -> set[tuple[str, str]]:
-        """(rule, model or language) of each job that a dry run lists."""
+        """Return (rule, model or language) of each job that a dry run lists."""
         output = self.snakemake(*targets, "--dry-run", *arguments).stdout
         jobs = set()
         for block in re.split(r"\n(?=\[)", output):
@@ -154,7 +154,7 @@ class Workspace:
 
 
 def made_once(tmp_path_factory, name: str, make) -> Path:
-    """A folder of this name that `make` fills, once for all test processes."""
+    """Return a folder of this name that `make` fills, once for all test processes."""
     base = tmp_path_factory.getbasetemp()
     path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     with FileLock(f"{path}.lock"):
@@ -177,20 +177,20 @@ def build(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory) -> Path:
-    """The folder of a workflow that has been run for two models."""
+    """Return the folder of a workflow that has run for two models."""
     return made_once(tmp_path_factory, "built", build)
 
 
 @pytest.fixture
 def workspace(built, tmp_path) -> Workspace:
-    """A copy of the built workflow, times included, to do with as a test likes."""
+    """Return a copy of the built workflow with its file times, which a test may change."""
     shutil.copytree(built, tmp_path / "work", symlinks=True)
     return Workspace(tmp_path / "work")
 
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A Hub on this machine, which this process and all that it starts talk to, with an empty cache."""
+    """Yield a Hub on this machine, which this process and all that it starts talk to, with an empty cache."""
     from hub_server import HubServer
 
     with HubServer() as server:
@@ -203,7 +203,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory) -> Path:
-    """A small model that knows three sentences by heart (`hub_data.py`), trained and exported."""
+    """Return a small model that knows three sentences by heart (`hub_data.py`), trained and exported."""
 
     def make(folder: Path) -> None:
         from hub_data import Trained  # with PyTorch, which most tests do without
@@ -216,7 +216,7 @@ def exported(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def trained(exported, tmp_path):
-    """A copy of it, to do with as a test likes."""
+    """Return a copy of it, which a test may change."""
     from hub_data import Trained
 
     shutil.copytree(exported, tmp_path / "work")
@@ -225,7 +225,7 @@ def trained(exported, tmp_path):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """A run of the training stage that nothing disturbed (`training_data.py`)."""
+    """Return a run of the training stage that nothing disturbed (`training_data.py`)."""
     from training_data import Data, train_undisturbed
 
     return Data.at(made_once(tmp_path_factory, "finished", train_undisturbed))
@@ -233,7 +233,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def labeller(tmp_path_factory) -> Path:
-    """The exported folder of a small model of labels, hardly trained (`training_data.py`)."""
+    """Return the exported folder of a small model of labels, hardly trained (`training_data.py`)."""
 
     def make(folder: Path) -> None:
         from training_data import LabelledData, export
@@ -248,7 +248,7 @@ def labeller(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def driver(tmp_path_factory):
-    """A function that sets what NVIDIA's library says (`nvml.py`)."""
+    """Return a function that sets what NVIDIA's library says (`nvml.py`)."""
     from nvml import build, load
 
     answers = load(made_once(tmp_path_factory, "nvml", build))
@@ -259,7 +259,7 @@ def driver(tmp_path_factory):
 
 @pytest.fixture
 def data(finished, tmp_path):
-    """The same data and settings in a folder of its own, nothing trained yet."""
+    """Return the same data and settings in a separate folder, without any training."""
     from training_data import Data
 
     return Data.at(tmp_path / "data", finished)

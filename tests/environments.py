@@ -1,4 +1,4 @@
-"""Packages in other versions than the tests' own environment has, and packages that only a test uses.
+"""Install packages in other versions than in the tests' environment, and packages that only a test uses.
 
 Each set goes into a folder of its own beside the environment, which is made once and put before everything else.
 """
@@ -41,7 +41,7 @@ SUITES = [
 
 
 def installed(packages: list[str]) -> Path:
-    """A folder with these packages alone, beside the environment that the tests run in."""
+    """Return a folder with only these packages, next to the environment of the tests."""
     folder = Path(sys.prefix) / packages[0].replace("==", "-")
     listed = folder / ".complete"
     with FileLock(f"{folder}.lock"):

@@ -1,4 +1,4 @@
-"""The settings and the words of the tiny run of `stored_figures.py`."""
+"""Define the settings and the words of the tiny run of `stored_figures.py`."""
 
 import hashlib
 from pathlib import Path

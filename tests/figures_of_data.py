@@ -1,4 +1,4 @@
-"""Figures of the tiny run of `stored_figures.py`: documents, tokens, rows of the plan, batches."""
+"""Compute figures of the tiny run of `stored_figures.py`: documents, tokens, rows of the plan, batches."""
 
 import argparse
 import gzip
@@ -24,7 +24,7 @@ def sentences(language: str, count: int) -> list[str]:
 
 
 def write_sources(folder: Path) -> dict[str, list[str]]:
-    """Write text files of several kinds, with what cleaning has to find; their paths by language."""
+    """Write text files of several kinds that need cleaning. Return their paths by language."""
     folder.mkdir()
     eng, deu = sentences("eng", 30), sentences("deu", 30)
     lines = [*eng[:15], "12345678", "1234567", "  padded  ", " seven c ", "", eng[3], "cafe\u0301 noir", "café noir"]
@@ -41,7 +41,7 @@ def write_sources(folder: Path) -> dict[str, list[str]]:
 
 
 def run_stage(module, settings, **arguments) -> dict:
-    """Run a stage's function with these settings, as no file has them; its manifest's figures."""
+    """Run a stage's function with these settings, without a file. Return its manifest's figures."""
     from babelmill.core import manifest
 
     with mock.patch.object(module, "read_settings", lambda *_: settings):
@@ -50,7 +50,7 @@ def run_stage(module, settings, **arguments) -> dict:
 
 
 def make_corpora(folder: Path) -> dict[str, dict]:
-    """Build four corpora; the figures of each manifest."""
+    """Build four corpora. Return the figures of each manifest."""
     from babelmill.config.stage_settings import CorpusSettings
     from babelmill.corpus import __main__ as stage
 
@@ -123,7 +123,7 @@ def token_figures(folder: Path) -> dict:
 
 
 def token_documents(count: int, seed: int) -> list[np.ndarray]:
-    """Return token sequences that can be learnt: each token follows from the one before, but for some noise."""
+    """Return token sequences that can be learnt: each token follows from the one before, except for some noise."""
     draw, result = random.Random(seed).random, []
     for _ in range(count):
         tokens = [16 + int(80 * draw())]
@@ -141,7 +141,7 @@ def vocabulary():
 
 
 def shard_files(folder: Path, split: str = "train") -> list:
-    """Return the shards of two languages, written if they are not there."""
+    """Return the shards of two languages. Write them if needed."""
     from babelmill.tokens.shard_file import ShardFile, write_shard
 
     files = []

@@ -1,4 +1,4 @@
-"""Figures of the tiny run of `stored_figures.py`: optimizers, gradients, training, scores."""
+"""Compute figures of the tiny run of `stored_figures.py`: optimizers, gradients, training, scores."""
 
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,7 @@ def projection(parameters) -> tuple[float, float]:
 
 
 def train_steps(trainer, steps) -> dict[str, list[float]]:
-    """Do steps of a run: losses, gradient norms, weights, validation."""
+    """Do steps of a run. Return losses, gradient norms, weights, validation."""
     found: dict[str, list[float]] = {"cross-entropy": [], "logsumexp^2": [], "gradient norm": []}
     for number in steps:
         outcome = trainer.run_step(number).read()

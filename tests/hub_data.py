@@ -1,4 +1,4 @@
-"""A small trained model with its tokenizer and shards, as the stages leave them, and what it takes to export it.
+"""Provide a small trained model with its tokenizer and shards, as the stages write them, and functions to export it.
 
 The model has learnt three sentences by heart, with both objectives, so that tests can ask it for the right word.
 """
@@ -34,7 +34,7 @@ BOS, EOS, PAD, MASK = 1, 2, 3, 4
 def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) -> None:
     """Teach the rows [B, T] (`<s>` first, padded) to a model: the next token, from the left or from both sides.
 
-    `ahead` is 0 where the hidden token is to be learnt at its own position, as BabyBabelLM's code does it.
+    `ahead` is 0 if the hidden token is learnt at its own position, as BabyBabelLM's code does it.
     """
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -54,7 +54,7 @@ def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) 
 
 
 class Trained:
-    """Folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
+    """Holds the folders `tokenizer`, `shards` and `model` below one folder, and `export.json`."""
 
     def __init__(self, folder: Path, **shape):
         self.folder = folder
@@ -70,7 +70,7 @@ class Trained:
 
     @classmethod
     def at(cls, folder: Path) -> "Trained":
-        """The one that is in a folder, which may be a copy."""
+        """Return the data in a folder, which may be a copy."""
         trained = cls.__new__(cls)
         trained.folder = folder
         return trained

@@ -1,4 +1,4 @@
-"""A Hugging Face Hub on this machine, for tests: the endpoints that the real client asks for.
+"""Run a Hugging Face Hub on this machine for tests, with the endpoints that the real client uses.
 
     with HubServer() as hub:
         commit = hub.commit("datasets/org/name", {"data/train.jsonl": b"..."})
@@ -27,7 +27,7 @@ LFS = (".parquet", ".zst", ".gz", ".safetensors")
 
 @dataclasses.dataclass
 class Fault:
-    """What goes wrong for requests `METHOD path` that match `pattern`: the first `times` of them.
+    """Describes what goes wrong for the first `times` requests `METHOD path` that match `pattern`.
 
     `status` answers with that code, `body` and `headers`; `cut` closes the connection after so many bytes of the body; `garbage`
     sends other bytes of the same length; `drop` closes the connection without an answer, in the middle of the request's
@@ -47,7 +47,7 @@ class Fault:
 
 @dataclasses.dataclass
 class Repository:
-    """Commits (revision -> files) and branches of a repository, and who may read it.
+    """Holds commits (revision -> files) and branches of a repository, and who may read it.
 
     `objects` is its storage of large files by sha256, `history` what each uploaded commit said.
     """
@@ -99,7 +99,7 @@ class HubServer:
         self._http.server_close()
 
     def commit(self, name: str, files: dict[str, bytes], branch: str = "main", **access) -> str:
-        """Make these files the whole content of a branch; returns the commit."""
+        """Make these files the whole content of a branch. Return the commit."""
         repository = self.repositories.setdefault(name, Repository())
         for key, value in access.items():
             setattr(repository, key, value)
@@ -111,7 +111,7 @@ class HubServer:
         return commit
 
     def count(self, pattern: str) -> int:
-        """How many requests matched."""
+        """Return how many requests matched."""
         return sum(re.search(pattern, line) is not None for line in self.log)
 
 
@@ -192,7 +192,7 @@ class _Handler(Uploads):
         return self.send(404, b'{"error": "no such endpoint"}')
 
     def repository(self, name: str, token: str | None, content: bool = False) -> Repository | None:
-        """The repository, or None after the answer that the Hub gives to who may not see it."""
+        """Return the repository, or None after the answer that the Hub gives to who may not see it."""
         repository = self.hub.repositories.get(name)
         known = token in self.hub.tokens
         if token and not known:
@@ -217,7 +217,7 @@ class _Handler(Uploads):
         self.send_json({"id": asked["name"], "sha": commit, "private": private, "siblings": siblings, "tags": []})
 
     def send_models(self, token: str | None, query: dict[str, str]) -> None:
-        """The models of an owner that the token may see, 3 a page."""
+        """Send the models of an owner that the token may see, 3 per page."""
         if token and token not in self.hub.tokens:
             return self.send(401, b'{"error": "Invalid user token."}', {"X-Error-Message": "Invalid user token."})
         names = [
@@ -232,7 +232,7 @@ class _Handler(Uploads):
         self.send_json([{"id": name, "_id": name, "tags": []} for name in names[start : start + 3]], headers)
 
     def send_tree(self, asked: dict, commit: str, files: dict[str, bytes], query: str, fault: Fault | None) -> None:
-        """The listing, 10 entries a page, folders too."""
+        """Send the listing with folders, 10 entries per page."""
         start = int(dict(urllib.parse.parse_qsl(query)).get("cursor", 0))
         folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents} - {"."}
         names = sorted([*files, *folders], reverse=self.hub.backwards)
@@ -270,7 +270,7 @@ class _Handler(Uploads):
             self.send_file(data, headers | {"ETag": f'"{git_oid(data)}"'}, fault)
 
     def send_file(self, data: bytes, headers: dict, fault: Fault | None) -> None:
-        """The bytes asked for, or what a fault makes of them."""
+        """Send the requested bytes, or what a fault makes of them."""
         status = 200
         if fault and fault.garbage:
             data = bytes(255 - byte for byte in data)

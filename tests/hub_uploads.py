@@ -1,4 +1,4 @@
-"""The part of the test Hub that is written to: accounts, repositories, large files, commits.
+"""Define the part of the test Hub that clients write to: accounts, repositories, large files, commits.
 
 It is stricter than the Hub: whatever a client gets wrong is refused, so that tests notice.
 """
@@ -19,7 +19,7 @@ SECRET = b"of the storage's signed addresses"
 
 
 class Refused(Exception):
-    """An answer that is an error."""
+    """Is raised to answer with an error."""
 
     def __init__(self, status: int, message: str, code: str | None = None, **more):
         self.status = status
@@ -28,18 +28,18 @@ class Refused(Exception):
 
 
 def expect(true, message: str) -> None:
-    """Refuse a request that is not as it must be."""
+    """Refuse a request that is wrong."""
     if not true:
         raise Refused(400, message)
 
 
 def git_oid(data: bytes) -> str:
-    """The git object id of a file."""
+    """Return the git object id of a file."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
 def check_card(text: str) -> None:
-    """The front matter of a README.md."""
+    """Check the front matter of a README.md."""
     found = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     expect(found, "README.md has no front matter")
     values = yaml.safe_load(found[1])
@@ -47,10 +47,10 @@ def check_card(text: str) -> None:
 
 
 class Uploads(BaseHTTPRequestHandler):
-    """Endpoints that need a token that may write; `hub` is the server."""
+    """Answers at endpoints that need a token with write permission. `hub` is the server."""
 
     def read_body(self) -> bytes:
-        """What the client sent, at once or in chunks."""
+        """Return what the client sent, at once or in chunks."""
         if self.headers.get("transfer-encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("content-length") or 0))
         body = b""
@@ -61,7 +61,7 @@ class Uploads(BaseHTTPRequestHandler):
         return body
 
     def upload(self, path: str, token: str | None, body: bytes):
-        """The answer to a request that writes, as JSON; Refused."""
+        """Return the answer to a request that writes, as JSON, or raise Refused."""
         path, _, query = path.partition("?")
         if found := re.fullmatch(r"/storage/([^/]+/[^/]+)/([0-9a-f]{64})", path):
             expect(self.command == "PUT" and token is None, "the storage must not see the token")
@@ -87,7 +87,7 @@ class Uploads(BaseHTTPRequestHandler):
         raise Refused(404, "no such endpoint")
 
     def writable(self, name: str):
-        """A repository that the account may write to."""
+        """Return a repository that the account may write to."""
         if name.split("/")[1] not in self.hub.namespaces:
             raise Refused(403, "You are not a member of this organisation")
         if name not in self.hub.repositories:
@@ -119,7 +119,7 @@ class Uploads(BaseHTTPRequestHandler):
         return {"errors": [], "warnings": []}
 
     def create_branch(self, body: bytes, name: str, branch: str):
-        """A branch that begins where main is."""
+        """Create a branch that begins at main."""
         repository = self.writable(name)
         expect(set(json.loads(body)) <= {"startingPoint", "overwrite"}, "unknown answer")
         if branch in repository.branches:
@@ -172,7 +172,7 @@ class Uploads(BaseHTTPRequestHandler):
         return {}
 
     def take_commit(self, body: bytes, name: str, branch: str):
-        """All of a commit or nothing."""
+        """Apply the whole commit, or nothing."""
         repository = self.writable(name)
         head, *operations = [json.loads(line) for line in body.splitlines()]
         expect(head["key"] == "header" and head["value"]["summary"], "a commit begins with its header")
@@ -217,5 +217,5 @@ class Uploads(BaseHTTPRequestHandler):
 
 
 def sign(address: str) -> str:
-    """Only the Hub can make an address that its storage takes."""
+    """Sign an address, since only the Hub can make one that its storage accepts."""
     return hmac.new(SECRET, address.encode(), "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Makes what OccCANINE's training leaves (`last.bin`), small and with random weights: no such file is shipped here.
+"""Make a file like that of OccCANINE's training (`last.bin`), small and with random weights: we ship no real one.
 
 Its names, shapes and special entries are those of the published code: CANINE under `encoder.`, a decoder of
 PyTorch's own layers under `decoder.` with an entry more than symbols and a buffer of positions, a linear head under
@@ -17,7 +17,7 @@ KEY = {"83110": 4, "-1": 0, "61110": 1, "2105": 2, "71105": 3}  # HISCO, an inte
 
 
 class Published(nn.Module):
-    """The model as it is published, written again from its description."""
+    """Is the published model, written again from its description."""
 
     def __init__(self, config: transformers.CanineConfig, classes: int):
         super().__init__()
@@ -46,7 +46,7 @@ class Published(nn.Module):
 
 
 def write(folder: Path, config: transformers.CanineConfig, key: object = KEY) -> Published:
-    """Write `last.bin` and that of an earlier step; return the model. A class of it has no code."""
+    """Write `last.bin` and the file of an earlier step. Return the model. One of its classes has no code."""
     torch.manual_seed(3)
     model = Published(config, len(KEY) + 1).eval()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -1,4 +1,4 @@
-"""Makes a table of occupations in three languages with five-digit codes: a labelled corpus that anybody can learn.
+"""Make a table of occupations in three languages with five-digit codes: a labelled corpus that anybody can learn.
 
     python tests/make_occupations.py occupations.csv
 
@@ -103,7 +103,7 @@ def rows(count: int = 3000, seed: int = 1) -> list[tuple[str, str, str, str, str
 
 
 def write(path: str | Path, count: int = 3000, seed: int = 1, language: str | None = None) -> None:
-    """Write a table of `count` rows; of one `language`, those of them that are in it."""
+    """Write a table of `count` rows, or only those of them that are in one `language`."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(HEADER)

@@ -1,4 +1,4 @@
-"""NVIDIA's library for tests: `data/nvml_stub.c` under its name, which their Python package loads."""
+"""Build a stand-in for NVIDIA's library, `data/nvml_stub.c`, under the name that their Python package loads."""
 
 import ctypes
 import subprocess
@@ -21,7 +21,7 @@ def build(folder: Path) -> None:
 
 
 def load(folder: Path) -> Callable[..., None]:
-    """Load it by the name that the package asks for; return a function that sets what it answers."""
+    """Load it by the name that the package asks for. Return a function that sets its answers."""
     library = ctypes.CDLL(str(folder / NAME), ctypes.RTLD_GLOBAL)
 
     def answers(result: int = 0, sleep: int = 0, energy: list[int] = ENERGY) -> None:
@@ -33,6 +33,6 @@ def load(folder: Path) -> Callable[..., None]:
 
 
 def answered(gpus: GpuFigures) -> GpuFigures:
-    """These, once the driver has answered for the first time."""
+    """Return these, once the driver has answered for the first time."""
     assert gpus._idle.wait(60)
     return gpus

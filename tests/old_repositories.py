@@ -1,4 +1,4 @@
-"""Repositories of GPT-BERT models as the scripts before this workflow pushed them, small, on the test Hub."""
+"""Fill the test Hub with small repositories of GPT-BERT models like those that older scripts pushed."""
 
 import io
 import json
@@ -47,7 +47,7 @@ NEVER = b"raise SystemExit('code of a repository was run')\n"
 
 
 def config() -> dict:
-    """config.json: the training configuration, and what the wrappers need."""
+    """Return config.json: the training configuration, and what the wrappers need."""
     auto = {f"AutoModel{name.removeprefix('GPTBert')}": f"modeling_gpt_bert.{name}" for name in WRAPPERS}
     auto |= {"AutoConfig": "configuration_gpt_bert.GPTBertConfig", "AutoModel": f"modeling_gpt_bert.{WRAPPERS[0]}"}
     heads = {"classifier_dropout": 0.1, "classifier_layer_norm_eps": 1e-5, "num_labels": 2}
@@ -56,26 +56,26 @@ def config() -> dict:
 
 
 def weights(prefix: str, factor: float = 1.0) -> dict[str, torch.Tensor]:
-    """The golden weights times a factor, with buffers and the embedding twice, under names that begin with a prefix."""
+    """Return the golden weights times a factor, with buffers and the embedding twice, under names that begin with a prefix."""
     named = model()[1]
     return {name.replace("module.", prefix, 1): (value * factor).to(value.dtype) for name, value in named.items()}
 
 
 def pickled(value) -> bytes:
-    """The bytes of `torch.save`."""
+    """Return the bytes of `torch.save`."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
 
 
 def tokenizer(size: int = 96) -> bytes:
-    """tokenizer.json, with so many entries."""
+    """Return tokenizer.json, with so many entries."""
     with tempfile.TemporaryDirectory() as folder:
         return write_tokenizer(Path(folder, "tokenizer.json"), size=size).read_bytes()
 
 
 def files(task: str = "fill-mask", license: str = "other", more: str = "") -> dict[str, bytes]:
-    """What all of them hold."""
+    """Return the files that all repositories have."""
     return {
         ".gitattributes": b"",
         "README.md": CARD.format(task=task, license=license, more=more).encode(),

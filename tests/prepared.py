@@ -68,7 +68,7 @@ def run_python(*words, cwd=None, environment=None) -> subprocess.CompletedProces
 
 
 class Program:
-    """A program that goes on beside a test, with what tests use of `subprocess.Popen`. Standard error is a pipe."""
+    """Runs a program while a test continues, like `subprocess.Popen`. Standard error is a pipe."""
 
     def __init__(self, *words, cwd=None, environment=None, outputs=None, session=False):
         """Start Python; see `run_python`.
@@ -95,20 +95,20 @@ class Program:
             os.close(said)
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
+        """Return the exit code, or None while the program runs."""
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
             self.wait()
         return self.returncode
 
     def wait(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end. Return the exit code."""
         if self.returncode is None:
             self.returncode = int(self._connection.recv(100))
             self._connection.close()
         return self.returncode
 
     def communicate(self) -> tuple[None, str]:
-        """Wait until nobody has its standard error any more; what was said there."""
+        """Wait until nobody holds its standard error any more. Return what was written there."""
         with open(self._said, encoding="utf-8", errors="replace") as said:
             text = said.read()
         self.wait()

@@ -1,4 +1,4 @@
-"""Forks Python programs from a process that has large libraries imported already; `prepared.py` is what tests use of it.
+"""Fork Python programs from a process that has already imported large libraries. Tests use it through `prepared.py`.
 
     python program_server.py serve FOLDER FILE_DESCRIPTOR   the server, which waits for requests until its input ends
     python program_server.py ask FOLDER -m MODULE ...       have it run a program in the place of `python -m MODULE ...`
@@ -78,7 +78,7 @@ def stand_for(folder: str, arguments: list[str]) -> None:
 
 
 def freezer_of(process: int) -> str:
-    """The control group by which SLURM follows the processes of a job; empty where there are none of that kind."""
+    """Return the control group by which SLURM follows the processes of a job; empty if it has none of that kind."""
     with open(f"/proc/{process}/cgroup") as file:
         return next((line.split(":", 2)[2].strip() for line in file if ":freezer:" in line), "")
 

@@ -1,4 +1,4 @@
-"""A model as the published GPT-BERT implementation leaves it: weights, shape and tokenizer."""
+"""Make a model like those of the published GPT-BERT implementation: weights, shape and tokenizer."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parent / "data" / "gpt_bert_tiny.safetensors"
 
 
 def model() -> tuple[dict, dict[str, torch.Tensor]]:
-    """Configuration and state_dict, with the prefix of data-parallel training and the buffers that nobody needs."""
+    """Return configuration and state_dict, with the prefix of data-parallel training and with unneeded buffers."""
     with safe_open(GOLDEN, "pt") as file:
         config = json.loads(file.metadata()["config"])
         names = [name for name in file.keys() if name.startswith("weight.")]
@@ -25,7 +25,7 @@ def model() -> tuple[dict, dict[str, torch.Tensor]]:
 
 
 def write_tokenizer(path: Path, prefix_space: bool = True, normalizer=None, size: int = 96) -> Path:
-    """A tokenizer of single bytes, its special tokens not declared, as the published scripts leave it."""
+    """Write a tokenizer of single bytes, whose special tokens are not declared, like that of the published scripts."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=lambda character: (character != "Ġ", character))
     entries = [*SPECIAL_TOKENS, *alphabet][:size]
     tokenizer = Tokenizer(models.BPE({entry: i for i, entry in enumerate(entries)}, [], unk_token="<unk>"))

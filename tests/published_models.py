@@ -1,4 +1,4 @@
-"""Small models of transformers as they lie on the Hub: weights, configuration, and a tokenizer of their own kind.
+"""Make small models of transformers like those on the Hub: weights, configuration, and their kind of tokenizer.
 
 GPT-2 has one special token for everything, BERT a lossy WordPiece, Llama a SentencePiece-like BPE without padding,
 EuroBERT bytes and a mask. Weights and texts are the same on each call.
@@ -93,7 +93,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
 
 
 def publish(kind: str, folder: Path, rows: int = 0, **config) -> Path:
-    """Write a model of a kind with all of its files; `rows` of its embedding, if more than the tokenizer needs."""
+    """Write a model of a kind with all of its files. `rows` of the embedding may be more than the tokenizer needs."""
     import torch
     import transformers
 

@@ -1,4 +1,4 @@
-"""A results tree that an earlier commit made, kept so that an upgrade can be tried on it.
+"""Keep a results tree that an earlier commit made, so that tests can try an upgrade on it.
 
     python tests/released_results.py --write
 
@@ -79,7 +79,7 @@ def write() -> None:
 
 
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member without its owner."""
+    """Return a member without its owner."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

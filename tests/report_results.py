@@ -1,4 +1,4 @@
-"""Made results in the form that the stages leave: manifests, evaluations, scores and records, without any training."""
+"""Make results in the form of the stages without any training: manifests, evaluations, scores and records."""
 
 import json
 import math
@@ -18,7 +18,7 @@ PHENOMENA = ("anaphor_agreement", "argument_structure", "binding", "control_rais
 def put(
     folder: Path, stage: str, name: str, files: Iterable[str] = (), figures: Any = None, of: Any = (), **settings: Any
 ) -> None:
-    """Write a manifest over files that are there; `of`: the stages of the model that it was made from."""
+    """Write a manifest of existing files. `of` names the stages of the model from which it was made."""
     written = {file: {"bytes": (folder / file).stat().st_size, "sha256": sha256(folder / file)} for file in files}
     root = Path(folder.as_posix().rpartition("results/")[0])
     before = [STAGES[each].path(name, "") for each in of]
@@ -29,7 +29,7 @@ def put(
 
 
 def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:
-    """Lines of a hybrid run: a line of each twentieth step, ten validations."""
+    """Return the record of a hybrid run: a line per twentieth step, and ten validations."""
     lines, level = [], draw.uniform(2.4, 3.6)
     for step in range(20, steps + 1, 20):
         done = step / steps
@@ -48,7 +48,7 @@ def record_of(draw: random.Random, steps: int) -> list[dict[str, Any]]:
 
 
 def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
-    """evaluation.json of a hybrid model."""
+    """Return evaluation.json of a hybrid model."""
 
     def score(middle: float) -> dict[str, Any]:
         value = middle + draw.gauss(0, 0.1)
@@ -68,7 +68,7 @@ def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
 
 
 def scores_of(draw: random.Random, suite: str, languages: list[str], snapshots: Iterable[float] = ()) -> dict[str, Any]:
-    """scores.json of a suite; with those of snapshots, after so many million words."""
+    """Return scores.json of a suite, also for snapshots after so many million words."""
 
     def share(count: int, middle: float) -> dict[str, Any]:
         score = round(count * min(0.99, max(0.4, draw.gauss(middle, 0.1)))) / count

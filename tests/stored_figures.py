@@ -97,7 +97,7 @@ def leaves(figures: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def equal(stored: Any, found: Any, tolerance: float | None) -> bool:
-    """Whether two numbers or texts are the same, as far as they can be."""
+    """Return whether two numbers or texts are the same, apart from rounding."""
     if isinstance(stored, float) or isinstance(found, float):
         if tolerance is None:
             return math.isclose(stored, found, rel_tol=RELATIVE, abs_tol=1e-15)
@@ -106,7 +106,7 @@ def equal(stored: Any, found: Any, tolerance: float | None) -> bool:
 
 
 def difference(stored: Any, found: Any) -> str | None:
-    """Say how a found figure differs from the stored one; None if it does not."""
+    """Say how a found figure differs from the stored one, or return None if it does not."""
     tolerance = None
     if isinstance(stored, dict):
         stored, tolerance = stored["centre"], stored["tolerance"]
@@ -123,7 +123,7 @@ def difference(stored: Any, found: Any) -> str | None:
 
 
 def compare(stored: dict, found: dict) -> list[str]:
-    """Return a line for each figure that is not the stored one."""
+    """Return a line for each figure that differs from the stored one."""
     missing = "nothing"
     before, after = dict(leaves(stored)), dict(leaves(found))
     pairs = {name: (before.get(name, missing), after.get(name, missing)) for name in (before | after)}
@@ -208,7 +208,7 @@ def write(figures: dict) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Compute, store or print figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], help="all, if none is named")
     parser.add_argument("--write", action="store_true", help="store all figures: results have changed, and should have")

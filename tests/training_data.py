@@ -1,4 +1,4 @@
-"""Small shards, a tokenizer and settings for tests of the training stage, without the stages before it."""
+"""Make small shards, a tokenizer and settings for tests of the training stage, without the earlier stages."""
 
 import json
 import os
@@ -47,25 +47,25 @@ TINY = {
 
 
 def section(name: str, **values):
-    """A section of the settings: the defaults, the tiny values above, then these."""
+    """Return a section of the settings: the defaults, the tiny values above, and then these."""
     defaults = yaml.safe_load((ROOT / "config/defaults.yaml").read_text(encoding="utf-8"))[name]
     return schema.SECTIONS[name].model_validate({**defaults, **TINY.get(name, {}), **values})
 
 
 def train_settings(languages: list[str], model: schema.Model, train: schema.Train) -> TrainSettings:
-    """The settings of the training stage as it reads them."""
+    """Return the settings of the training stage as it reads them."""
     sections = {"model": model, "train": train, "labels": section("labels"), "mixture": schema.Mixture(weights="size")}
     return TrainSettings(stage="train", name="test", languages=languages, **sections)
 
 
 def code_label(sections: dict[str, dict]) -> str:
-    """What a settings file with these sections says of the present code of the training stage."""
+    """Return what a settings file with these sections says about the present code of the training stage."""
     stage, values = STAGES["train"], {f"{name}.{key}": v for name, keys in sections.items() for key, v in keys.items()}
     return code_versions.labels(stage.name, stage.digest, lambda key: values.get(key, code_versions.UNKNOWN))[0]
 
 
 def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
-    """Token sequences that can be learnt: each token follows from the one before, but for some noise."""
+    """Return token sequences that can be learnt: each token follows from the one before, except for some noise."""
     random = np.random.default_rng(seed)
     result = []
     for length in random.integers(1, longest, count):
@@ -79,7 +79,7 @@ def documents(count: int, seed: int = 0, longest: int = 60) -> list[np.ndarray]:
 def write_documents(
     path: Path, texts: list[np.ndarray], tokenizer_sha256: str = "none", prompts: list[int] | None = None
 ) -> ShardFile:
-    """A shard of these documents, of whose tokens so many belong to `prompts`."""
+    """Write a shard of these documents, of whose tokens so many belong to `prompts`."""
     with write_shard(path, len(texts), VOCABULARY.size, tokenizer_sha256, prompts is not None) as writer:
         for i, text in enumerate(texts):
             writer.append(text, np.array([len(text)]), None if prompts is None else np.array([prompts[i]]))
@@ -87,7 +87,7 @@ def write_documents(
 
 
 def stream(shards: list[ShardFile], seed: int = 7) -> tuple[TokenStream, list[Packed]]:
-    """The tokens of some shards on the CPU, and their rows."""
+    """Return the tokens of some shards on the CPU, and their rows."""
     import torch
 
     tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), objective_of(section("train")))
@@ -95,13 +95,13 @@ def stream(shards: list[ShardFile], seed: int = 7) -> tuple[TokenStream, list[Pa
 
 
 def every_row(layouts: list[Packed], length: int, mask_rate: float | None) -> Rows:
-    """All rows of all languages once, masked at this rate, or causal."""
+    """Return all rows of all languages once, masked at this rate, or causal."""
     train = section("train", **({} if mask_rate is None else {"mask_rate_end": mask_rate}))
     return plan.every_row(layouts, length, objective_of(train), 1 if mask_rate is None else 0)
 
 
 class Data:
-    """A tokenizer and shards in a folder, and what it takes to run `babelmill.train` on them."""
+    """Holds a tokenizer and shards in a folder, and runs `babelmill.train` on them."""
 
     def __init__(self, folder: Path, languages=("eng",), count: int = 120):
         self.folder, self.languages = folder, list(languages)
@@ -119,7 +119,7 @@ class Data:
 
     @classmethod
     def at(cls, folder: Path, like: "Data | None" = None) -> "Data":
-        """What is in a folder; `like`: copied from there before, without what has been trained."""
+        """Return the data in a folder. `like`: first copy it from there, without results of training."""
         data = cls.__new__(cls)
         data.folder, data.languages = folder, like.languages if like else ["eng"]
         if like:
@@ -127,7 +127,7 @@ class Data:
         return data
 
     def settings(self, model=None, mixture: str | float = "size", **train) -> None:
-        """Write the train settings: tiny ones, with these values changed. It goes on from the folder `base`, if there."""
+        """Write the train settings: tiny ones, with these values changed. The model continues from the folder `base`, if given."""
         sections = {
             "model": section("model", **(model or {})).model_dump(),
             "train": section("train", **train).model_dump(),
@@ -148,7 +148,7 @@ class Data:
         )
 
     def command(self, out: str = "model", processes: int = 1, *more: str) -> list[str]:
-        """The stage's module and arguments."""
+        """Return the stage's module and arguments."""
         folder = self.folder
         arguments = {
             "settings": "train.json",
@@ -165,26 +165,26 @@ class Data:
         ]
 
     def start(self, *arguments, environment: dict | None = None) -> Program:
-        """Start the stage in a session of its own."""
+        """Start the stage in its own session."""
         return Program("-m", *self.command(*arguments), environment={**os.environ, **(environment or {})}, session=True)
 
     def train(self, *arguments, environment: dict | None = None, code: int = 0) -> str:
-        """Run the stage to its end; what it said."""
+        """Run the stage to its end. Return its output."""
         done = run_module(*self.command(*arguments), environment={**os.environ, **(environment or {})})
         assert done.returncode == code, done.stderr
         return done.stderr
 
     def metrics(self, out: str = "model") -> list[dict]:
-        """The lines of a finished run's record."""
+        """Return the lines of a finished run's record."""
         return read_metrics(self.folder / out / "metrics.jsonl")
 
     def weights(self, out: str = "model") -> tuple[str, str]:
-        """What two runs must share to be the same: digests of both sets of weights."""
+        """Return digests of both sets of weights, which are equal if two runs are."""
         return tuple(sha256(self.folder / out / name) for name in ("model.safetensors", "ema.safetensors"))
 
     @property
     def runs(self) -> list[Path]:
-        """The folders of runs."""
+        """Return the folders of runs."""
         return sorted((self.folder / "checkpoints").glob("*"))
 
 
@@ -194,7 +194,7 @@ def read_metrics(path: Path) -> list[dict]:
 
 
 def wait_for_step(data: Data, step: int, process: Program) -> None:
-    """Wait until a run has recorded a step; fail if its process ends before."""
+    """Wait until a run has recorded a step. Fail if its process ends before."""
     while process.poll() is None:
         for record in (data.folder / "checkpoints").glob("*/metrics.jsonl"):
             lines = record.read_text(encoding="utf-8").split("\n")[:-1]  # the last one may be half written
@@ -219,25 +219,25 @@ def train_undisturbed(folder: Path) -> None:
 
 
 def logged(lines: list[dict]) -> list[tuple[int, str]]:
-    """Step and kind of the lines of a record, in order of the steps."""
+    """Return step and kind of the lines of a record, in the order of the steps."""
     return sorted((line["step"], line["kind"]) for line in lines)
 
 
 def results(data: Data) -> list[tuple]:
-    """What a record says that does not depend on the clock."""
+    """Return the part of a record that does not depend on the clock."""
     keys = ("step", "kind", "loss", "ema_loss", "grad_norm", "accuracy", "tokens", "skipped")
     return sorted(tuple(line.get(key) for key in keys) for line in data.metrics())
 
 
 def assert_same(data: Data, finished: Data) -> None:
-    """Bit for bit the weights of the run that nothing disturbed, and every logged step once."""
+    """Check that the weights are bit for bit those of the undisturbed run, and every step is logged once."""
     assert data.weights() == finished.weights()
     assert logged(data.metrics()) == EXPECTED
     assert results(data) == results(finished)
 
 
 def assert_near(data: Data, finished: Data) -> None:
-    """The same but for rounding, as on other numbers of processes; every logged step once."""
+    """Check the same except for rounding, as on other numbers of processes."""
     from safetensors.torch import load_file
 
     for name in ("model.safetensors", "ema.safetensors"):
@@ -252,7 +252,7 @@ TRADES = ("farmer", "fisher", "smith", "baker", "weaver", "miller")
 
 
 def labelled(count: int, seed: int) -> tuple[list[np.ndarray], list[int], list[list[int]]]:
-    """Descriptions of one or two trades: tokens, those of the context, and the trades. A trade is a token or two."""
+    """Return descriptions of one or two trades: tokens, those of the context, and the trades. A trade is a token or two."""
     random = np.random.default_rng(seed)
     texts, contexts, codes = [], [], []
     for _ in range(count):
@@ -267,7 +267,7 @@ def labelled(count: int, seed: int) -> tuple[list[np.ndarray], list[int], list[l
 
 
 def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "none", names=TRADES) -> ShardFile:
-    """A shard of them."""
+    """Write a shard of them."""
     texts, contexts, codes = labelled(count, seed)
     with write_shard(path, count, VOCABULARY.size, tokenizer_sha256, prompts=True) as writer:
         for text, context in zip(texts, contexts, strict=True):
@@ -280,7 +280,7 @@ def write_labelled(path: Path, count: int, seed: int, tokenizer_sha256: str = "n
 
 
 class LabelledData(Data):
-    """A tokenizer and labelled shards in a folder, and what it takes to run `babelmill.train` on them."""
+    """Holds a tokenizer and labelled shards in a folder, and runs `babelmill.train` on them."""
 
     MODEL: ClassVar = {
         "architecture": "transformers",
@@ -320,7 +320,7 @@ class LabelledData(Data):
 
 
 def export(data: LabelledData, out: str = "export") -> Path:
-    """The stage `export`; the folder."""
+    """Run the stage `export`. Return the folder."""
     from babelmill.config.resolve import Configuration
     from babelmill.settings import settings_of
 
@@ -338,7 +338,7 @@ def export(data: LabelledData, out: str = "export") -> Path:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A tokenizer of `VOCABULARY`, whose other entries are words such as `word16`."""
+    """Write a tokenizer of `VOCABULARY`, whose other entries are words such as `word16`."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
     from babelmill.tokens.tokenizer_file import begin_with_bos

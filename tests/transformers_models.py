@@ -1,4 +1,4 @@
-"""Small models of transformers, as settings, and as networks of the training."""
+"""Make small models of transformers, as settings and as networks of the training."""
 
 import torch
 
@@ -20,19 +20,19 @@ ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
 def model_section(kind: str, positions: int = 32, **more) -> schema.Model:
-    """The section `model` of a small model."""
+    """Return the section `model` of a small model."""
     config = {"model_type": kind, **KINDS.get(kind, ("", BERT))[1], **more}
     return section("model", architecture="transformers", config=config, max_position_embeddings=positions)
 
 
 def train_section(kind: str, **values) -> schema.Train:
-    """The section `train` that goes with it."""
+    """Return the section `train` that fits it."""
     objective = KINDS.get(kind, ("masked",))[0]
     return section("train", **{"objective": objective, "optimizer": "adamw", "learning_rate": 0.01, **values})
 
 
 def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, loaded: bool = False, **more):
-    """A network of a small model, `loaded` if its weights are yet to be read; `more` keys of its `model.config`."""
+    """Return a network of a small model. `loaded`: its weights are read later; `more`: keys of its `model.config`."""
     from babelmill.training.transformers_config import config_to_train
     from babelmill.training.transformers_network import TransformersNetwork
 

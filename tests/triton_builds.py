@@ -1,4 +1,4 @@
-"""Build the Triton kernels for GPUs that are not here, and print what each build takes of one."""
+"""Build the Triton kernels for GPUs without having one, and print the resources that each build needs."""
 
 import re
 
@@ -15,7 +15,7 @@ INTEGERS = ("LUT", "KEYS")
 
 
 def built(kernel, tile: tuple[int, int], capability: int, width: int):
-    """A kernel for a head of so many numbers, in bf16."""
+    """Build a kernel for heads of so many numbers, in bf16."""
     constants = {"DROPS": True, "B": tile[0], "D": width, "R": 64, "PRECISION": "tf32"}
     signature = {}
     for name in kernel.arg_names:

@@ -1,6 +1,6 @@
 """Compare the Triton kernels with the formula. Run with TRITON_INTERPRET=1, which Triton reads when it is imported.
 
-In float32: products of bfloat16 are wrong in the interpreter.
+The type is float32, since products of bfloat16 are wrong in the interpreter.
 """
 
 import sys
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def compare_alone(length: int) -> None:
-    """Values and gradients of one attention."""
+    """Compare values and gradients of one attention."""
     for probability in (0.0, 0.1):
         found = difference(CPU, 16, length, probability, torch.float32)
         print(f"T {length}, dropout {probability}: {found:.1e}", flush=True)
@@ -23,7 +23,7 @@ def compare_alone(length: int) -> None:
 
 
 def compare_in_a_model(length: int, compiled: bool) -> None:
-    """The gradient of a whole model's weights in training; compiled, without a break in the graph."""
+    """Compare the gradient of a whole model's weights in training, also compiled, without a break in the graph."""
     shape = GPTBertShape(60, 32, 48, 2, 2)
     rows = torch.randint(60, (3, length), generator=torch.Generator().manual_seed(1))
     seen = training_mask(torch.zeros_like(rows), torch.tensor([True, False, True]))
