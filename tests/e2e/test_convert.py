@@ -53,7 +53,7 @@ def test_facts(built, card):
     documents = manifest.read(built / "results/corpora/eng")["figures"]["documents"]["train"]
     assert f"| {documents} |" in card.text
     assert f"{model['figures']['parameters']:,} parameters, trained on masked and causal" in card.text
-    assert "| English | 60 local files |" in card.text and "Byte-level BPE of 320 entries" in card.text
+    assert "| English | 60 local files |" in card.text and "Byte-level BPE with 320 entries" in card.text
     assert re.search(r"The steps took [\d.]+(e-\d+)? minutes", card.text)
     assert str(built) not in card.text
 

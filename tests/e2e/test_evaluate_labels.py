@@ -167,7 +167,7 @@ def test_what_is_measured(evaluation):
             bins = own["calibration"]["bins"]
             assert len(bins) == 15 and sum(entry["texts"] for entry in bins) == 120
             right = sum(entry["texts"] * entry["right"] for entry in bins if entry["texts"])
-            assert right == pytest.approx(120 * own["top_1"]), "the likeliest code is right as often in the bins"
+            assert right == pytest.approx(120 * own["top_1"]), "the most probable code is right as often in the bins"
             assert own["top_1"] <= own["top_3"] <= own["top_5"] < 1
             assert (
                 len(own["digits"]) == 3 and all(a >= b for a, b in pairwise(own["digits"])) and own["digits"][2] > 0.4
@@ -306,7 +306,10 @@ def test_a_table_is_predicted_as_the_evaluation_found_best(made, evaluation, tmp
         (one,) = model.predict(ids, torch.ones_like(ids), top=1, method="linear")
         assert len(one.codes) == count and len(one.likeliest) == 1, "top cuts no codes"
     text = (made.folder / "converted/README.md").read_text()
-    assert f"from {best['value']:.3f} on: the `threshold`" in text and "The decoder's probability of a code is" in text
+    assert (
+        f"with a threshold of {best['value']:.3f}. This is the `threshold`" in text
+        and "The decoder's probability of a code is" in text
+    )
 
 
 def test_text_is_cleaned_as_that_of_the_training(made, tmp_path):

@@ -182,5 +182,7 @@ def test_nothing_is_left_of_a_refused_one(published):
     config = json.loads((published / "base.json").read_text())
     (published / "base.json").write_text(json.dumps(config | {"hidden_size": 48}))
     before = sorted(path.name for path in published.iterdir())
-    assert "model.bin: the main weights are not those" in message(convert(published, *ARGUMENTS, "--out", "out"))
+    assert "model.bin: the main weights do not fit the given configuration" in message(
+        convert(published, *ARGUMENTS, "--out", "out")
+    )
     assert sorted(path.name for path in published.iterdir()) == before

@@ -53,7 +53,7 @@ def test_a_model_of_one_code_a_text_is_a_plain_classifier(one_code, capsys):
         assert dict(found.likeliest) == pytest.approx({code: said[code] for code, _ in found.likeliest})
     card = (folder / "README.md").read_text()
     assert "exactly one of 7 classes" in card and "gives each text exactly one" in card and "the decoder" not in card
-    assert "* `?` says that a text has no code." in card
+    assert "* `?` means that a text has no code." in card
     for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
         exec(block.replace('"test"', repr(str(folder))), {})
     assert "codes: [('" in capsys.readouterr().out

@@ -119,8 +119,8 @@ def test_scores_are_of_responses_given_their_prompts(made):
         assert score["value"] == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)
         assert (score["tokens"], score["bytes"]) == (count, size)
     card = (made.path / "converted/eng/README.md").read_text()
-    assert f"the {documents['with_prompt']} with a prompt, the response alone" in card
-    assert "give the model a prompt that ends as those of the training data do" in card
+    assert f"only the response of the {documents['with_prompt']} with a prompt" in card
+    assert "give it a prompt that ends like those of the training data." in card
 
 
 def pairs(made: Workspace, split: str) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ def test_training_learns_responses_alone(made):
 
 def test_show_and_plan_know_of_prompts(made, monkeypatch):
     monkeypatch.chdir(made.path)
-    assert "with a prompt, the response alone) (a unigram model" in show.figures(Path("converted/eng"))
+    assert "with a prompt) (a unigram model" in show.figures(Path("converted/eng"))
     figures = manifest.read("results/shards/eng/eng")["figures"]
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens

@@ -128,7 +128,7 @@ def test_visibility_and_owner(hub, work):
     work.settings(private=False, username="lab", repo_template="{username}/my-{model}")
     assert work.would_run(targets=[RECEIPT]) == {("publish", "eng")}
     said = work.publish(check=False)
-    assert "lab/my-eng" in said and "is private and publish.private is false" in said and "--private" in said
+    assert "lab/my-eng" in said and "is private, but publish.private is false" in said and "--private" in said
     assert repository.private and len(repository.history) == 1
     assert hub.count("whoami") == 0
 

@@ -64,7 +64,9 @@ def run(workspace):
 def test_a_missing_checkpoint_is_an_error(run):
     path, deliver = run
     path.unlink()
-    with pytest.raises(UserError, match=r"not there any more; set export.include_raw to false, or train again"):
+    with pytest.raises(
+        UserError, match=r"the final checkpoint is missing; set export.include_raw to false, or train again"
+    ):
         deliver()
 
 

@@ -134,7 +134,7 @@ def test_the_folders_load_in_both_versions_without_trust(made):
     card = (made.path / "converted/modernbert/README.md").read_text()
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "diffusion_generation" in code)
     assert "gen_length=32" in code, "it reads 64 tokens"
-    assert "of the folder, which holds the sampler alone" in card
+    assert "of the folder, which contains only the sampler" in card
     code = "torch.manual_seed(0)\n" + code.replace('"modernbert"', '"converted/modernbert"')
     said = use(made, [f"converted/{kind}" for kind in SIZES], PIPELINES + code)
     assert said[0] == said[1] and "\nThe beginning of a text" in said[0]

@@ -137,7 +137,7 @@ def test_a_tokenizer_that_loses_text_is_named_beside_the_scores():
     lossy = {"documents": DOCUMENTS | {"changed": 30}}
     languages = {"eng": EVALUATION["languages"]["eng"] | lossy}
     text = card.render(facts(evaluation=EVALUATION | lossy | {"languages": languages}))
-    said = "validation documents (the tokenizer changes 30 of them, and scores are of what it keeps)"
+    said = "validation documents (the tokenizer changes 30 of them, and the scores are those of the changed text)"
     assert f"Bits per byte of a sample of 100 of the 2,345 {said}, on which" in text
     (result, _) = front_matter(text)["model-index"][0]["results"]
     assert result["dataset"]["name"].endswith(f"{said}, English")
@@ -280,8 +280,8 @@ def test_a_tokenizer_that_loses_text_is_said_to():
     text = card.render(facts(evaluation=lossy, tokenizer_source="owner/name"))
     assert (
         "The tokenizer of `owner/name`" in text
-        and "does not give every text back" in text
-        and "unchanged.\n" not in text
+        and "does not restore every text" in text
+        and "restores every text exactly.\n" not in text
     )
 
 

@@ -294,7 +294,9 @@ def test_a_model_without_a_fast_tokenizer_is_one_line():
     publish("llama", Path("theirs"))
     os.remove("theirs/tokenizer.json")
     Path("theirs/tokenizer.model").write_bytes(b"sentencepiece")
-    with pytest.raises(UserError, match=r"has no tokenizer\.json, which is needed here \(a fast tokenizer"):
+    with pytest.raises(
+        UserError, match=r"has no tokenizer\.json, which is needed \(`save_pretrained` of a fast tokenizer"
+    ):
         tokenizer.adopt_from_model(fetch("llama"), "./theirs")
 
 

@@ -102,7 +102,7 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
     offsets = np.array([0, 1, 3], np.int32)
     column = pa.StringArray.from_buffers(2, pa.py_buffer(offsets), pa.py_buffer(b"a\xff\xfe"))
     pq.write_table(pa.table({"occ1": column}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: a column of text holds bytes that are not UTF-8$"):
+    with pytest.raises(UserError, match=r"a\.parquet: a column of text contains bytes that are not UTF-8$"):
         Table(tmp_path / "a.parquet")
 
 
@@ -112,7 +112,7 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
         ("a.csv", b"a,b\n1,2\n3\n", "line 3 has 1 fields, but the heading has 2"),
         ("a.csv", b'a,b\n1,"2\n', "line 2: not CSV"),
         ("a.csv", b"", "is empty; its first line must have the names of the columns"),
-        ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2: not an object"),
+        ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2 is not a JSON object"),
         ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
         ("a.jsonl", b"\n", "is empty; each line must be a JSON object"),
         ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2 contains half of a surrogate pair"),
@@ -181,9 +181,9 @@ def test_a_threshold_that_decides_nothing_is_refused():
     labels = {"exclusive": False, "decoder_layers": 0}
     for allowed in (Wanted(), Wanted(threshold=0.3), Wanted(method="linear", threshold=0.3)):
         check_threshold(Path("occ"), labels, allowed)
-    with pytest.raises(UserError, match="occ gives each text one code, so predict.threshold has no effect"):
+    with pytest.raises(UserError, match=r"occ gives each text one code, so predict\.threshold has no effect"):
         check_threshold(Path("occ"), labels | {"exclusive": True}, Wanted(method="linear", threshold=0.3))
-    with pytest.raises(UserError, match=r"predict\.threshold is for predict\.method linear"):
+    with pytest.raises(UserError, match=r"predict\.threshold works only with predict\.method: linear"):
         check_threshold(Path("occ"), labels | {"decoder_layers": 3}, Wanted(threshold=0.3))
 
 

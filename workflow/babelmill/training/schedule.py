@@ -1,7 +1,7 @@
-"""The shape of a run: the number of steps, the number and length of the rows of each step, and the learning rate.
+"""Compute the shape of a run: its number of steps, and the rows, their length and the learning rate of each step.
 
-All of it is computed from the `train` settings and the number of tokens alone, without torch, so that a login node can
-describe a run in a moment.
+Only the `train` settings and the number of tokens are needed, not torch, so a login node can describe a run in a
+moment.
 """
 
 import math
