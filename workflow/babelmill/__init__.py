@@ -1,3 +1,3 @@
 """Babelmill: raw text to published language models, one per language."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -104,6 +104,7 @@ BABYLM_CAUSAL = ("BabyLM 2025 and 2026, causal", "`bash scripts/eval_zero_shot.s
 LM_EVAL = (
     "lm-evaluation-harness",
     "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
+    " its English BLiMP puts a space before each sentence, so its scores differ a little from those above;"
     " without `add_bos_token=False`, texts begin with two `<s>` when their perplexity is measured",
 )
 MINICONS = (
