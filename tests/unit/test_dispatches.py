@@ -9,7 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
 from babelmill.training.gpt_bert_network import GPTBertNetwork
+from babelmill.training.optim import Lamb, parameter_groups
 from babelmill.training.plan import Plan
+from babelmill.training.sharding import Sharding
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 
@@ -62,6 +64,21 @@ def test_the_host_waits_for_nothing_in_a_step(make):
     assert seen.waits == {"_local_scalar_dense": 1} and seen.count > 500
 
 
+def test_operations_of_lamb_on_parts_of_parameters():
+    """Beside the sum of the norms, which is one operation if there are several processes."""
+    parameters = {str(size): torch.nn.Parameter(torch.ones(size, 3)) for size in (0, 1, 1000)}
+    parameters["bias"] = torch.nn.Parameter(torch.ones(3))
+    for parameter in parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    shapes = {name: torch.Size((3000, 3)) for name in parameters}
+    optimizer = Lamb(parameter_groups(parameters.items(), 0.1), 0.1, sharding=Sharding(shapes, ALONE))
+    finite = torch.ones(())
+    optimizer.update(0.1, finite)
+    with Dispatches() as seen:
+        optimizer.update(0.1, finite)
+    assert seen.count < 29
+
+
 def test_operations_of_a_step(make):
     """Each is at least one kernel: their number must not grow unseen, nor with what it should not depend on."""
     trainer, deeper = make(2), make(3)
@@ -73,12 +90,13 @@ def test_operations_of_a_step(make):
         return seen.count
 
     found = {"micro-batch": counted(lambda: trainer._build(trainer._stream, step.rows[:5], step.length, step.weights))}
-    finite, tensors = torch.ones(()), len(list(trainer.model.parameters()))
-    found["LAMB, for each tensor"] = counted(lambda: trainer._optimizer.update(0.1, finite)) / tensors
+    finite = torch.ones(())
+    updates = [counted(lambda t=t: t._optimizer.update(0.1, finite)) for t in (trainer, deeper)]
+    found |= {"LAMB": updates[0], "LAMB of another layer": updates[1] - updates[0]}
     found["average"] = counted(lambda: trainer.average.update(3))
     found["clipping"] = counted(lambda: trainer._gradients.clip(1.0))
     learned = [counted(lambda t=t: t._learn(step.rows[:5], step.length, step.weights)) for t in (trainer, deeper)]
     found["a layer, forwards and backwards"] = learned[1] - learned[0]
-    limits = {"micro-batch": 160, "LAMB, for each tensor": 9, "average": 1, "clipping": 16}
+    limits = {"micro-batch": 160, "LAMB": 29, "LAMB of another layer": 0, "average": 1, "clipping": 16}
     limits["a layer, forwards and backwards"] = 180
     assert {name: number for name, number in found.items() if number > limits[name]} == {}

@@ -45,10 +45,37 @@ def test_three_steps_of_lamb_are_the_published_ones(golden):
 
 
 def test_lamb_leaves_a_weight_of_norm_zero_to_adam():
-    weight = nn.Parameter(torch.zeros(3))
-    weight.grad = torch.tensor([1.0, -2.0, 3.0])
-    Lamb([{"params": [weight], "weight_decay": 0.1}], 0.01).update(0.01, ONE)
+    """Beside it, the update of a weight without a gradient is its decay alone: it loses 1 %."""
+    weight, other = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.full((2000,), 3.0))
+    weight.grad, other.grad = torch.tensor([1.0, -2.0, 3.0]), torch.zeros(2000)
+    Lamb([{"params": [weight, other], "weight_decay": 0.1}], 0.01).update(0.01, ONE)
     torch.testing.assert_close(weight.data, torch.tensor([-0.01, 0.01, -0.01]))
+    torch.testing.assert_close(other.data, torch.full((2000,), 2.97))
+
+
+def test_the_state_of_lamb_has_the_shapes_of_the_parameters():
+    """And the numbers of the parameters, with those that decay first, so that older checkpoints can be resumed."""
+    model = Small()
+    optimizer = make_optimizer(dict(model.named_parameters()), training_data.section("train", optimizer="lamb"))
+    model.gradients()
+    optimizer.update(0.01, ONE)
+    found = {name: tuple(value.shape) for name, value in optimizer.tensors().items()}
+    shapes = {"step": [(), (), ()], "exp_avg": [(7, 4), (6, 4), (6,)], "exp_avg_sq": [(7, 4), (6, 4), (6,)]}
+    assert found == {
+        f"optimizer.0.{i}.{key}": shape for key, values in shapes.items() for i, shape in enumerate(values)
+    }
+    assert optimizer.parameter("optimizer.0.2.exp_avg") == "linear.bias"
+    assert [group["weight_decay"] for group in optimizer.state_dict()["param_groups"]] == [0.1, 0.0]
+
+
+def test_lamb_holds_no_copy_of_the_weights_or_gradients_between_steps():
+    model = Small()
+    optimizer = Lamb(parameter_groups(model.named_parameters(), 0.1), 0.01)
+    model.gradients()
+    optimizer.update(0.01, ONE)
+    held = [value for group in optimizer.param_groups for value in group["params"]]
+    assert [value.untyped_storage().nbytes() for value in held] == [0, 0, 0]
+    assert [value.grad for value in held] == [None, None, None]
 
 
 def test_adamw_is_pytorchs():
@@ -75,12 +102,14 @@ def test_a_step_that_is_not_finite_leaves_the_weights(name):
     optimizer = make_optimizer(dict(model.named_parameters()), training_data.section("train", optimizer=name))
     model.gradients()
     optimizer.update(0.01, ONE)
+    with torch.no_grad():
+        model.linear.weight[:2, :2] = torch.tensor([[0.0, -0.0], [1e-40, -3e38]])
     before = copy.deepcopy(model.state_dict())
     for parameter in model.parameters():
         parameter.grad.zero_()
     optimizer.update(0.01, ZERO)
     for key, value in model.state_dict().items():
-        assert torch.equal(value, before[key])
+        assert torch.equal(value.view(torch.int32), before[key].view(torch.int32)), "to the last bit"
     model.gradients()
     optimizer.update(0.01, ONE)
     assert not torch.equal(model.linear.weight, before["linear.weight"])

@@ -180,6 +180,22 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.7 * len(arrived)
 
 
+def test_each_gradient_begins_where_a_gpu_reads_fastest(make, monkeypatch):
+    """With a vocabulary of odd size and six layers, at multiples of 64 bytes; what is between two stays 0."""
+    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
+    trainer = make(layers=6)
+    found, flat = list(trainer.model.parameters()), trainer._gradients.flat
+    assert any(parameter.numel() % 16 for parameter in found)
+    assert {parameter.grad.data_ptr() % 64 for parameter in found} == {0}
+    trainer._gradients.zero()
+    trainer._learn_share(trainer.plan.step(STEP), [])
+    norms = torch.stack([parameter.grad.norm() for parameter in found])
+    torch.testing.assert_close(flat.norm(), norms.norm())
+    assert flat.count_nonzero() == sum(parameter.grad.count_nonzero() for parameter in found)
+    assert torch.equal(torch.cat(trainer._gradients._buckets), flat)
+    assert {bucket.data_ptr() % 64 for bucket in trainer._gradients._buckets} == {0}
+
+
 def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     trainer = make()
     result = trainer.validate()

@@ -153,6 +153,7 @@ class Train(Section):
     unknown_context: Annotated[Share, OnlyIf("objective", ("labels",), 0.0), Neutral(0.0)]
     typos: Annotated[Share, Neutral(0.0)]
     precision: Annotated[Literal["bf16", "fp32"], BeforeValidator(precision)]
+    gradient_reduction: Annotated[Literal["bf16", "fp32"], Neutral("fp32")]
     activation_checkpointing: bool
     non_finite: Literal["stop", "skip"]
 

@@ -20,6 +20,7 @@ from babelmill.core.files import UserError
 from babelmill.core.words import plural
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
+ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 TIMEOUT = timedelta(minutes=30)  # so long, since the main process may be writing a checkpoint to a slow disk
 LOST_PROCESS = (
     "lost contact with another process of this run, see the message of that process; run the workflow again, which"
@@ -61,6 +62,7 @@ class Processes:
         torch.set_num_threads(max(1, threads // local_size))
         keep_freed_memory()
         device = torch.device("cpu")
+        let_segments_grow()
         if torch.cuda.is_available():
             if torch.cuda.device_count() <= local_rank:
                 raise UserError(
@@ -183,6 +185,16 @@ def may_lose_process() -> Iterator[None]:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise UserError(f"{LOST_PROCESS} ({str(error).splitlines()[0]})") from error
         raise
+
+
+def let_segments_grow() -> None:
+    """Let PyTorch's allocator on NVIDIA GPUs enlarge its segments: memory that is free in pieces can be used again.
+
+    PyTorch reads the variable at the first allocation on a GPU. A choice of the user stays as it is. AMD's GPUs keep
+    their default: before ROCm 7, PyTorch would warn that it cannot do this.
+    """
+    if torch.version.cuda is not None and not os.environ.keys() & ALLOCATOR_VARIABLES:
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 
 
 def keep_freed_memory() -> None:

@@ -21,13 +21,14 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from babelmill.config import schema
 from babelmill.runtime.processes import Processes, give_back_memory, lost_process
 from babelmill.training.optim import clip_to
 from babelmill.training.sharding import Sharding, rows_of
 
 
 def shard(
-    whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, precision: str, loaded: bool = False
+    whole: nn.Module, blocks: Sequence[nn.Module], processes: Processes, train: schema.Train, loaded: bool = False
 ) -> None:
     """Cut the parameters of a module: each process keeps its rows, on its device. `blocks` are gathered one by one.
 
@@ -37,11 +38,13 @@ def shard(
         whole: the module. On the main process it has its values; elsewhere it may be on the meta device.
         blocks: parts of the module.
         processes: this process among the others.
-        precision: precision in which blocks compute; sums of gradients are in fp32.
+        train: the precision in which blocks compute, and the one in which processes sum gradients.
         loaded: parameters on the meta device, which are the same on all processes, get their values later.
     """
     mesh = processes.mesh()
-    types = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if precision == "bf16" else {}
+    in_bf16 = train.gradient_reduction == "bf16" and processes.size > 1  # a process alone has nothing to send
+    types = {"reduce_dtype": torch.bfloat16 if in_bf16 else torch.float32}
+    types |= {"param_dtype": torch.bfloat16} if train.precision == "bf16" else {}
     empty = _allocate(whole)
     for held, name in _tensors(whole):
         if not isinstance(held[name], nn.Parameter):

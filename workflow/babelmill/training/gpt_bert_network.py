@@ -48,7 +48,7 @@ class GPTBertNetwork(Network):
         self._install(model, by_hand, processes, for_cpu=self._device.type == "cpu" and compiler is None)
         self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # they take a hundred small kernels
-        self.gradients = FlatGradients(model, processes)
+        self.gradients = FlatGradients(model, processes, train.gradient_reduction)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
         self.config = asdict(shape)
         if compiler is not None:

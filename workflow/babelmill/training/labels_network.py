@@ -155,7 +155,7 @@ class LabelsNetwork(TransformersNetwork):
         if train.freeze == "encoder":
             freeze(encoder)
             self.frozen = True
-        self._spread(made, _WithLoss(made, blocks == 1, class_weights), train.precision, processes, loaded=False)
+        self._spread(made, _WithLoss(made, blocks == 1, class_weights), train, processes, loaded=False)
 
     def begun_with(self) -> dict[str, torch.Tensor]:
         """See `Network.begun_with`: this process's rows of the encoder's weights, and of the source's heads."""

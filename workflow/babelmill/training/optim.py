@@ -4,6 +4,7 @@ An update does not change the weights if `finite` is 0. This number is on the de
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from babelmill.config import schema
+from babelmill.training.segments import segments
 from babelmill.training.sharding import Sharding
 
 Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
@@ -18,6 +20,7 @@ Groups = list[dict[str, Any]]  # groups of parameters, as torch.optim takes them
 Decays = Callable[[str, nn.Parameter], bool]
 
 PREFIX = "optimizer.0."  # begins names in checkpoints; a parameter's number and the name of its state follow
+SEGMENT = 1024  # elements; the update of a parameter takes a multiple of this in LAMB's buffer
 NO_DECAY = ("bias", "layer_norm")  # parts of the names of parameters without weight decay, as published
 
 
@@ -63,9 +66,11 @@ class Lamb(FusedAdamW):
     with weight decay:   u += wd p;  p -= lr u |p| / |u|   (the ratio is 1 where a norm is 0; it is not clamped)
     without:             p -= lr u
 
-    So AdamW with learning rate 1 turns p into p - u. Its fused kernel does this in one pass over memory instead of a
-    dozen. Then p is interpolated between a copy of its old value and p - u. This is faster than a library's LAMB
-    (`benchmarks/README.md`, "By hand or by a library"). With `sharding`, norms are those of whole tensors.
+    So AdamW with learning rate 1 turns zeros into -u without decay. Its fused kernel does this in one pass over memory
+    instead of a dozen. All updates are segments of one buffer, because a GPU then needs a few kernels for all
+    parameters together instead of a few for each. The buffer takes memory during `update` only. This is faster than a
+    library's LAMB (`benchmarks/README.md`, "By hand or by a library"). With `sharding`, norms are those of whole
+    tensors.
     """
 
     def __init__(
@@ -78,30 +83,47 @@ class Lamb(FusedAdamW):
     ):
         super().__init__(params, lr, betas, eps)
         self._sharding = sharding
+        self._groups = [group["params"] for group in self.param_groups]
+        self._parameters = list(itertools.chain(*self._groups))
+        with torch.no_grad():
+            self._flat, self._updates = segments(self._parameters, SEGMENT)
+        whose = [torch.full((-(-p.numel() // SEGMENT),), number) for number, p in enumerate(self._parameters)]
+        self._whose = torch.cat(whose).to(self._flat.device)  # the number of the parameter, for each SEGMENT elements
+        decayed = [bool(group["weight_decay"]) for group in self.param_groups for _ in group["params"]]
+        self._decayed = torch.tensor(decayed, device=self._flat.device)
+        updates = iter(self._updates)
+        for group in self.param_groups:
+            group["params"] = [next(updates) for _ in group["params"]]
+        self._flat.untyped_storage().resize_(0)
 
     @torch.no_grad()
     def update(self, learning_rate: float, finite: torch.Tensor) -> None:
         """See `FusedAdamW.update`."""
-        before = [parameter.clone() for group in self.param_groups for parameter in group["params"]]
+        memory = self._flat.untyped_storage()
+        memory.resize_(self._flat.nbytes)
+        self._flat.zero_()
+        for parameter, update in zip(self._parameters, self._updates, strict=True):
+            update.grad = parameter.grad
         super().update(1.0, finite)
-        norms = self._norms(before)
-        for group in self.param_groups:
+        for group, parameters in zip(self.param_groups, self._groups, strict=True):
             group["lr"] = learning_rate
-            for parameter in group["params"]:
-                old, rate = before.pop(0), learning_rate
-                if group["weight_decay"]:
-                    norm, update = norms.pop(0)
-                    rate = learning_rate * torch.where((norm > 0) & (update > 0), norm / update, 1.0)
-                torch.lerp(old, parameter, rate, out=parameter)
+            if group["weight_decay"]:
+                torch._foreach_add_(group["params"], parameters, alpha=-group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
+        # Not 0.0: x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0.
+        rates = torch.where(finite > 0, learning_rate * self._ratios(), -0.0)
+        self._flat.view(-1, SEGMENT).mul_(rates[self._whose].unsqueeze(1))
+        torch._foreach_add_(self._parameters, self._updates)  # pyright: ignore[reportPrivateImportUsage]
+        for update in self._updates:
+            update.grad = None  # gradients of FSDP2 are freed before the next step
+        memory.resize_(0)
 
-    def _norms(self, before: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return, for each parameter with weight decay, its norm before the step and its update's norm, [2]."""
-        pairs = zip([(group, p) for group in self.param_groups for p in group["params"]], before, strict=True)
-        decayed = [(old, p) for (group, p), old in pairs if group["weight_decay"]]
-        norms = [torch.stack([torch.linalg.vector_norm(old), torch.dist(p, old)]) for old, p in decayed]
-        if self._sharding is None or not norms:
-            return norms
-        return list(self._sharding.sum_(torch.stack(norms).square()).sqrt())
+    def _ratios(self) -> torch.Tensor:
+        """Return |p| / |u| of each parameter, [parameters]; 1 without weight decay or where a norm is 0."""
+        norms = torch.stack(torch._foreach_norm([*self._parameters, *self._updates]))  # pyright: ignore[reportPrivateImportUsage]
+        if self._sharding is not None:
+            norms = self._sharding.sum_(norms.square()).sqrt()
+        norm, update = pairs = norms.view(2, -1)
+        return torch.where(self._decayed & (pairs.amin(0) > 0), norm / update, 1.0)
 
 
 def decays_by_name(name: str, _parameter: nn.Parameter) -> bool:

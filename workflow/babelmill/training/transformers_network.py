@@ -112,7 +112,7 @@ class TransformersNetwork(Network):
         if train.lora_rank:
             self._freeze(made, train)
         with_loss = _WithLoss(made, train.z_loss_weight, first_position)
-        self._spread(made, with_loss, train.precision, processes, loaded)
+        self._spread(made, with_loss, train, processes, loaded)
 
     def _freeze(self, made: PreTrainedModel, train: schema.Train) -> None:
         self.frozen = True
@@ -123,13 +123,13 @@ class TransformersNetwork(Network):
             frozen_in(made, torch.bfloat16)
 
     def _spread(
-        self, made: nn.Module, with_loss: nn.Module, precision: str, processes: Processes, loaded: bool
+        self, made: nn.Module, with_loss: nn.Module, train: schema.Train, processes: Processes, loaded: bool
     ) -> None:
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
         self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
-        shard(with_loss, self.blocks, processes, precision, loaded)
+        shard(with_loss, self.blocks, processes, train, loaded)
         self._parts = parts_of(made)
         self.gradients = ShardedGradients(made, self._parts, self.sharding)
 

@@ -1,0 +1,37 @@
+"""What a process sets up when it starts."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from babelmill.runtime import processes
+
+OURS = "expandable_segments:True"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "set_by_user", "expected"),
+    [
+        ("13.0", {}, {"PYTORCH_CUDA_ALLOC_CONF": OURS}),
+        ("13.0", {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}),
+        ("13.0", {"PYTORCH_ALLOC_CONF": "backend:native"}, {"PYTORCH_ALLOC_CONF": "backend:native"}),
+        (None, {}, {}),  # a build for CPUs or for ROCm
+    ],
+)
+def test_segments_grow_unless_the_user_chose(cuda, set_by_user, expected, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(os, "environ", set_by_user)
+    processes.let_segments_grow()
+    assert os.environ == expected
+
+
+def test_pytorch_reads_the_variable_after_the_start():
+    """Not already when it is imported, before a process starts."""
+    code = "import torch; from babelmill.runtime.processes import Processes; torch.version.cuda = '13.0'"
+    code += "; Processes.start(1); print(torch._C._accelerator_getAllocatorSettings())"
+    environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == f"{OURS}\n"
