@@ -144,6 +144,7 @@ def scoring_device() -> torch.device:
     """Return the device on which a single process scores a model: a GPU, or the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
+    let_segments_grow()
     leave_out_cudnn_attention()
     return torch.device("cuda")
 
