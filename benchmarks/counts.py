@@ -3,7 +3,7 @@
     python benchmarks/counts.py [--published FOLDER] [--length 128] [--tokens 16384] [--preset base]
 
 Nothing is computed: tensors have shapes and no values. A kernel is an operation of PyTorch's or ours that is no view;
-its bytes are those of its inputs and outputs. Of our compiled blocks they are counted after Inductor has fused them.
+its bytes are those of its inputs and outputs. Of what we compile they are counted after Inductor has fused it.
 `--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
 
 Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s plus products at 550 TFLOP/s, or 4 us per kernel if this is
@@ -14,7 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
+import numpy as np
 import torch
 from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
 from torch import nn
@@ -37,10 +39,13 @@ from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.model.mixing import LayerMixing  # noqa: E402
+from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
 from babelmill.training import amounts, mixing_kernel  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
+from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
 from babelmill.training.loss import loss  # noqa: E402
 from babelmill.training.mixing_triton import TritonSums  # noqa: E402
+from babelmill.training.objectives import objective_of  # noqa: E402
 from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
@@ -103,12 +108,10 @@ class Part:
         return 1e3 * max(self.bytes / BYTES + self.flops / PRODUCTS, self.kernels * KERNEL)
 
 
-def compiled(module: nn.Module, *inputs) -> Part:
-    """Count the kernels that Inductor makes of a module, for the forward and the backward pass, after fusion."""
-    found = Part()
+def fused_part(found: list[Part]):
+    """Return a compiler that enters into `found` what Inductor makes of a graph after it has fused what it can."""
 
     def count(graph, examples):
-        nonlocal found
         mode = torch._guards.detect_fake_mode(examples)
         lowering = GraphLowering(graph, example_inputs=examples, shape_env=mode.shape_env)
         with DebugContext(), V.set_graph_handler(lowering), V.set_fake_mode(mode), V.set_real_inputs(examples):
@@ -117,9 +120,16 @@ def compiled(module: nn.Module, *inputs) -> Part:
             lowering.init_wrapper_code()
             lowering._update_scheduler()
             bytes, nodes, _ = lowering.count_bytes()
-        found = found + Part(len(nodes), bytes)
+        found.append(Part(len(nodes), bytes))
         return make_boxed_func(graph.forward)
 
+    return count
+
+
+def compiled(module: nn.Module, *inputs) -> Part:
+    """Count what Inductor makes of a module, forwards and backwards."""
+    found = []
+    count = fused_part(found)
     named = dict(module.named_parameters())
     run = aot_function(
         lambda parameters, *given: torch.func.functional_call(module, parameters, given),
@@ -137,8 +147,16 @@ def compiled(module: nn.Module, *inputs) -> Part:
         result.backward(torch.ones_like(result))
 
     both(lambda: run(named, *inputs))
-    found.flops = Part.of(lambda: both(lambda: module(*inputs))).flops
-    return found
+    return sum(found, Part(flops=Part.of(lambda: both(lambda: module(*inputs))).flops))
+
+
+@torch.no_grad()
+def compiled_function(function, *inputs) -> Part:
+    """Count what Inductor makes of a function without gradients and products."""
+    found = []
+    with patch.object(torch.compiler, "is_compiling", lambda: True):
+        aot_function(function, fw_compiler=fused_part(found), decompositions=select_decomp_table())(*inputs)
+    return sum(found, Part())
 
 
 def fused(query, key, value, bias, dropout_p=0.0, scale=None):
@@ -172,7 +190,8 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
         parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], hidden) * layers
         if shape.layer_mixing:
             parts["layer mixing"] = Part.of(lambda: mix(layers, hidden))
-        parts["embedding, head, loss"] = Part.of(lambda: head(model, hidden, tokens, shape.vocab_size))
+        parts["embedding, head, loss"] = head(model, hidden, tokens)
+    parts |= making(shape.vocab_size, rows, length)
     return parts | {"clipping, LAMB, average": update(model)}
 
 
@@ -184,14 +203,48 @@ def mix(layers: int, hidden: torch.Tensor) -> None:
     mixed.backward(torch.empty_like(mixed))
 
 
-def head(model: GPTBert, hidden: torch.Tensor, tokens: int, vocabulary: int) -> None:
-    """Compute the parts around the blocks: embedding, classifier, loss."""
+def head(model: GPTBert, hidden: torch.Tensor, tokens: int) -> Part:
+    """Count what stands around the blocks: embedding, classifier, loss; what is compiled of the loss, after fusion."""
+    chunks = []
+
+    def seen(scores, targets, weights, z_loss_weight, learning):
+        chunks.append((scores, targets, weights))
+        return scores.new_empty((), dtype=torch.float32), scores.new_empty(len(scores), 3), torch.empty_like(scores)
+
+    part = Part.of(lambda: around(model, hidden, tokens, seen))
+    for chunk in chunks:
+        part = part + compiled_function(lambda *tensors: loss_module.from_scores(*tensors, 1e-4, True), *chunk)
+    return part
+
+
+def around(model: GPTBert, hidden: torch.Tensor, tokens: int, function) -> None:
+    """Compute the embedding, the classifier and the loss, forwards and backwards."""
     ids, targets = torch.zeros(hidden.shape[:2], dtype=torch.int64), int(tokens * PREDICTED)
     words, _ = model.embedding(ids)
     features = model.classifier.features(words.flatten(0, 1)[torch.zeros(targets, dtype=torch.int64)])
     positions = torch.zeros(targets, dtype=torch.int64)
     batch = SimpleNamespace(targets=positions, weights=positions.float(), groups=positions, importance=None)
-    loss(features, model.embedding.word_embedding.weight, model.classifier.bias, batch, 1e-4, 2)[0].backward()
+    layer = model.embedding.word_embedding.weight, model.classifier.bias
+    loss(features, *layer, batch, 1e-4, 2, function)[0].backward()
+
+
+def making(vocabulary: int, rows: int, length: int) -> dict[str, Part]:
+    """Count the making of a micro-batch, compiled and not."""
+    shard = SimpleNamespace(tokens=np.zeros(1, "<u2"), responses=None)
+    objective = objective_of(Configuration([("benchmark", {})]).model("eng").train)
+    words = Vocabulary(vocabulary, 1, 2, 3, 4, tuple(range(16)))
+    stream = TokenStream([shard], words, 0, torch.device("cpu"), objective)  # pyright: ignore[reportArgumentType]
+    sent, tokens = torch.zeros(rows, COLUMNS, dtype=torch.int64), torch.zeros(rows, length, dtype=torch.int16)
+    targets = int(rows * length * PREDICTED)
+    plain = stream._show
+
+    def count() -> Part:
+        return Part.of(lambda: stream._build(sent, tokens, None, targets, False))
+
+    whole, shown = count(), plain(sent, tokens, None, position := torch.arange(length))
+    stream._show = lambda *_: shown
+    fused = compiled_function(lambda *tensors: plain(*tensors[:2], None, tensors[2]), sent, tokens, position)
+    return {"micro-batch, not compiled": whole, "micro-batch": count() + fused}
 
 
 def update(model: nn.Module) -> Part:
@@ -280,7 +333,7 @@ def main() -> None:
     for code, count in codes.items():
         with FakeTensorMode() as mode, V.set_fake_mode(mode):
             parts = count()
-        parts["all"] = sum(parts.values(), Part())
+        parts["all"] = sum((part for name, part in parts.items() if not name.endswith("not compiled")), Part())
         for name, part in parts.items():
             amounts_of = f"{part.kernels:,.0f} | {part.bytes / 1e9:.1f} | {part.flops / 1e12:.2f}"
             print(f"| {code} | {name} | {amounts_of} | {part.milliseconds:.1f} |", flush=True)

@@ -86,11 +86,12 @@ def write_documents(
     return ShardFile.open(path)
 
 
-def stream(shards: list[ShardFile], seed: int = 7) -> tuple[TokenStream, list[Packed]]:
+def stream(shards: list[ShardFile], seed: int = 7, graphs=None) -> tuple[TokenStream, list[Packed]]:
     """Return the tokens of some shards on the CPU, and their rows."""
     import torch
 
-    tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), objective_of(section("train")))
+    objective = objective_of(section("train"))
+    tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), objective, graphs=graphs)
     return tokens, [Packed(shard.offsets) for shard in shards]
 
 

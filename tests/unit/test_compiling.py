@@ -39,7 +39,6 @@ def nothing_compiled(monkeypatch):
 def make(tmp_path):
     """A function that makes a trainer of 5 layers, compiled or not."""
     shard = write_documents(tmp_path / "shard.safetensors", documents(60))
-    tokens, layouts = stream([shard])
 
     def make(compiler: Compiler | None = None, micro_batch_tokens: int = 320) -> Trainer:
         train = section("train", max_steps=40, global_batch_tokens=320)
@@ -47,6 +46,7 @@ def make(tmp_path):
         network = GPTBertNetwork(
             GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, compiler=compiler
         )
+        tokens, layouts = stream([shard], graphs=network.compiled)
         settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
         return Trainer(settings, network, plan, tokens, (layouts, tokens), ALONE, micro_batch_tokens)
 
@@ -63,21 +63,23 @@ def close(got: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 
 def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
-    """One for each kind of block, length and use, whatever the number of layers and of rows; the numbers are the same.
+    """One for each kind of block, length and use, whatever the number of layers and of rows; one for micro-batches of
+    each length; and one for the loss of each use. The numbers are the same.
 
     A shape that has none after all is computed without one, and a line says why.
     """
     counting = CompileCounterWithBackend("aot_eager")
     trainer, plain = make(Compiler(counting)), make()
     trainer.begin_alike()
-    assert counting.frame_count == 2 * (2 + 1), "two kinds of blocks; two lengths, and one to validate"
+    graphs = 2 * (2 + 1) + 2 + 2  # two kinds of blocks; two lengths, and one to validate
+    assert counting.frame_count == graphs
     for step, tokens in ((SHORT, 320), (LONG, 320), (LONG, 96), (LONG, 32)):  # all rows at once, 3, and one
         trainer.micro_batch_tokens = plain.micro_batch_tokens = tokens
         plain.model.load_state_dict(trainer.model.state_dict())
         assert close(gradient(trainer, step), gradient(plain, step))
     plain.model.load_state_dict(trainer.model.state_dict())
     assert trainer.validate()["loss"] == pytest.approx(plain.validate()["loss"], rel=1e-5)
-    assert counting.frame_count == 6
+    assert counting.frame_count == graphs
 
     rows, weights = trainer.plan.step(LONG).rows, trainer.plan.step(LONG).weights
     with pytest.raises(RuntimeError, match="fail_on_recompile"):
@@ -86,7 +88,7 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         sums, _ = trainer._learn(rows, 24, weights)
         trainer._learn(rows, 20, weights)
-    assert counting.frame_count == 6 and sums[:, 0].sum() > 0
+    assert counting.frame_count == graphs and sums[:, 0].sum() > 0
     ours = [record for record in caplog.records if record.name.startswith("babelmill")]
     (line,) = [record.message for record in ours if record.levelno >= logging.WARNING]
     assert "has no compiled kernels" in line and "size mismatch at index 1" in line
@@ -121,7 +123,7 @@ def test_a_signal_ends_the_compilation_of_more(make, compiler_is_ended):
 
     trainer = make(Compiler(backend))
     trainer.begin_alike(lambda: bool(seen))
-    assert len(seen) == (1 if compiler_is_ended else 2), "of the first shape"
+    assert len(seen) == (1 if compiler_is_ended else 4), "of the first shape: micro-batch, blocks, loss"
     assert gradient(trainer, LONG).any()  # the last step, without a graph
 
 

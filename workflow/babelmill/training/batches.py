@@ -9,6 +9,7 @@ The host reads a row's tokens from the memory map of the shard, so a shard may h
 device with a few numbers per row; the device makes segments, masks and targets.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,11 @@ import torch
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import masking, randomness
+from babelmill.training.compilation import Graphs
 from babelmill.training.objectives import Objective
 from babelmill.training.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
 
+COLUMNS = 10  # numbers of a row that the host sends
 SIGNED = {np.dtype("<u2"): torch.int16, np.dtype("<u4"): torch.int32}  # torch computes with signed integers only
 
 
@@ -87,6 +90,13 @@ class MicroBatch:
     importance: torch.Tensor | None = None
 
 
+def _batched(
+    sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, _position: torch.Tensor
+) -> list[torch.Tensor]:
+    """Return those inputs of `TokenStream._shown` whose first dimension is the rows."""
+    return [sent, tokens] if prompts is None else [sent, tokens, prompts]
+
+
 class TokenStream:
     """The tokens of all languages, in the memory maps of their shards.
 
@@ -98,6 +108,7 @@ class TokenStream:
         objective: says what kinds of rows there are, and how tokens are hidden.
         in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
             themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
+        graphs: compiles what makes the rows; None: it is not compiled.
     """
 
     def __init__(
@@ -108,6 +119,7 @@ class TokenStream:
         device: torch.device,
         objective: Objective,
         in_place: bool = False,
+        graphs: Graphs | None = None,
     ):
         self._shards, self._dtype = shards, shards[0].tokens.dtype
         self._mask = 2 ** (8 * self._dtype.itemsize) - 1
@@ -120,6 +132,9 @@ class TokenStream:
         self._hiding = objective.hiding
         self._in_place = in_place
         self._device = device
+        self._show = graphs.of(self._shown, _batched) if graphs else self._shown
+        # A tensor that is there already: the hash of a position that the compiler counts itself, in 32 bits, overflows.
+        self._position = functools.cache(functools.partial(torch.arange, device=device))
 
     def read_ahead(self, rows: Rows) -> None:
         """Read the tokens of rows from the disk into the system's memory, so that `micro_batch` does not wait."""
@@ -158,9 +173,8 @@ class TokenStream:
         """
         count, kinds = len(rows), len(self._hides)
         padded = -(-count // pad_rows_to) * pad_rows_to
-        columns = 9 if rows.importance is None else 10
-        host = torch.zeros(columns, padded, dtype=torch.int64, pin_memory=self._device.type == "cuda")
-        sent = host.numpy()
+        host = torch.zeros(padded, COLUMNS, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        sent = host.numpy().T
         sent[0, :count] = rows.end - rows.begin
         sent[1, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
         sent[2, :count] = kinds * rows.language + rows.kind
@@ -178,16 +192,37 @@ class TokenStream:
             tokens.to(self._device, non_blocking=True),
             None if prompts is None else prompts.to(self._device, non_blocking=True),
             int(rows.targets.sum()),
+            rows.importance is not None,
         )
 
+    @torch.no_grad()
     def _build(
-        self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, targets: int
+        self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, targets: int, important: bool
     ) -> MicroBatch:
         """Build a micro-batch on the device. The plan knows the number of targets, so the host need not wait for it."""
-        filled, to_hide, group = sent[:3]
-        dropout, weight, *importance = sent[7:]
-        words, length = self._vocabulary, tokens.shape[1]
-        valid = torch.arange(length, device=self._device) < filled[:, None]
+        input_ids, segments, causal, wanted, whole = self._show(sent, tokens, prompts, self._position(tokens.shape[1]))
+        group, dropout, weight, importance = (sent[:, column] for column in (2, 7, 8, 9))
+        positions = wanted.flatten().nonzero_static(size=targets)[:, 0]
+        row = positions // tokens.shape[1]
+        return MicroBatch(
+            input_ids=input_ids,
+            segments=segments,
+            causal=causal,
+            positions=positions,
+            targets=whole.flatten()[positions],
+            weights=weight.view(torch.float64)[row].to(torch.get_default_dtype()),
+            groups=group[row],
+            dropout=dropout,
+            importance=importance.view(torch.float64)[row] if important else None,
+        )
+
+    def _shown(
+        self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return input ids, segments, which rows are causal, which tokens are targets, and all tokens."""
+        filled, to_hide, _, *keys = sent.unbind(1)[:7]
+        words, hiding = self._vocabulary, self._hiding
+        valid = position < filled[:, None]
         tokens = torch.where(valid, tokens.long() & self._mask, words.pad)
         causal = to_hide < 0
 
@@ -195,28 +230,16 @@ class TokenStream:
         if prompts is not None:
             learnable &= ~prompts
         hideable = learnable
-        if not self._hiding.ends:
+        if not hiding.ends:
             hideable = learnable & (tokens != words.eos)
-        keys = masking.MaskKeys(*sent[3:7])
-        span = masking.spans(keys.span, length, self._hiding.longest_span)
-        chosen = masking.choose(hideable, to_hide, span, keys.priority)
-        visible = masking.corrupt(tokens, chosen, span, keys, words.mask, self._ordinary, self._hiding)
+        keys = masking.MaskKeys(*keys)
+        span = masking.spans(keys.span, position, hiding.longest_span)
+        chosen = masking.choose(hideable, to_hide, span, keys.priority, position)
+        visible = masking.corrupt(tokens, chosen, span, keys, position, words.mask, self._ordinary, hiding)
 
         wanted = torch.where(causal[:, None], learnable, chosen)
-        positions = wanted.flatten().nonzero_static(size=targets)[:, 0]
-        row = positions // length
         input_ids, segments = self._input(visible, valid, filled > 0)
-        return MicroBatch(
-            input_ids=words.given(input_ids),
-            segments=segments,
-            causal=causal,
-            positions=positions,
-            targets=words.given(tokens.flatten()[positions]),
-            weights=weight.view(torch.float64)[row].to(torch.get_default_dtype()),
-            groups=group[row],
-            dropout=dropout,
-            importance=importance[0].view(torch.float64)[row] if importance else None,
-        )
+        return words.given(input_ids), segments, causal, wanted, words.given(tokens)
 
     def _input(
         self, visible: torch.Tensor, valid: torch.Tensor, filled: torch.Tensor

@@ -1,19 +1,18 @@
-"""Compilation of a model's blocks: which graphs there are, and when they are made.
+"""Compilation of a model's blocks, of its loss and of micro-batches: which graphs there are, and when they are made.
 
-There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. So all graphs
-are known, and made, before the first step. A graph for another shape would stop the run for minutes later, perhaps in a
-step that has to end soon because of a signal or the end of an allocation. So another shape is computed without a graph,
-with a warning.
+There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. (The loss does
+not depend on the length of rows.) So all graphs are known, and made, before the first step. A graph for another shape
+would stop the run for minutes later, perhaps in a step that has to end soon because of a signal or the end of an
+allocation. So another shape is computed without a graph, with a warning.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
-from torch import nn
 
 from babelmill.config import schema
 from babelmill.core.files import UserError
@@ -22,12 +21,14 @@ from babelmill.runtime.processes import Processes
 
 log = logging.getLogger(__name__)
 
-LEAST_ROWS = 2  # the fewest rows of a compiled forward pass: a single row would need a graph of its own
+Inputs, Result = ParamSpec("Inputs"), TypeVar("Result")
+
+LEAST_ROWS = 2  # the fewest rows that a graph computes: a single row would need a graph of its own
 STRICT = False  # True in tests: a shape that needs another graph is an error
 
 
 class Compiler(NamedTuple):
-    """How blocks are compiled.
+    """How functions are compiled.
 
     Attributes:
         backend: the backend of `torch.compile`.
@@ -41,7 +42,7 @@ class Compiler(NamedTuple):
 def compiler_of(
     run: schema.Run, processes: Processes, compiles: bool, threads: int, cache: Path | None
 ) -> Compiler | None:
-    """Return how blocks are to be compiled, and prepare for it. All processes call this together.
+    """Return how functions are to be compiled, and prepare for it. All processes call this together.
 
     Args:
         run: `run.compile`: "auto" compiles for GPUs where that is possible, "always" on a CPU, too.
@@ -103,38 +104,46 @@ def _first_problem(
     return None
 
 
-class Blocks:
-    """Compiles the blocks of a model one by one. They are alike, so this takes the time of one block per length.
+class Graphs:
+    """Compiles functions whose tensors have any number of rows: the blocks of a model one by one, and others.
+
+    Functions with the same code share their graphs. So compiling a model's blocks, which are alike, takes the time of
+    one block per length.
 
     Args:
-        blocks: modules whose `forward` takes hidden states [B, T, H], and further tensors or tuples of tensors.
-        batched: returns those tensors among a block's inputs whose first dimension is B.
         compiler: how to compile.
     """
 
-    def __init__(self, blocks: Sequence[nn.Module], batched: Callable[..., Iterable[torch.Tensor]], compiler: Compiler):
-        self._batched, self._required, self.ready = batched, compiler.required, False
+    def __init__(self, compiler: Compiler):
+        self._backend, self._required, self.ready = compiler.backend, compiler.required, False
         torch._dynamo.config.recompile_limit = 64
         torch.compiler.set_stance("default")
-        for block in blocks:
-            self._compile(block, compiler.backend)
 
-    def _compile(self, block: nn.Module, backend: str | Callable[..., Any]) -> None:
-        plain = block.forward
-        compiled = torch.compile(plain, dynamic=False, fullgraph=True, backend=backend)
+    def of(
+        self, plain: Callable[Inputs, Result], batched: Callable[Inputs, Iterable[torch.Tensor]]
+    ) -> Callable[Inputs, Result]:
+        """Return a compiled version of a function. It computes less than `LEAST_ROWS` rows without a graph.
 
-        def forward(*inputs: Any) -> Any:
-            for tensor in self._batched(*inputs):
+        Args:
+            plain: the function.
+            batched: returns those tensors among the function's inputs whose first dimension is the rows.
+        """
+        compiled = torch.compile(plain, dynamic=False, fullgraph=True, backend=self._backend)
+
+        def function(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
+            for tensor in batched(*args, **kwargs):
+                if len(tensor) < LEAST_ROWS:
+                    return plain(*args, **kwargs)
                 torch._dynamo.mark_dynamic(tensor, 0)
             try:
-                return compiled(*inputs)
+                return compiled(*args, **kwargs)
             except RuntimeError as error:
                 if STRICT or not self.ready or "fail_on_recompile" not in str(error):
                     raise
                 self._warn(str(error))
-            return plain(*inputs)
+            return plain(*args, **kwargs)
 
-        block.forward = forward
+        return function
 
     def warm_up(
         self,

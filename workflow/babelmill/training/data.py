@@ -43,8 +43,8 @@ class Data:
 
     def stream(self, split: str, network: Network, objective: Objective, device: torch.device) -> Stream:
         """Return the stream of a split."""
-        seed = self.settings.train.seed
-        return TokenStream(self.shards[split], self.vocabulary, seed, device, objective, network.in_place)
+        seed, shards = self.settings.train.seed, self.shards[split]
+        return TokenStream(shards, self.vocabulary, seed, device, objective, network.in_place, network.compiled)
 
 
 class LabelledData(Data):

@@ -1,4 +1,4 @@
-"""GPT-BERT in training: keyed dropout, faster functions by hand, flat gradients, compiled blocks on CUDA."""
+"""GPT-BERT in training: keyed dropout, faster functions by hand, flat gradients, compiled functions on CUDA."""
 
 import functools
 from dataclasses import asdict
@@ -13,10 +13,10 @@ from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.training import attention_kernel, cpu_kernels, dropout, mixing_kernel, randomness
 from babelmill.training.batches import MicroBatch
-from babelmill.training.compilation import Blocks, Compiler
+from babelmill.training.compilation import Compiler, Graphs
 from babelmill.training.dropout import KeyedAttention
 from babelmill.training.gradients import FlatGradients
-from babelmill.training.loss import loss
+from babelmill.training.loss import by_target, from_scores, loss
 from babelmill.training.mixing_kernel import WeightedSums
 from babelmill.training.network import Network
 from babelmill.training.randomness import INITIALIZATION
@@ -30,7 +30,7 @@ class GPTBertNetwork(Network):
         train: seed, precision and so on.
         processes: this process among the others.
         by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; False: use the shipped operations, which are slower.
-        compiler: how to compile blocks; None: do not compile them. Shipped operations are compiled, also on a CPU.
+        compiler: how to compile; None: do not compile. Shipped operations are compiled, also on a CPU.
     """
 
     def __init__(
@@ -51,8 +51,15 @@ class GPTBertNetwork(Network):
         self.gradients = FlatGradients(model, processes, train.gradient_reduction)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
         self.config = asdict(shape)
+        self._from_scores = from_scores
         if compiler is not None:
-            self.compiled = Blocks(self.blocks, self._batched, compiler)
+            self._compile(Graphs(compiler))
+
+    def _compile(self, graphs: Graphs) -> None:
+        self.compiled = graphs
+        for block in self.blocks:
+            block.forward = graphs.of(block.forward, self._batched)
+        self._from_scores = graphs.of(from_scores, by_target)
 
     def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
         """Return a block's tensors whose first dimension is the rows; `attention`: the inputs of attention alone."""
@@ -95,7 +102,7 @@ class GPTBertNetwork(Network):
             hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
             features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
-            return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups)
+            return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups, self._from_scores)
 
     def flops(self, length: int, positions: float, targets: Amount) -> Amount:
         """See `Network.flops`."""

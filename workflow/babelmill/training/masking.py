@@ -26,19 +26,32 @@ class MaskKeys:
     replacement: torch.Tensor
 
 
-def spans(keys: torch.Tensor, length: int, longest: int) -> torch.Tensor:
-    """Return the number of the span that each position belongs to, [B, length] int64.
+def spans(keys: torch.Tensor, position: torch.Tensor, longest: int) -> torch.Tensor:
+    """Return the number of the span that each position belongs to, [B, T] int64.
 
-    Spans are 1 to `longest` tokens long, each length equally often.
+    Spans are 1 to `longest` tokens long, each length equally often. `position`: 0 .. T - 1.
     """
-    counter = torch.arange(length, device=keys.device)
-    lengths = 1 + below(draw(keys[:, None], counter), longest)
+    length = len(position)
+    lengths = 1 + below(draw(keys[:, None], position), longest)
     starts = (lengths.cumsum(1) - lengths).clamp(max=length)
     first = torch.zeros(len(keys), length + 1, dtype=torch.int64, device=keys.device)
     return first.scatter_(1, starts, 1)[:, :length].cumsum(1) - 1
 
 
-def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op("babelmill::sorted_rows", mutates_args=())
+def _sorted_rows(values: torch.Tensor) -> torch.Tensor:
+    """Sort each row. `torch.compile` does not look inside: its own sort is one kernel that takes minutes to build."""
+    return values.sort(1).values
+
+
+@_sorted_rows.register_fake
+def _(values: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(values)
+
+
+def choose(
+    maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys: torch.Tensor, position: torch.Tensor
+) -> torch.Tensor:
     """Choose exactly `count` maskable positions per row: whole spans in random order, and a part of the last span.
 
     Args:
@@ -46,14 +59,13 @@ def choose(maskable: torch.Tensor, count: torch.Tensor, span: torch.Tensor, keys
         count: [B] int64.
         span: [B, T] from `spans`.
         keys: [B] priority keys.
+        position: [T] int64, 0 .. T - 1.
 
     Returns:
         [B, T] bool.
     """
-    length = maskable.size(1)
-    position = torch.arange(length, device=span.device)
-    rank = torch.where(maskable, draw(keys[:, None], span) * length + position, NEVER)
-    last = rank.sort(1).values.gather(1, (count - 1).clamp(min=0)[:, None])
+    rank = torch.where(maskable, draw(keys[:, None], span) * len(position) + position, NEVER)
+    last = _sorted_rows(rank).gather(1, (count - 1).clamp(min=0)[:, None])
     return maskable & (rank <= last) & (count > 0)[:, None]
 
 
@@ -62,6 +74,7 @@ def corrupt(
     chosen: torch.Tensor,
     span: torch.Tensor,
     keys: MaskKeys,
+    position: torch.Tensor,
     mask_id: int,
     ordinary: torch.Tensor,
     hiding: Hiding,
@@ -72,12 +85,12 @@ def corrupt(
         tokens: [B, T] int64.
         chosen, span: [B, T].
         keys: keys of the rows.
+        position: [T] int64, 0 .. T - 1.
         mask_id: the id of `<mask>`.
         ordinary: [n] int64, ids from which random tokens are drawn (no special tokens).
         hiding: says how often each action is taken.
     """
     action = draw(keys.action[:, None], span)
-    position = torch.arange(tokens.size(1), device=tokens.device)
     random = ordinary[below(draw(keys.replacement[:, None], position), len(ordinary))]
     masked, replaced = int((1 - hiding.random - hiding.keep) * 2**32), int((1 - hiding.keep) * 2**32)
     corrupted = torch.where(action < masked, mask_id, torch.where(action < replaced, random, tokens))

@@ -13,7 +13,7 @@ from torch import nn
 
 from babelmill.core.files import UserError
 from babelmill.runtime.cost import Amount
-from babelmill.training.compilation import Blocks
+from babelmill.training.compilation import Graphs
 from babelmill.training.optim import decays_by_name
 from babelmill.training.sharding import Sharding
 
@@ -59,7 +59,7 @@ class Network(ABC):
         config: contents of `config.json` beside the trained weights: enough to make the model again.
         gradients: the gradients of `model`.
         in_place: whether hidden tokens are predicted where they stand, not one position before (`TokenStream`).
-        compiled: the compiled blocks, with one graph per length; None: blocks are not compiled.
+        compiled: the graphs of blocks, loss and micro-batches; None: nothing is compiled.
         whole_micro_batches: whether dropout depends on the micro-batch. Then whole micro-batches are dealt to
             processes, and their size is part of the result.
         sharded: whether each process holds only a part of the weights. Then all processes make the same number of
@@ -73,7 +73,7 @@ class Network(ABC):
     config: dict[str, Any]
     gradients: Gradients
     in_place: bool = False
-    compiled: Blocks | None = None
+    compiled: Graphs | None = None
     whole_micro_batches: bool = False
     sharded: bool = False
     frozen: bool = False

@@ -340,7 +340,7 @@ class Trainer:
     def begin_alike(self, leave: Callable[[], bool] = lambda: False) -> None:
         """Give all processes the main one's weights, moving average and optimizer state, and passes of the same size.
 
-        If blocks are compiled, all graphs that will be needed are made, too; see `Blocks.warm_up`.
+        If functions are compiled, all graphs that will be needed are made, too; see `Graphs.warm_up`.
         """
         if not self.network.sharded:
             for tensor in self.tensors().values():
@@ -358,8 +358,8 @@ class Trainer:
 
     def _try_pass(self, length: int, count: int, training: bool) -> None:
         """Make a forward pass of the `count` rows with the most targets; in training, also a backward pass."""
-        objective = self.plan.objective
-        rows = every_row(self.plan.layouts, length, objective, objective.occurring[-1], DOCUMENTS_TO_FIT)
+        objective, layouts = self.plan.objective, self.plan.layouts if training else self._validation_layouts
+        rows = every_row(layouts, length, objective, objective.occurring[-1], DOCUMENTS_TO_FIT)
         rows = rows[np.argsort(-rows.targets, kind="stable")[np.arange(count) % len(rows)]]
         self.model.train(training)
         if training:
@@ -367,7 +367,8 @@ class Trainer:
             self._gradients.abandon()
             return
         with torch.no_grad(), may_lose_process():
-            self.network.forward(self._build(self._stream, rows, length, objective.no_weights), self.groups)
+            batch = self._build(self._validation_stream, rows, length, objective.no_weights)
+            self.network.forward(batch, self.groups)
 
     def find_size(self) -> None:
         """Find how large forward passes may be, by trying the longest rows with the most targets."""
