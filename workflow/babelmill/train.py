@@ -192,7 +192,7 @@ def make_network(
         vocabulary: the vocabulary of the tokenizer.
         source: the folder of the model that training continues from, or None.
         processes: this process among the others.
-        compiler: how blocks are compiled.
+        compiler: how functions are compiled.
     """
     if settings.model.architecture == "transformers":
         from babelmill.training.transformers_config import config_to_train  # imports transformers, for seconds

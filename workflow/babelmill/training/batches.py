@@ -91,7 +91,7 @@ class MicroBatch:
 
 
 def _batched(
-    sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, _position: torch.Tensor
+    sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
 ) -> list[torch.Tensor]:
     """Return those inputs of `TokenStream._shown` whose first dimension is the rows."""
     return [sent, tokens] if prompts is None else [sent, tokens, prompts]

@@ -21,7 +21,8 @@ from babelmill.runtime.processes import Processes
 
 log = logging.getLogger(__name__)
 
-Inputs, Result = ParamSpec("Inputs"), TypeVar("Result")
+Inputs = ParamSpec("Inputs")
+Result = TypeVar("Result")
 
 LEAST_ROWS = 2  # the fewest rows that a graph computes: a single row would need a graph of its own
 STRICT = False  # True in tests: a shape that needs another graph is an error
