@@ -6,7 +6,7 @@
 A finished run keeps its last checkpoint, so that going back to earlier settings takes seconds; this costs disk space,
 which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
 a process is training in it now; both stay. For others, the command says how they differ from what would be trained now.
-"An edit away" means that a few settings differ: setting them back uses the folder again.
+"An edit away" means that a few settings differ: if you set them back, training uses the folder again.
 """
 
 import argparse

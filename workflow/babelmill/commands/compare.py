@@ -5,7 +5,8 @@
 
 A model is a name of this workflow, a converted folder, or a folder of scores (results/scores/eng, or what `babelmill
 score` wrote). To compare recipes, list models that differ only in their seed on each side: scores are then means over
-seeds, and intervals over pairs and seeds. Tests: exact McNemar over pairs; per phenomenon with Holm's correction.
+seeds, and intervals over pairs and seeds. The test over pairs is the exact test of McNemar, and the tests of
+single phenomena have Holm's correction.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from babelmill.core.words import sample_of
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.stages import STAGES
 
-UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # results of an earlier version, or damaged ones
+UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from old or damaged results
 
 
 def amount(count: float) -> str:

@@ -32,7 +32,7 @@ from babelmill.stages import STAGES
 from babelmill.training.objectives import objective_of
 
 Shape = tuple[Any, ...]  # see `shape`
-SHARE_OF_PRODUCT = 0.4  # of a matrix product's speed, which training on a CPU is assumed to reach until it is measured
+SHARE_OF_PRODUCT = 0.4  # assumed speed of training on a CPU, relative to that of a matrix product, until it is measured
 PATIENCE = 0.2  # seconds for measuring a matrix product
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/kfd")  # device files of NVIDIA's and AMD's drivers
 

@@ -77,7 +77,8 @@ class Cost:
         gpus: GPUs that the job asks for; busy: mean share of them that has work.
         memory_gib: memory per GPU; measured: whether this and the utilisation come from a training of this shape.
         disk_gb: space for shards, checkpoints, results, export and converted folder.
-        strategies: the memory of a model of transformers by what is trained and on how many GPUs; "" for others.
+        strategies: for a model of transformers, the memory for each choice of what is trained and each number of GPUs;
+            "" for other models.
         mfu: share of the GPUs' peak; None without GPUs.
         flops_per_second: FLOP/s of this machine's processor; None with GPUs.
         hours: hours of the training job; gpu_hours: hours times GPUs; None without GPUs.
@@ -106,7 +107,7 @@ class Cost:
 
 
 def deals_whole(model: schema.Model, train: schema.Train) -> bool:
-    """Return whether GPUs get whole micro-batches, as they do if dropout is not keyed; else single rows are dealt."""
+    """Return whether GPUs get whole micro-batches, as is needed if dropout is not keyed, and not single rows."""
     if model.architecture != "gpt_bert" or train.objective == "labels":
         return True
     keyed = has_attention_kernel(model.hidden_size // model.num_attention_heads, train.precision)
@@ -123,7 +124,7 @@ def schedule_of(
 ) -> Schedule:
     """Return the steps of a training on `tokens` tokens, of which the share `learnt` is learnt.
 
-    `dealt`: the number of GPUs, and the number of tokens that are dealt at once.
+    `dealt`: the number of GPUs, and the number of tokens that one of them gets at once.
     """
     gpus, size = dealt
     steps = steps_for(train, tokens)

@@ -59,7 +59,7 @@ def working(
 ) -> float:
     """Return the bytes that a forward and a backward pass over `positions` tokens take in addition to the states.
 
-    They hold what is kept for the backward pass, in bf16 except for layer norms (34 H + 14 I + 4 heads T bytes per
+    This includes what is kept for the backward pass, in bf16 except for layer norms (34 H + 14 I + 4 heads T bytes per
     token and layer), the logits that exist at once in fp32, the gradient of the output layer, and what FSDP2 gathers:
     two layers, the embedding and the output matrix.
     """
@@ -118,7 +118,7 @@ def disk(asked: ResolvedModel, states: States, vocab_size: int, tokens: int, sna
 
 
 def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: int, rank: int) -> str:
-    """Return the memory of training as text, for each choice of what is trained, on each number of GPUs in `GPUS`."""
+    """Return the memory of training as text, for each choice of what is trained and each number of GPUs in `GPUS`."""
     rank = rank or 16
     ways = {
         "all weights": (0, True),

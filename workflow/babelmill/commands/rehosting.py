@@ -139,7 +139,7 @@ def is_folder(source: str) -> bool:
 
 
 def repositories(source: str) -> list[str]:
-    """Return the repositories that match `owner/prefix`; if there are none, raise a UserError with the nearest."""
+    """Return the repositories that match `owner/prefix`; if there are none, raise a UserError with similar names."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]*", source, re.ASCII):
         raise UserError(f"{source}: owner/prefix is expected, such as lab/babybabellm-gpt_bert-, or ./folder")
     owner = source.split("/")[0]

@@ -25,7 +25,7 @@ LINES = 5  # lines of a failed job's log that are shown
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
 LEFT_EARLY = "the same command goes on from there"  # training logs this when a signal ends it
 PATIENCE = 120  # seconds for cancelled jobs to end
-SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # by show-failed-logs
+SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # from show-failed-logs
 
 
 @dataclass
@@ -97,7 +97,7 @@ def own_words(logs: list[str]) -> str:
 
 
 def failures(logs: list[str]) -> list[Failure]:
-    """Return the jobs that failed for good, from Snakemake's logs of this run: those whose outputs do not exist."""
+    """Return the jobs that failed in all attempts and so have no output, from Snakemake's logs of this run."""
     found: dict[str, Failure] = {}
     said = own_words(logs)
     # A message may have several lines, only the first of which is indented; the next event begins with [its time].
@@ -136,7 +136,7 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
 
 
 def table(models: list[str]) -> list[str]:
-    """Return a table of converted models: parameters, scores, and where they are; no lines without models."""
+    """Return a table of converted models: parameters, scores, and where they are; [] if there are no models."""
     rows = [(model, *of_converted(model)) for model in models]
     if not rows:
         return []

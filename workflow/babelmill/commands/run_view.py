@@ -143,7 +143,7 @@ class RunView:
         """Show what would run, after a dry run."""
         jobs = [job for job in self._jobs.values() if job.makes]
         if self._dry_run and self._total:
-            self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # the latter with -q
+            self._print(would_run(jobs) if jobs else f"{plural(self._total, 'job')} would run")  # no jobs with -q
         self._total = 0  # Python's logging closes every handler again at the end
 
     def _print(self, text: str, error: bool = False) -> None:
@@ -229,7 +229,7 @@ def short_reason(job: Job) -> str:
 
 
 def with_steps_done(reason: str, job: Job, jobs: list[Job]) -> str:
-    """Add to the reason of a training the step after which it continues, if its text and its tokens stay."""
+    """Add to the reason of a training the step after which it continues, if its text and tokens do not change."""
     made = {(other.rule, other.name.split("/")[0]) for other in jobs}
     if job.rule != "train" or made & {("tokenizer", job.name), ("shards", job.name)}:
         return reason

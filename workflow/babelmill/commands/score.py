@@ -43,7 +43,7 @@ def methods_of(folder: Path) -> list[str]:
         return list(OBJECTIVES["diffusion"].sentences)
     evaluation = manifest.read(folder)["figures"].get("evaluation", {}) if (folder / manifest.NAME).is_file() else {}
     names = {*config.get("auto_map", {}), *(config.get("architectures") or [])}
-    if "variants" in evaluation:  # a converted folder names the scores of what it learnt
+    if "variants" in evaluation:  # a converted folder: its metrics say what the model learnt
         names = {{"causal": "ForCausalLM", "masked": "ForMaskedLM"}.get(name, "") for name in _metrics(evaluation)}
     causal = any(_ends(name, "ForCausalLM", "LMHeadModel") and not _ends(name, "WithLMHeadModel") for name in names)
     masked = any(_ends(name, "ForMaskedLM") for name in names)
@@ -65,7 +65,7 @@ def _ends(name: str, *endings: str) -> bool:
 
 
 def wanted(folder: Path, asked: list[str] | None) -> list[str]:
-    """Return the methods to score by: those asked for, the last as headline, and the two that `fused` adds up."""
+    """Return the methods to score by: those asked for (the last is the headline), and the two that `fused` adds up."""
     if not asked:
         return methods_of(folder)
     parts = ["causal", "masked", *asked] if "fused" in asked else asked
@@ -206,14 +206,14 @@ def model_folder(args: argparse.Namespace) -> tuple[Path, dict[str, Any], str]:
 
 
 def name_of(folder: Path) -> str:
-    """Return the name of a model in a folder; a snapshot's begins with that of its model."""
+    """Return the name of a model in a folder; the name of a snapshot begins with that of its model."""
     if folder.parent.name == FOLDER:
         return f"{folder.parents[1].name}--{folder.name}"
     return folder.name
 
 
 def refuse_others(out: Path, origin: dict[str, Any]) -> None:
-    """Raise a UserError if a folder holds the scores of another model: a folder of another place, or a repository."""
+    """Raise a UserError if a folder holds the scores of a model from another folder or repository."""
     if not (out / manifest.NAME).is_file():
         return
     there = manifest.read(out)["figures"].get("model", {})

@@ -220,7 +220,10 @@ def status_of(configuration: Configuration, model: str) -> Status:
 
 
 def status_of_tables(configuration: Configuration, converted: Status) -> Status:
-    """Add to a converted model's status how far its tables to predict are. Tables never begun leave it `converted`."""
+    """Add to a converted model's status how many tables are predicted.
+
+    The state stays `converted` if none of the other tables was begun.
+    """
     tables = why.reasons_to_predict(configuration, converted.model)
     reasons = {table: because for table, because in tables.items() if because}
     note = f"{len(tables) - len(reasons)}/{len(tables)} tables predicted" if tables else ""

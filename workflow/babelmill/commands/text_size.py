@@ -10,13 +10,16 @@ from babelmill.core.globs import expand_glob
 from babelmill.corpus.sampling import WORD
 
 TIER_WORDS = {1: 100e6, 2: 10e6, 3: 1e6}  # English-equivalent words of the BabyBabelLM tiers
-BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, times the byte premium
-BYTES_PER_DESCRIPTION = 60  # of a row of a table of labelled text, with its codes
-BUILTIN_BYTES = 2.26e6  # of `python-docs` in Python 3.11
+BYTES_PER_TOKEN = 4.2  # in English, for 8,192 to 32,768 entries; in other languages, multiplied by the byte premium
+BYTES_PER_DESCRIPTION = 60  # bytes of a row of labelled text, with its codes
+BUILTIN_BYTES = 2.26e6  # size of `python-docs` in Python 3.11
 
 
 def text_bytes(configuration: Configuration, code: str, built: bool) -> tuple[float, str]:
-    """Return the bytes of a language's text, and what they are estimated from. `built`: its corpus is up to date."""
+    """Return the bytes of a language's text, and what they are estimated from.
+
+    `built`: whether its corpus is up to date.
+    """
     language, corpus = configuration.language(code), configuration.corpus(code).corpus
     if built:
         return read_json(Path("results/corpora", code, "manifest.json"))["figures"]["bytes"]["train"], "corpus"

@@ -65,7 +65,7 @@ class Job:
                 source.start()
 
     def explain(self) -> None:
-        """Give a job that runs a reason if it has none of its own."""
+        """Add a reason to a job that runs but has no reason of its own."""
         if not self.runs or self.reasons:
             return
         absent = manifest.missing(self.folder)
@@ -123,7 +123,7 @@ def changed_sources(recorded: dict[str, Any], now: dict[str, Any], folder: Path)
 
 
 def own_reasons(configuration: Configuration, stage: Stage, name: str, part: str) -> list[str]:
-    """Return how a stage that has run differs from the present: in settings, code, files or inputs."""
+    """Return what has changed since a stage ran: settings, code, files or inputs."""
     folder = stage.path(name, part)
     if not (folder / manifest.NAME).is_file():
         return []
@@ -207,7 +207,7 @@ def jobs_of(configuration: Configuration, model: str, stages: dict[str, Stage] =
 
 
 def read_of_source(configuration: Configuration, model: str, stage: Stage) -> list[Path]:
-    """Return the folders that a stage reads from the model of this workflow that its model starts from."""
+    """Return the folders that a stage reads from another model of this workflow, from which its own model starts."""
     source = configuration.model(model).source
     if source is None or source.kind != "model":
         return []

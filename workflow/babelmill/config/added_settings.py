@@ -57,7 +57,7 @@ def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_tokenizer(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Name the source of an adopted tokenizer, which has no mixture. A local file has no revision either."""
+    """Name the source of an adopted tokenizer; leave out its mixture, and for a local file also the revision."""
     of_source, positions = inputs.has_tokenizer_of_source(configuration, name), inputs.characters(configuration, name)
     if of_source or positions:
         unread = schema.Tokenizer(source=None, revision="", vocab_size=16 + 256, min_frequency=1)
@@ -90,7 +90,7 @@ def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any
 
 
 def add_train(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Name the weights that training begins with; for a model of this workflow, those its export ships by default."""
+    """Name the weights that training begins with; for a model of this workflow, the default ones of its export."""
     source = configuration.model(name).source
     unread = {"model": {"revision": LEFT_OUT}} | without_labels(configuration, name)
     if source is None:
@@ -124,7 +124,7 @@ def add_score(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def add_suite_scored(configuration: Configuration, name: str, part: str) -> dict[str, Any]:
-    """Add on which suite a model is scored, and in which of its languages."""
+    """Add the suite that a model is scored on, and those of its languages that are scored."""
     covered = suites.languages_of_suite(configuration, name, part)
     return {"suite": part, "covered": covered, "headline": configuration.suite(part).headline}
 
@@ -175,7 +175,8 @@ def has_labels(configuration: Configuration, name: str) -> bool:
 def add_publish(configuration: Configuration, name: str) -> dict[str, Any]:
     """Name the repository on the Hub.
 
-    The template is written with the architecture's name filled in, as it was before {architecture} was a field.
+    In the template, the architecture's name replaces {architecture}. So settings files look the same as before this
+    field existed.
     """
     template = configuration.model(name).publish.repo_template
     said = template.replace("{architecture}", inputs.architecture_name(configuration, name))

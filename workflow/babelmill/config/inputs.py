@@ -91,7 +91,7 @@ def has_tokenizer_of_source(configuration: Configuration, model: str) -> bool:
 
 
 def characters(configuration: Configuration, model: str) -> int | None:
-    """Return how many characters a model from scratch reads, if its tokens are characters; None for other models."""
+    """Return how many characters a model from scratch can read at once, if its tokens are characters; else None."""
     resolved = configuration.model(model)
     if resolved.source or resolved.tokenizer.source or (resolved.model.config or {}).get("model_type") != "canine":
         return None
@@ -146,7 +146,7 @@ def base_model(configuration: Configuration, model: str) -> dict[str, Any]:
 def _folder(folder: str, results: Path, where: str) -> dict[str, Any]:
     files = require_model(folder, where)
     before: dict[str, Any] = {}
-    with contextlib.suppress(UserError, KeyError, TypeError):  # no settings file yet, or half a one
+    with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
         before = dict(read_json(SETTINGS / results.name / "base_model.json")["sources"])
     return snapshot_of_files({folder: files}, results, before)
 

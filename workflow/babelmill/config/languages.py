@@ -9,7 +9,7 @@ from pathlib import Path
 from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 
-WORD = 5.43  # bytes per English word, as `corpus/sampling.py` says
+WORD = 5.43  # bytes per English word, as in `corpus/sampling.py`
 UNSPACED = ("Hani", "Hans", "Hant", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt")  # scripts without spaces
 CODE = re.compile(r"[a-z]{3}(_[A-Z][a-z]{3})?")
 

@@ -125,7 +125,7 @@ def source_of(
         name: the name of the model.
         model: its section `model`.
         layers: the layers that the section was made from, without the source's shape.
-        origins: where each value came from; updated for values that are not used.
+        origins: where each value came from; this function changes it for values that are not used.
         models: the names of all models.
         shape: what the configuration knows about the source's shape.
 

@@ -1,4 +1,4 @@
-"""What stages other than `train` need to know about each `train.objective`; the training has its own table."""
+"""Describe each `train.objective` for stages other than `train`; the training has its own table."""
 
 from typing import NamedTuple
 

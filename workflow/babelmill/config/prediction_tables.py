@@ -1,4 +1,4 @@
-"""Find which table a model predicts, and how it is read: by the section `predict`, or else like its corpora."""
+"""Find which table a model predicts, and how to read it: as the section `predict` says, or else like its corpora."""
 
 import csv
 from pathlib import Path

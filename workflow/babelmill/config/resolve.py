@@ -230,7 +230,7 @@ class Configuration:
     def corpus(self, code: str) -> ResolvedCorpus:
         """Return the resolved corpus section of a language."""
         self.language(code)
-        preset = self._preset(code, (code,))  # of the model with only this language
+        preset = self._preset(code, (code,))  # the preset of the model that has only this language
         layers = [
             self._defaults_layer(),
             Layer(self._preset_values(preset), f"{PRESETS}{preset}.yaml"),

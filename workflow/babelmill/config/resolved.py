@@ -1,4 +1,4 @@
-"""The settings of one model or language after all layers are merged, and the checks across several sections.
+"""Hold the settings of one model or language after all layers are merged, and check sections against each other.
 
 `resolve.py` merges the layers. Types and bounds of single keys are in `schema.py`.
 """
@@ -25,7 +25,7 @@ class Resolved:
 
     @property
     def sections(self) -> dict[str, schema.Section]:
-        """The sections, by name."""
+        """Return the sections, by name."""
         return {name: getattr(self, name) for name in SECTIONS if hasattr(self, name)}
 
 

@@ -27,7 +27,7 @@ from babelmill.config.snapshots import Snapshots
 from babelmill.config.suite_section import Suite
 from babelmill.config.values import each_once, exponent, optimizer, precision, ratio, repo_template, two_numbers, typed
 
-# Far above any training so far, and far below any overflow of arithmetic.
+# These limits are far above all trainings so far, and far below any overflow of arithmetic.
 MAX_STEPS = 10_000_000
 MAX_LENGTH = 2**20
 MAX_BATCH = 2**30

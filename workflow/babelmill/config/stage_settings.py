@@ -99,7 +99,7 @@ class TokenizerSettings(Settings):
 
 
 class ShardsSettings(Settings):
-    """How to read labels, for a model that learns them. For other models, the tokenizer and the corpus decide all.
+    """How to read labels, for a model that learns them. For other models, only the tokenizer and the corpus matter.
 
     `labelled`: whether the model learns labels; `code_list`: the sha256 of the file `labels.codes`.
     """
@@ -125,7 +125,9 @@ class TrainSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a training run is monitored and saved. This is no stage: the train rule takes the file as an `ancient` input.
+    """How a training run is monitored and saved.
+
+    These settings belong to no stage: the rule `train` takes the file as an `ancient` input.
 
     Attributes:
         preset: the model's preset, for the names of logs.

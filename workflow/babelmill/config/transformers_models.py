@@ -17,7 +17,7 @@ from babelmill.config.layers import nearest
 # Names from earlier versions for the content of `rope_parameters`, which transformers still accepts.
 ROPE = ("rope_theta", "rope_scaling", "global_rope_theta", "local_rope_theta")
 BASE = {"PreTrainedConfig", "PretrainedConfig"}
-# For each type of a value: the annotations that allow it. A key with an annotation beyond `KNOWN` is not checked.
+# The annotations that allow each type of value. A key with an annotation that is not in `KNOWN` is not checked.
 KINDS = {str: {"str", "Literal"}, bool: {"bool"}, int: {"int", "float"}, float: {"float"}, list: {"list", "tuple"}}
 KNOWN = {*set().union(*KINDS.values()), "dict", "None"}
 

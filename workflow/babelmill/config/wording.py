@@ -11,7 +11,8 @@ from babelmill.config.schema import SECTIONS
 def where_said(layers: list[Layer], key: str, message: str) -> str:
     """Return the label of the layer to look at for a mistake: the last one that sets the key, or a key in the message.
 
-    If no layer sets the key, the keys around it are tried, from the inside out; the last resort is the defaults.
+    If no layer sets the key, the keys around it are tried, from the inside out. If no layer sets
+    these either, the label is that of the defaults.
     """
     named = re.findall(rf"\b{re.escape(key)}\w+", message) if key.endswith(".") else [key]
     for end in range(key.count(".") + 1, 0, -1):

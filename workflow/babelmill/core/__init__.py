@@ -1,1 +1,1 @@
-"""The base of all other packages: files, manifests, code versions, and what all stage entries share."""
+"""Provide what all other packages use: files, manifests, code versions, and what all stage entries share."""

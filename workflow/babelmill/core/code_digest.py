@@ -160,20 +160,23 @@ def _module(module: str) -> tuple[str, list[str]]:
 
 @functools.cache
 def _remembered() -> dict[str, tuple[str, list[str]]]:
-    """Return the earlier results of `_module`, by a digest of the source: without them, all modules take 0.5 s."""
+    """Return the earlier results of `_module`, by a digest of the source. Computing all of them takes 0.5 s."""
     with contextlib.suppress(UserError, TypeError, ValueError):  # missing or damaged
         return {key: (digest, list(imported)) for key, (digest, imported) in dict(read_json(_memory())).items()}
     return {}
 
 
 def _memory() -> Path:
-    """Return the file of these results, beside Python's bytecode; its name depends on Python and on this module."""
+    """Return the path of the file that keeps these results, beside Python's bytecode.
+
+    Its name depends on the version of Python and on this module's source.
+    """
     version = digest_of([sys.version, Path(__file__).read_text(encoding="utf-8")])
     return PACKAGE / f"__pycache__/code_digests.{version}.json"
 
 
 def _remember(known: int) -> None:
-    """Write the results if there are more than the `known` number; a failure to write does no harm."""
+    """Write the results if there are more than `known`. If writing fails, the next run computes them again."""
     if len(_remembered()) > known and not sys.dont_write_bytecode:
         with contextlib.suppress(OSError, UserError), atomic_write(_memory(), "w", durable=False) as file:
             json.dump(_remembered(), file)

@@ -41,8 +41,8 @@ class Version:
     """A version of a stage's code.
 
     Attributes:
-        stage, number: the stage, and the number of the version; they name it.
-        first: the first digits of the digest that it began with, so that version 4 of two forks has two names.
+        stage, number: the stage and the number, which together name the version.
+        first: the first digits of the digest that it began with, so that version 4 has different names in two forks.
         digests: all digests that are known to give the results of this version.
         when: the values of settings, by dotted key, to which the version is limited; empty if it has no limit.
     """

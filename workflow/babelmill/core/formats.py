@@ -4,7 +4,7 @@ from pathlib import PurePath
 
 from babelmill.core.files import UserError
 
-FORMATS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")  # .json holds lines, as .jsonl does
+FORMATS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")  # a .json file is read line by line, like .jsonl
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 MAX_FIELD = 1 << 30  # characters between two delimiters
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}

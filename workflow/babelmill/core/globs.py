@@ -73,7 +73,7 @@ def _below(folder: str, parts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _folders(top: str) -> Iterator[str]:
-    """Yield a folder and all folders below it, each real one once, under a path without links if there is one."""
+    """Yield a folder and all folders below it, each real folder once. A path without links is preferred."""
     seen: set[str] = set()
     links = [top]
     while links:

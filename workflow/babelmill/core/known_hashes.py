@@ -16,7 +16,7 @@ from typing import Any
 from babelmill.core.files import UserError, read_json, sha256, write_json
 
 QUIET = 10.0  # seconds between messages of progress
-LARGE = 1 << 30  # bytes; a file of at least this size is named before it is read
+LARGE = 1 << 30  # bytes; a message names a file of at least this size before it is read
 
 
 def identity(path: str | Path) -> list[int]:
@@ -41,7 +41,7 @@ def hashes(paths: Iterable[str], store: Path) -> dict[str, str]:
 
 
 def hash_changed(paths: Iterable[str], known: dict[str, dict[str, Any]], store: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of files as they are now, in the form of `read`; files as in `known` are not read."""
+    """Return the entries of files as they are now, in the form that `read` returns; unchanged files are not read."""
     entries, spoken = {}, time.monotonic()
     for number, path in enumerate(paths, 1):
         now, entry = identity(path), known.get(path)

@@ -104,7 +104,7 @@ def read(folder: str | Path) -> dict[str, Any]:
 def missing(folder: Path) -> str | None:
     """Say which result file of a stage is missing; None if all are there.
 
-    Files that the manifests of snapshots below the folder list are checked, too.
+    This includes the files that are listed in manifests of snapshots below the folder.
     """
     if not (folder / NAME).is_file():
         return "has not run yet"
@@ -124,7 +124,7 @@ def verify(folder: str | Path, *names: str, remember: bool = False, within: str 
         names: the files to check; all of them if none is named.
         remember: whether to keep the hashes of large files in the folder, so that they are read again only after they
             change. Reading hundreds of gigabytes at each start of a training would take minutes.
-        within: the folder that an error says to delete, if `folder` is a part of what a stage makes as a whole.
+        within: the folder that an error tells the user to delete, if `folder` is only a part of a stage's result.
 
     Raises:
         UserError: a file is missing, damaged or not in the manifest.

@@ -17,7 +17,7 @@ from pathlib import Path
 from babelmill.core.files import UserError, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
-QUIET = (30.0, 1800.0)  # seconds between two progress messages beside the plugin: at first, and at most; they double
+QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
 CLOCK = "%H:%M:%S"
 
 log = logging.getLogger("babelmill")

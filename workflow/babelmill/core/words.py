@@ -7,6 +7,6 @@ def plural(count: int, noun: str) -> str:
 
 
 def sample_of(masked_pairs: int | str, method: str) -> str:
-    """Return which sample the scores of a method are from (`evaluation.masked_pairs`); "" if from all pairs."""
+    """Describe the sample of pairs that a method scored (`evaluation.masked_pairs`); "" if it scored all pairs."""
     everything = masked_pairs == "all" or method == "causal"
     return "" if everything else f"sample of {masked_pairs:,} pairs of each paradigm"

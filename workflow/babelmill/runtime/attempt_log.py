@@ -15,7 +15,7 @@ FOLDER = "logs"
 
 
 def keep_log(folder: Path, model: str, preset: str, done: int, steps: int) -> None:
-    """From now on, also write the log of this process to `logs/20261122-143105_small_attempt2_job812.log`.
+    """Write the log of this process also to `logs/20261122-143105_small_attempt2_job812.log`, from now on.
 
     The time is UTC, so that the names sort by time on any machine. All attempts are counted. This includes attempts
     that the user or SLURM starts again, which Snakemake counts as the first. Each message is written immediately, so it

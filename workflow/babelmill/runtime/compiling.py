@@ -22,8 +22,8 @@ SIGNALS = {signal.SIGTERM, signal.SIGINT}
 def lacking(device: torch.device) -> str | None:
     """Return one line that names what this machine lacks to compile for a device; None if it seems to lack nothing.
 
-    On a GPU, Triton compiles a small C library that launches each kernel when it is first used. On a CPU, a kernel is
-    C++.
+    On a GPU, Triton compiles a small C library that launches each kernel when it is first used. On a CPU, kernels
+    are compiled from C++.
     """
     lacks = []
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:

@@ -21,7 +21,7 @@ from babelmill.core.words import plural
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
-TIMEOUT = timedelta(minutes=30)  # so long, since the main process may be writing a checkpoint to a slow disk
+TIMEOUT = timedelta(minutes=30)  # long, since the main process may be writing a checkpoint to a slow disk
 LOST_PROCESS = (
     "lost contact with another process of this run, see the message of that process; run the workflow again, which"
     " continues from the last checkpoint"
@@ -53,9 +53,10 @@ class Processes:
 
     @classmethod
     def start(cls, threads: int) -> "Processes":
-        """Join the processes that a launcher started, or train alone; `threads`: of all processes on this machine.
+        """Join the processes that a launcher started, or train alone.
 
-        The number of threads is set, since it decides how sums on the CPU are divided, and so their last bits.
+        `threads` is the number of threads of all processes on this machine together. It is always set, since it decides
+        how sums on the CPU are divided, and so their last bits.
         """
         rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -130,7 +131,7 @@ class Processes:
         return tensor
 
     def describe(self, rank: int) -> str:
-        """Return a description of the process with a rank."""
+        """Return a description of the process that has this rank."""
         return f"process {rank} (number {rank % self.local_size} on machine {rank // self.local_size})"
 
     def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:

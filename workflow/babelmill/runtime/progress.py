@@ -32,7 +32,7 @@ def peak_memory(device: torch.device) -> float:
 
 
 def shown(value: float | None) -> str:
-    """Return a mean as text; it is unknown if no target had a finite loss."""
+    """Return a mean as text: "unknown" if it is None, since no target had a finite loss."""
     return "unknown" if value is None else f"{value:.4f}"
 
 

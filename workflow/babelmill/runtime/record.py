@@ -71,7 +71,7 @@ class Record:
 def energy_kwh(path: Path) -> float | None:
     """Return the energy of a whole run in kWh, from its record; None if a part of the run has no energy.
 
-    Work that was lost in a kill and done again counts once, as it does for the hours.
+    Work counts once if it was lost when the run was killed, and then done again. The same is true for the hours.
     """
     with open(path, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
