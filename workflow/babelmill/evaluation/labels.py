@@ -1,4 +1,4 @@
-"""Metrics of predicted codes, in NumPy: functions of the true codes and the predicted codes of each text.
+"""Compute metrics of predicted codes with NumPy, from the true codes and the predicted codes of each text.
 
 Codes are numbers. A code that the model does not know also has a number. It is never predicted, so it counts as missed.
 """
@@ -202,7 +202,7 @@ def threshold(truth: Sets, found: Found, most: int) -> dict[str, float]:
     hits = true[:, 0].sum() + np.concatenate([[0], np.cumsum(right)])
     predicted = (found.likeliest[:, 0] >= 0).sum() + np.arange(len(hits))
     scores = 2 * hits / np.maximum(1, predicted + len(truth.codes))
-    ends = np.append(np.concatenate([[1.0], further])[:-1] > further, True)  # equal probabilities go together
+    ends = np.append(np.concatenate([[1.0], further])[:-1] > further, True)  # no threshold separates equal ones
     best = int(np.argmax(np.where(ends, scores, -1.0)))
     edges = np.concatenate([[1.0], further, [0.0]])
     return {"value": float((edges[best] + edges[best + 1]) / 2), "f1": float(scores[best])}

@@ -89,7 +89,7 @@ def described(names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def metrics_of(evaluation: dict[str, Any]) -> dict[str, Metric]:
-    """Return the metrics that evaluation.json describes; files of earlier versions describe none, and get ours."""
+    """Return the metrics that evaluation.json describes, or ours for a file of an earlier version, which has none."""
     if "metrics" not in evaluation:
         return {name: metric for name, metric in METRICS.items() if metric.unit != SHARE}
     return {name: Metric(**about) for name, about in evaluation["metrics"].items()}

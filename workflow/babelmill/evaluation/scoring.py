@@ -1,4 +1,4 @@
-"""Score a text with an exported model: the negative log-likelihood of every token, each once, summed per document.
+"""Score a text with an exported model: sum the negative log-likelihoods of each document's tokens, each token once.
 
 The token stream is cut into rows as in training. An exported model attends across `<s>`, so the rows are cut again
 where documents begin. These parts are batched by length: the parts of all rows and, if a text is scored in several
@@ -147,7 +147,7 @@ def hidden_at_once(rows: ScoringRows, part: Part) -> tuple[np.ndarray, float]:
     if not rows.samples:
         return turns == part.turn, 1.0
     text = np.flatnonzero(turns == 0)
-    place = part.row, part.start  # seeds, so that a part is always hidden in the same ways
+    place = part.row, part.start  # they seed the random numbers, so that a part is always hidden in the same ways
     time = (part.turn + np.random.default_rng(place).random()) / rows.samples
     count = min(len(text), 1 + int(time * len(text)))
     order = np.random.default_rng((*place, part.turn + 1)).permutation(len(text))

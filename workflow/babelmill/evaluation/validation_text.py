@@ -1,4 +1,4 @@
-"""The validation text that a model is scored on, all of it or a sample of its documents, and the scores over it.
+"""Read the validation text, all of it or a sample of its documents, and compute a model's scores over it.
 
 A sample consists of the documents whose texts have the smallest hashes. So it is the same for every model, tokenizer
 and machine, and a larger sample contains the smaller ones.
@@ -39,8 +39,8 @@ class Text:
         stream: the tokens of the documents to score, with special tokens.
         bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
             response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
-        changed: how many of the documents to score the tokenizer does not give back unchanged; their scores are about
-            the text that it keeps.
+        changed: how many of the documents to score are changed by encoding and decoding; their scores are about the
+            text that the tokenizer keeps.
         with_prompt: how many of the documents to score have a prompt.
         whole_bytes: the number of UTF-8 bytes of all documents.
         count: the number of tokens to score.
@@ -125,8 +125,8 @@ def choose(documents: Documents, sample: int | None) -> tuple[np.ndarray, np.nda
 def changed(tokenizer: Tokenizer, documents: Documents, chosen: np.ndarray) -> int:
     """Count the documents among `chosen` that encoding and decoding change.
 
-    A tokenizer may turn all letters into small ones, or have no token for a character. If there are prompts, only the
-    responses are compared.
+    A tokenizer may turn capital letters into small ones, or have no token for a character. If there are prompts, only
+    the responses are compared.
     """
     count = first = 0
     for texts, _ in documents.batches():
@@ -155,7 +155,7 @@ def in_prompts(prompts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         prompts: [documents] the number of tokens of each prompt.
         lengths: [documents] the number of tokens of each document.
     """
-    place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in the document
+    place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its document
     return (place > 0) & (place <= np.repeat(prompts, lengths))
 
 
@@ -221,7 +221,7 @@ def occurrences(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
 def unigram_nats(training: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
     """Return -ln p of each token, with add-one smoothing over the ordinary tokens: [vocabulary size] float64.
 
-    `training`: how often each token occurs in the training text. Special tokens have probability 0.
+    `training` says how often each token occurs in the training text. Special tokens have probability 0.
     """
     ordinary = ~vocabulary.is_special
     smoothed = np.where(ordinary, training + 1.0, 0.0)

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from .attention import Visible, attention, compute_dtype, position_buckets, visible
 from .mixing import LayerMixing
 
-# Takes a layer's new keys and values, and returns those of all positions so far. For generation; all are [B, n, T, d].
+# Takes a layer's new keys and values [B, n, T, d], and returns those of all positions so far. Generation uses it.
 LayerCache = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -43,7 +43,7 @@ class GPTBertShape:
 
 
 def training_mask(segments: torch.Tensor, causal: torch.Tensor) -> torch.Tensor:
-    """Return who may attend to whom in training: a position to those of its segment, in causal rows to no later ones.
+    """Return who may attend to whom: a position to all positions of its segment, but in causal rows not to later ones.
 
     Args:
         segments: [B, T] int64, the document that a position belongs to; -1 is padding, which attends to nothing.
@@ -267,8 +267,9 @@ class Classifier(nn.Module):
 def init_weights(module: nn.Module, hidden_size: int) -> None:
     """Initialise the parameters that one module itself holds, as in the published code; for `nn.Module.apply`.
 
-    Matrices are drawn from a truncated normal distribution of standard deviation sqrt(2 / 5H), in the feed-forward
-    block of layer i times sqrt(1 / 2(1 + i)). Biases are zero. Layer mixing begins as the identity.
+    Matrices are drawn from a truncated normal distribution of standard deviation sqrt(2 / 5H). In the feed-forward
+    block of layer i, the deviation is multiplied by sqrt(1 / 2(1 + i)). Biases are zero. Layer mixing begins as the
+    identity.
     """
     std = (2 / (5 * hidden_size)) ** 0.5 * getattr(module, "init_scale", 1.0)
     if isinstance(module, nn.Linear | nn.Embedding):

@@ -1,13 +1,13 @@
-"""Attention of an exported GPT-BERT for scoring: both sentences of a pair in one row, and short rows in less time.
+"""Compute attention of an exported GPT-BERT for scoring: a row holds both sentences of a pair, and short rows are fast.
 
-The sentences of a pair are equal up to some token, and so are the states of a causal model up to there. So a row holds
-the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each rest
-follow those of the beginning.
+The sentences of a pair are equal up to some token. Up to there, the states of a causal model are equal, too. So a row
+holds the common beginning once, then the rest of the first sentence, then the rest of the second. The positions of each
+rest follow those of the beginning.
 
-The scores are those of `babelmill.model.attention.attention`, which is shipped, and the operations are the same. Two
-things differ. Tokens may have any position. And the products with the tables of positions are made once per head, not
-once per head and row, and only with the table rows of distances that occur: in short rows these products took longer
-than attention itself.
+The scores and the operations are those of `babelmill.model.attention.attention`, which is shipped. Two things differ.
+Tokens may have any position. And the products with the tables of positions are made once per head, not once per head
+and row, and only with the table rows of distances that occur: in short rows these products took longer than attention
+itself.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 
 class FreePositions:
-    """Attention whose tokens may have any position. It replaces the attention of a model.
+    """Computes attention of tokens that may have any position. It replaces the attention of a model.
 
     Attributes:
         positions: the positions of the tokens in the next rows that the model reads, [B, T] int64, each below T; None
@@ -42,7 +42,7 @@ class FreePositions:
         _dropout: float = 0.0,
         _implementation: str = "sdpa",
     ) -> tuple[torch.Tensor, None]:
-        """Return the weighted values, see `babelmill.model.attention.attention`, without cache and dropout."""
+        """Return the weighted values as `babelmill.model.attention.attention` does, without cache and dropout."""
         first, last = int(buckets.min()), int(buckets.max())
         length, size = len(buckets), last - first + 1
         buckets = self._of_positions(buckets) - first

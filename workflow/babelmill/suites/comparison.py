@@ -49,7 +49,8 @@ class Comparison:
         methods: the method of each side.
         of: "pairs" if the headline is the share of right pairs, "paradigms" if it is the mean over paradigms.
         pairs, compared: the number of pairs in all, and of those for which both sides have scores.
-        headlines: for each side {"score", "interval"}; if a side has several models, its interval is also over models.
+        headlines: for each side {"score", "interval"}; if a side has several models, its interval also accounts for the
+            choice of models.
         seeds: for each side, the scores of its models.
         interval: the 95 % interval of the difference of the headlines, first minus second.
         test: the test over all pairs.

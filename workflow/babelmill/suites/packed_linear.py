@@ -1,4 +1,4 @@
-"""Linear layers for scoring on a CPU, whose weights are packed for its vector units once, not at each call.
+"""Define linear layers for scoring on a CPU. Their weights are packed for its vector units once, not at each call.
 
 They call oneDNN, a part of PyTorch, as PyTorch's compiler would do for inference. Results differ from those of
 `nn.Linear` by rounding, since sums are computed in another order.

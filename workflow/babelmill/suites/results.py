@@ -49,7 +49,7 @@ def mean_of_groups(groups: Iterable[np.ndarray], sizes: Sequence[int] = ()) -> d
 
 
 def by(names: Sequence[str], points: np.ndarray) -> dict[str, np.ndarray]:
-    """Return {group: its points}, sorted by name; `names`: the group of each point."""
+    """Return {group: its points}, sorted by name. `names` holds the group of each point."""
     kinds, numbers = np.unique(np.array(names, dtype=object), return_inverse=True)
     return {str(kind): points[numbers == i] for i, kind in enumerate(kinds)}
 

@@ -1,12 +1,13 @@
 """Score sentences with an exported model, as its users load it: sums of ln p at temperature 1, in fp32.
 
-* `causal`: each token given those before it, beginning with `<s>` (or with the token that the model has in its place).
+* `causal`: each token is predicted from those before it; the first is `<s>` (or the model's token in its place).
   A GPT-BERT reads the common beginning of a pair once, see `attention.py`.
-* `masked`: the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and predicted
-  from all others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its word are
-  hidden, too, since they would give the word away.
-* `bound`: for a masked diffusion model, an estimate of the evidence lower bound (LLaDA, arXiv:2502.09992): samples hide
-  from one token to all tokens. If both sentences of a pair have equally many tokens, the same ones are hidden in both.
+* `masked` is the pseudo-log-likelihood (Salazar et al., 2020, arXiv:1910.14659): each token is hidden alone and
+  predicted from all others. With `within_word_l2r` (Kauf and Ivanova, 2023, arXiv:2305.10588) the later tokens of its
+  word are hidden, too, since they would give the word away.
+* `bound` estimates the evidence lower bound of a masked diffusion model (LLaDA, arXiv:2502.09992): each sample hides
+  between one token and all tokens. If both sentences of a pair have equally many tokens, the same ones are hidden in
+  both.
 
 Special tokens are context and are never scored. Scores are not divided by a length.
 """
@@ -124,7 +125,7 @@ def encode(tokenizer: Any, texts: list[str], causal: bool) -> list[Sentence]:
 
 
 def method(name: str, mask: int | None, within_word_l2r: bool) -> Method:
-    """Return the method of a name; `mask`: the id of the mask token."""
+    """Return the method of this name. `mask` is the id of the mask token."""
     if name == "causal":
         return Method(causal_rows, causal=True)
     assert mask is not None
@@ -156,7 +157,8 @@ def bound_rows(mask: int) -> RowsOf:
     """Return a function that yields SAMPLES rows of a sentence.
 
     Sample j of n hides k = 1 + floor(t e) of e tokens, where t = (j + u) / n, with one random u for all samples. Each
-    hidden token counts e / (k n) times. If both sentences of a pair have equally many tokens, the same ones are hidden.
+    hidden token has the weight e / (k n). If both sentences of a pair have equally many tokens, the same ones are
+    hidden.
     """
 
     def of(pair: int, number: int, sentence: Sentence) -> Iterator[Row]:

@@ -20,7 +20,8 @@ class McNemar(NamedTuple):
     Attributes:
         first: the number of pairs that only the first model gets right.
         second: the number of pairs that only the second model gets right.
-        half: the number of pairs on which they differ because one of them has a tie (1/2), which count for neither.
+        half: the number of pairs on which they differ because one of them has a tie (1/2). These count for neither
+            model.
         p: the probability of such a difference, or a larger one, if both were equally good.
     """
 

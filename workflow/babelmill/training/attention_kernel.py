@@ -38,7 +38,7 @@ def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttenti
         return None
 
     def trial() -> float:
-        from babelmill.training import attention_triton  # imports Triton, which PyTorch for GPUs brings
+        from babelmill.training import attention_triton  # imports Triton, which comes with PyTorch for GPUs
 
         return attention_triton.difference(processes.device, width, LENGTH, 0.1, torch.bfloat16)
 
@@ -94,7 +94,7 @@ def _only(fused: bool) -> None:
 
 
 def _attend(like: torch.Tensor) -> None:
-    """Compute attention with everything that training uses, and its gradients."""
+    """Compute attention with a bias and dropout, as training does, and its gradients."""
     inputs = [torch.zeros_like(like, requires_grad=True) for _ in range(3)]
     bias = like.new_zeros([*like.shape[:3], like.size(2)], requires_grad=True)
     F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], bias, dropout_p=0.1).sum().backward()

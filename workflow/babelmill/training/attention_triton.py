@@ -4,7 +4,7 @@ The kernels compute the same as `dropout.KeyedAttention`, which drops weights by
 tensor: the mask is [B, 1, T, T], since all heads share it. They work on tiles of some queries and some keys:
 
 * The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
-  rows of the tables. Ordinary matrix products compute these before.
+  rows of the tables. Ordinary matrix products compute these products beforehand.
 * The gradient of the position part is a sum over equal distances. Each tile of the scores' gradient is skewed, so that
   a column holds one distance, and multiplied by the one-hot matrix of the distances' buckets. So there are no atomic
   additions, and every run computes the same numbers.

@@ -1,9 +1,9 @@
-"""From row numbers to tensors: micro-batches cut from the token streams of all languages.
+"""Turn row numbers into tensors: micro-batches, which are cut from the token streams of all languages.
 
 A row's targets are up to T tokens of the stream; `layouts.py` says which. Its input is `<s>` and all of these tokens
-except the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are strides over one
-stream, each token is a target exactly once, and the data do not depend on the sequence length. Tokens of prompts are
-context: they are never targets and never hidden.
+except the last: position t predicts token t + 1. With the layout `Packed`, rows of any length are cut from one stream,
+one after another. So each token is a target exactly once, and the data do not depend on the sequence length. Tokens of
+prompts are context: they are never targets and never hidden.
 
 The host reads a row's tokens from the memory map of the shard, so a shard may have any size. It sends them to the
 device with a few numbers per row; the device makes segments, masks and targets.
@@ -59,7 +59,7 @@ class Rows:
 
     @property
     def stands_for(self) -> np.ndarray:
-        """Return how many targets all targets of each row stand for together, [B] int64."""
+        """Return the number of targets that the targets of a row stand for together, [B] int64."""
         return self.targets if self.importance is None else np.rint(self.targets * self.importance).astype(np.int64)
 
 
@@ -108,7 +108,7 @@ class TokenStream:
         objective: says what kinds of rows there are, and how tokens are hidden.
         in_place: predict hidden tokens where they stand, not one position before; then a row's input is its T tokens
             themselves. This is for models that predict in this way, and for objectives whose rows all hide tokens.
-        graphs: compiles what makes the rows; None: it is not compiled.
+        graphs: compiles the function that makes the rows; None: it is not compiled.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TokenStream:
         self._in_place = in_place
         self._device = device
         self._show = graphs.of(self._shown, _batched) if graphs else self._shown
-        # A tensor that is there already: the hash of a position that the compiler counts itself, in 32 bits, overflows.
+        # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
         self._position = functools.cache(functools.partial(torch.arange, device=device))
 
     def read_ahead(self, rows: Rows) -> None:
@@ -244,7 +244,7 @@ class TokenStream:
     def _input(
         self, visible: torch.Tensor, valid: torch.Tensor, filled: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return input ids and segments, [B, T], of the visible tokens; `filled`: [B], whether a row has any token."""
+        """Return input ids and segments, [B, T], of visible tokens. `filled` [B] says whether a row has any token."""
         bos = self._vocabulary.bos
         if self._in_place:
             return visible, torch.where(valid, (visible == bos).cumsum(1), -1)

@@ -1,9 +1,9 @@
-"""Compilation of a model's blocks, of its loss and of micro-batches: which graphs there are, and when they are made.
+"""Compile a model's blocks, its loss and micro-batches: decide which graphs there are, and make them before training.
 
 There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. (The loss does
-not depend on the length of rows.) So all graphs are known, and made, before the first step. A graph for another shape
-would stop the run for minutes later, perhaps in a step that has to end soon because of a signal or the end of an
-allocation. So another shape is computed without a graph, with a warning.
+not depend on the length of rows.) So all graphs are known, and made, before the first step. If another shape occurs
+later, it is computed without a graph, with a warning. To make a graph for it would stop the run for minutes, perhaps in
+a step that has to end soon because of a signal or the end of an allocation.
 """
 
 import logging
@@ -29,7 +29,7 @@ STRICT = False  # True in tests: a shape that needs another graph is an error
 
 
 class Compiler(NamedTuple):
-    """How functions are compiled.
+    """Says how functions are compiled.
 
     Attributes:
         backend: the backend of `torch.compile`.
@@ -106,7 +106,7 @@ def _first_problem(
 
 
 class Graphs:
-    """Compiles functions whose tensors have any number of rows: the blocks of a model one by one, and others.
+    """Compiles functions whose tensors have any number of rows, such as the blocks of a model, one by one.
 
     Functions with the same code share their graphs. So compiling a model's blocks, which are alike, takes the time of
     one block per length.
@@ -123,7 +123,7 @@ class Graphs:
     def of(
         self, plain: Callable[Inputs, Result], batched: Callable[Inputs, Iterable[torch.Tensor]]
     ) -> Callable[Inputs, Result]:
-        """Return a compiled version of a function. It computes less than `LEAST_ROWS` rows without a graph.
+        """Return a compiled version of a function. It computes fewer than `LEAST_ROWS` rows without a graph.
 
         Args:
             plain: the function.
@@ -159,7 +159,7 @@ class Graphs:
 
         Args:
             make: makes a pass with rows of a given length, in training or not.
-            shapes: the length, and whether it is training, of each graph.
+            shapes: for each graph, the length of its rows, and whether it is for training.
             processes: this process among the others.
             leave: returns whether there is a reason to leave; then nothing more is compiled.
 

@@ -72,7 +72,7 @@ class LabelledData(Data):
         shards, labels = self.shards["train"], settings.labels
         self.codes = known_codes(shards, labels.code, labels.block_size, labels.symbol_separator)
         self.blocks = most_codes(shards)
-        if len(names := occurring(shards)) < 2:  # with labels.codes, the model knows more
+        if len(names := occurring(shards)) < 2:  # the model may know more codes, from labels.codes
             found = f"only one code, {names[0]!r}" if names else "no code (labels.on_error: skip)"
             raise UserError(f"the training text of {settings.name} has {found}: there is nothing to learn")
         self.begun = begun(source, self.codes, labels)

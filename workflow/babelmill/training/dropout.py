@@ -1,9 +1,9 @@
 """Drop elements by row: a hash of (seed, row of the run, place in the model, element) decides what is dropped.
 
 So a row always loses the same elements: it does not matter which rows share its forward pass, or which process computes
-it. Activation checkpointing drops them again without saved state. Each 32-bit hash decides about two elements. So
-probabilities are multiples of 2^-16: 0.1 becomes 0.100006. The numbers are those of `randomness.draw`, computed in
-int32 with wrap-around: this takes half the memory and gives the same integers on every device.
+it. Activation checkpointing needs no saved state to drop the same elements again. Each 32-bit hash decides about two
+elements. So probabilities are multiples of 2^-16: 0.1 becomes 0.100006. The numbers are those of `randomness.draw`,
+computed in int32 with wrap-around: this takes half the memory and gives the same integers on every device.
 
 All rows share the table of relative positions, so it loses the same elements in all rows of a step.
 """
@@ -56,10 +56,10 @@ def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
     half = (size + 1) // 2
     if keys.device.type == "cpu" and not torch.compiler.is_compiling():
         bits = draw(keys[:, None], _kept_counters(half, keys.device)).view(torch.int16)  # the low half first
-    else:  # a view of another type would split the compiled kernel
+    else:  # here a view of another type would split the compiled kernel in two
         numbers = draw(keys[:, None], _counters(half, keys.device))
         bits = torch.stack([numbers << 16 >> 16, numbers >> 16], -1).flatten(1)
-    dropped = round(p * 2**16)  # how many of the 2^16 values, from -2^15 on
+    dropped = round(p * 2**16)  # how many of the 2^16 values drop their element: the lowest, from -2^15 on
     return (bits[:, :size] >= dropped - 2**15).to(torch.get_default_dtype())
 
 

@@ -1,9 +1,9 @@
-"""Models whose weights, gradients and optimizer state are spread over all processes by PyTorch's FSDP2.
+"""Spread a model's weights, gradients and optimizer state over all processes, with PyTorch's FSDP2.
 
 Each process holds some rows of each parameter (`sharding.py`). FSDP2 gathers the parameters of a block before the block
 computes, and frees them afterwards. Gradients are summed; averaging them and scaling the mean back would round bf16 in
-another way. They are summed after each backward pass: to wait for the last one would keep a whole gradient on each
-process.
+another way. They are summed after each backward pass: to wait for the last pass, each process would have to keep a
+whole gradient.
 
 A single process is a group of one. So the computation and its types do not depend on the number of processes.
 
@@ -39,7 +39,8 @@ def shard(
         blocks: parts of the module.
         processes: this process among the others.
         train: the precision in which blocks compute, and the one in which processes sum gradients.
-        loaded: parameters on the meta device, which are the same on all processes, get their values later.
+        loaded: whether parameters on the meta device get their values later. Then they are the same ones on all
+            processes.
     """
     mesh = processes.mesh()
     in_bf16 = train.gradient_reduction == "bf16" and processes.size > 1  # a process alone has nothing to send

@@ -1,4 +1,4 @@
-"""GPT-BERT in training: keyed dropout, faster functions by hand, flat gradients, compiled functions on CUDA."""
+"""Train a GPT-BERT: with keyed dropout, faster functions by hand, flat gradients, and compiled functions on CUDA."""
 
 import functools
 from dataclasses import asdict
@@ -23,7 +23,7 @@ from babelmill.training.randomness import INITIALIZATION
 
 
 class GPTBertNetwork(Network):
-    """A GPT-BERT.
+    """Trains a GPT-BERT.
 
     Args:
         shape: the shape of the model.
@@ -47,7 +47,7 @@ class GPTBertNetwork(Network):
         self.keys = dropout.Keys(train.seed, self._device)
         self._install(model, by_hand, processes, for_cpu=self._device.type == "cpu" and compiler is None)
         self.model = self._gpt_bert = model
-        self._buckets = functools.cache(model.buckets)  # they take a hundred small kernels
+        self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
         self.gradients = FlatGradients(model, processes, train.gradient_reduction)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
         self.config = asdict(shape)

@@ -1,8 +1,9 @@
-"""The sum of all processes' gradients, for models of which each process has a whole copy (for others see `fsdp.py`).
+"""Sum the gradients of all processes, if each process has a whole copy of the model (otherwise see `fsdp.py`).
 
-Gradients are summed, never averaged and scaled: to undo a mean by multiplying the loss by the number of processes
-changes how bf16 backward passes round, by 0.7 % of the gradient for three processes. All gradients live in one flat
-buffer. It is cut into buckets; the sum of a bucket starts during the backward pass, as soon as its gradients are ready.
+Gradients are summed, never averaged. A mean could be undone by multiplying the loss by the number of processes, but
+then bf16 backward passes round in another way. With three processes, this changes the gradient by 0.7 %. All gradients
+live in one flat buffer. It is cut into buckets; the sum of a bucket starts during the backward pass, as soon as its
+gradients are ready.
 
 If the network between the processes is slow, `train.gradient_reduction: bf16` halves what is sent.
 """
@@ -70,7 +71,7 @@ class FlatGradients:
                 self._sizes.append(members)
                 begin, members = end, 0
         self._waiting: list[int] | None = None
-        self._sent: list[torch.Tensor] = []  # what the sums that are not finished yet are made of
+        self._sent: list[torch.Tensor] = []  # the tensors of sums that are not finished yet
         self._handles: list[Any] = []  # and their handles
         if processes.size > 1:
             for parameter, bucket in zip(parameters, bucket_of, strict=True):
@@ -86,7 +87,7 @@ class FlatGradients:
 
     @property
     def sending(self) -> bool:
-        """Whether a part of this step's gradient has been sent to other processes."""
+        """Return whether a part of this step's gradient has been sent to other processes."""
         return bool(self._handles)
 
     def abandon(self) -> None:
@@ -114,7 +115,7 @@ class FlatGradients:
                     self._send()
                 for handle, sent, bucket in zip(self._handles, self._sent, self._buckets, strict=True):
                     handle.wait()
-                    bucket.copy_(sent)  # does nothing if they are the same
+                    bucket.copy_(sent)  # does nothing if both are the same tensor
         self.abandon()
 
     def clip(self, limit: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The trial of our own GPU kernels, before the first step: a kernel that cannot run or is wrong is not used."""
+"""Try our own GPU kernels before the first step: a kernel that cannot run, or computes wrong numbers, is not used."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ CLOSE = 0.03  # largest difference of a kernel from its formula, in bf16, relati
 
 
 def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> bool:
-    """Return whether all processes can use a kernel. Each that cannot logs a warning.
+    """Return whether all processes can use a kernel. A process that cannot logs a warning.
 
     Args:
         processes: this process among the others; all call this together.

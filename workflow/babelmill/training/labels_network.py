@@ -86,7 +86,7 @@ def _add(sums: torch.Tensor, groups: torch.Tensor, losses: torch.Tensor, right: 
 
 
 def right_codes(symbols: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """Return how many of a row's k codes are among its first k predicted blocks, [B]; each symbol is the likeliest."""
+    """Return how many of a row's k codes are among its first k blocks of likeliest symbols, [B]."""
     rows, count, size = blocks.shape
     empty = (blocks == PAD).all(2)
     found = symbols.argmax(2).view(rows, count, 1, size)

@@ -62,7 +62,7 @@ class Packed:
         return every - ends, every
 
     def _documents_before(self, place: np.ndarray) -> np.ndarray:
-        """Return how many documents begin before each place of the stream. Each document follows the one before."""
+        """Return how many documents begin before each place of the stream. There are no gaps between documents."""
         return np.searchsorted(self._offsets, place)
 
     def _in_prompts(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray | int:

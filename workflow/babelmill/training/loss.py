@@ -1,4 +1,4 @@
-"""The loss of a micro-batch: the weighted sum over its targets that `objectives.py` describes, and sums to report."""
+"""Compute the loss of a micro-batch (the weighted sum over its targets of `objectives.py`), and sums to report."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +62,7 @@ FromScores = Callable[
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The loss of a linear output layer, a few targets at a time: the scores of all targets never exist at once.
+    """Computes the loss of a linear output layer for a few targets at a time, never the scores of all targets at once.
 
     The forward pass also computes the gradient, while it has the scores; the backward pass only returns it.
 

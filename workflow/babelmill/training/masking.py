@@ -1,9 +1,10 @@
-"""Which tokens of a row are hidden, and what replaces them: vectorised over rows, on the tokens' own device.
+"""Choose which tokens of a row are hidden, and what replaces them, for all rows at once on the tokens' own device.
 
 As in the published code, spans of one to three tokens are drawn, and whole spans are taken in random order until enough
 tokens are hidden. Of these spans, some become random tokens, some stay (10 % each as published), and the others become
-`<mask>`. Unlike in the published code, the count is exact (the last span is cut), so that the plan knows the number of
-targets; and no usage is counted, so that a row's mask depends only on the row's number.
+`<mask>`. There are two differences from the published code. The number of hidden tokens is exact (the last span is
+cut), so that the plan knows the number of targets. And it is not counted how often a token has been hidden, so that a
+row's mask depends only on the row's number.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ NEVER = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True)
 class MaskKeys:
-    """One 32-bit key per row and stream, each [B] int64 (see `randomness`)."""
+    """Holds one 32-bit key per row and stream, each [B] int64 (see `randomness`)."""
 
     span: torch.Tensor
     priority: torch.Tensor

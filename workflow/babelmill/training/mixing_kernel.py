@@ -1,12 +1,12 @@
-"""Layer mixing with its gradient written out, for training; `babelmill.model.mixing` says what it computes.
+"""Compute layer mixing for training, with its gradient written by hand; `babelmill.model.mixing` has the formula.
 
 In that file each sum is a new tensor, and so are its gradients. Here all h are rows of one buffer. One matrix product
 over the rows known so far computes their part of the next few x. The gradient of h_i is a weighted sum of the gradients
 of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of the weights is one matrix product at the end.
 So a backward pass must run from the last x to the first one; no other kind of backward pass is supported.
 
-In both directions a row is a sum of two tensors: h_{j+1} is x_j and the change by a sub-block, and the gradient of x_j
-is what that sub-block gives and what h_{j+1} gives. So one function, `WeightedSums.next`, adds, stores and sums. On
+In both directions a row is a sum of two tensors: h_{j+1} is x_j plus the change by a sub-block, and the gradient of x_j
+is what that sub-block gives plus what h_{j+1} gives. So one function, `WeightedSums.next`, adds, stores and sums. On
 GPUs, `mixing_triton.py` does this in one kernel.
 """
 
@@ -24,14 +24,14 @@ BLOCK = 6  # about the square root of the number of sub-blocks
 
 
 class WeightedSums:
-    """The sums y_t = sum_{u <= t} matrix[t, u] row_u, where row_t is known only when y_t is computed.
+    """Computes y_t = sum_{u <= t} matrix[t, u] row_u, where row_t becomes known just before y_t is needed.
 
     Args:
         matrix: [S, S], lower triangular.
         shape: shape of a row.
     """
 
-    row_type: torch.dtype | None = None  # None: that of the matrix
+    row_type: torch.dtype | None = None  # None: the type of the matrix
 
     def __init__(self, matrix: torch.Tensor, shape: torch.Size):
         self.matrix = matrix
@@ -41,7 +41,7 @@ class WeightedSums:
     def next(
         self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return y_t for row_t = row + change (None: nothing), of a row's shape, and the same in another type."""
+        """Return y_t for row_t = row + change (None: no change) in a row's shape, and y_t again in the type `dtype`."""
         t, rows = self.done, self.rows.flatten(1)
         self.done += 1
         if change is None:
@@ -76,7 +76,7 @@ def fused(processes: Processes, precision: str) -> type[WeightedSums]:
         return WeightedSums
 
     def trial() -> float:
-        from babelmill.training import mixing_triton  # imports Triton, which PyTorch for GPUs brings
+        from babelmill.training import mixing_triton  # imports Triton, which comes with PyTorch for GPUs
 
         return mixing_triton.difference(processes.device, mixing_triton.TritonSums)
 
@@ -88,7 +88,7 @@ def fused(processes: Processes, precision: str) -> type[WeightedSums]:
 
 
 def install(model: nn.Module, sums: type[WeightedSums] = WeightedSums) -> None:
-    """Let a model mix its layers by this file's functions. Its weights and their names do not change."""
+    """Let a model mix its layers with this file's functions. Its weights and their names do not change."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, LayerMixing):
@@ -102,14 +102,15 @@ class _State:
         self.sums = sums
         self.gradients: WeightedSums | None = None
         self.position = -1
-        self.gradient_of_row: torch.Tensor | None = None  # that of h_{position}
+        self.gradient_of_row: torch.Tensor | None = None  # the gradient of h_{position}
 
     def gradient(self, position: int, given: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
         """Return the gradient of h_position. Each call has a lower position.
 
         Args:
-            position: of x and h.
-            given: the gradient of x_position, but for what h_{position + 1} gives; None: there is no more.
+            position: the index of x and h.
+            given: the gradient of x_position without the part that h_{position + 1} gives; None: there is no other
+                part.
             dtype: type of the result.
         """
         matrix, shape = self.sums.matrix, self.sums.rows.shape[1:]
@@ -134,7 +135,7 @@ class _State:
 
 
 class _Start(torch.autograd.Function):
-    """x_0 = h_0. Its backward pass runs last, when the gradients of all x are known."""
+    """Computes x_0 = h_0. Its backward pass runs last, when the gradients of all x are known."""
 
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, matrix: torch.Tensor, state: _State) -> torch.Tensor:
@@ -150,7 +151,7 @@ class _Start(torch.autograd.Function):
 
 
 class _Mix(torch.autograd.Function):
-    """x_{j+1} from x_j and the change that the sub-block made to it.
+    """Computes x_{j+1} from x_j and the change that the sub-block made to it.
 
     The backward pass gives x_j no gradient: `_State.gradient` adds it when the rest of that gradient is known.
     """
@@ -169,7 +170,7 @@ class _Mix(torch.autograd.Function):
 
 
 class LayerMixingByHand(LayerMixing):
-    """`LayerMixing` by the functions of this file, with the weights of another `LayerMixing`."""
+    """Computes `LayerMixing` with the functions of this file and the weights of another `LayerMixing`."""
 
     def __init__(self, mixing: LayerMixing, sums: type[WeightedSums] = WeightedSums):
         super().__init__(0)

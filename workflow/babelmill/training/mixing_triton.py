@@ -1,12 +1,12 @@
-"""Layer mixing as one Triton kernel per sub-block, for GPUs: it adds, stores and sums in one pass.
+"""Compute layer mixing on GPUs with one Triton kernel per sub-block, which adds, stores and sums in one pass.
 
 The kernel computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. All
-earlier rows are read once. The sum is in fp32, and its newest term is h_t before it is rounded: where M is near the
-identity, as it is at first, rounding does not build up from layer to layer. The backward pass is the same recurrence
+earlier rows are read once. The sum is in fp32, and its newest term is h_t before rounding. So rounding errors do not
+build up from layer to layer where M is near the identity, as it is at first. The backward pass is the same recurrence
 (`mixing_kernel.py`), so the same kernel computes it; it also returns its result in the type of the change.
 
-There are no atomic additions, and every run computes the same numbers. Nothing limits the number of rows: it is known
-at run time only, so one build serves all sub-blocks.
+There are no atomic additions, and every run computes the same numbers. The number of rows has no limit. The kernel gets
+it at run time, so one build serves all sub-blocks.
 
 The kernel has not run on a GPU yet: tests run it in Triton's interpreter and compile it for sm_80 and sm_90.
 """
@@ -58,10 +58,10 @@ def _next(
     row: torch.Tensor,
     narrow: torch.dtype | None,
 ) -> list[torch.Tensor]:
-    """Write x + change into `row`, and return its sum with the earlier rows, also in type `narrow` if there is one.
+    """Write x + change into `row`. Return its weighted sum with the earlier rows, and again in type `narrow` if given.
 
     Args:
-        x, change: [N], float32 and of any type.
+        x, change: [N]; x is float32, change has any type.
         earlier: [t, N], the rows before this one.
         weights: [t + 1] float32, of the earlier rows and of this one.
         row: [N], of the type of the earlier rows.
@@ -84,7 +84,7 @@ def _(x, change, earlier, weights, row, narrow):
 def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return rows [R, N] times the transpose of others [S, N], in float32.
 
-    As one matrix product of such a shape it would keep few of a GPU's processors busy, or be split by atomics.
+    One matrix product of this shape would keep few of a GPU's processors busy, or would need atomic additions.
     """
     count = rows.size(1) // COLUMNS
     whole, exact = count * COLUMNS, {"out_dtype": torch.float32} if rows.is_cuda else {}
@@ -94,7 +94,7 @@ def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
 
 
 class TritonSums(WeightedSums):
-    """`WeightedSums` of float32 tensors by the kernel of this file."""
+    """Computes `WeightedSums` of float32 tensors with the kernel of this file."""
 
     row_type = torch.bfloat16
 
@@ -118,8 +118,9 @@ class TritonSums(WeightedSums):
 def difference(device: torch.device, sums: type[WeightedSums], rows: int = ROWS, numbers: int = NUMBERS) -> float:
     """Return the largest difference between some sums and the formula in float64.
 
-    All x and all gradients are compared, each relative to its largest number; those of all weights are one. Each x is
-    used twice, as in a model: for the next change and for the next x. Changes have the type of the stored rows.
+    All x and all gradients are compared, each relative to its largest number; the gradients of all weights count as one
+    tensor. Each x is used twice, as in a model: for the next change and for the next x. Changes have the type of the
+    stored rows.
     """
     generator = torch.Generator().manual_seed(rows)
     mixing = LayerMixing(rows - 1)

@@ -1,4 +1,4 @@
-"""A model in training, behind one interface that every architecture has.
+"""Define the interface that every model has in training, whatever its architecture.
 
 The trainer plans steps, deals rows, and looks after memory, validation and checkpoints. A network knows how to compute
 the loss of a micro-batch, how to sum gradients over processes, and which forward passes are possible.
@@ -21,7 +21,8 @@ from babelmill.training.sharding import Sharding
 class Gradients(Protocol):
     """The gradients of a step, summed over all micro-batches and processes.
 
-    Use: `zero()`; backward passes, the last one after `last_backward()`; `reduce()`; `clip()`.
+    The calls of a step are: `zero()`; backward passes, with `last_backward()` before the last one; `reduce()`;
+    `clip()`.
     """
 
     def zero(self) -> None:
@@ -34,7 +35,7 @@ class Gradients(Protocol):
 
     @property
     def sending(self) -> bool:
-        """Whether a part of this step's gradient has been sent to other processes."""
+        """Return whether a part of this step's gradient has been sent to other processes."""
         ...
 
     def abandon(self) -> None:

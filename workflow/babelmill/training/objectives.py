@@ -37,8 +37,8 @@ class Kind(NamedTuple):
 
     Attributes:
         name: its name in the record (`loss_{name}`).
-        hides: whether its targets are hidden from the model; then positions attend to both sides. In rows of another
-            kind nothing is hidden, all tokens are targets, and positions attend only to earlier ones.
+        hides: whether its targets are hidden from the model; then positions attend to both sides. In rows of other
+            kinds, nothing is hidden, all tokens are targets, and positions attend only to earlier ones.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Objective(ABC):
         return self.occurring
 
     def counts(self, kind: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return how many targets of each kind rows have, [rows, kinds] int64. All targets of a row have its kind.
+        """Return how many targets of each kind each row has, [rows, kinds] int64. All targets of a row have its kind.
 
         Args:
             kind: [rows].
@@ -149,7 +149,7 @@ class Objective(ABC):
         return counts
 
     def weights(self, targets: Sequence[int]) -> tuple[float, ...]:
-        """Return the weight of a target of each kind. `targets`: by kind, how many the global batch represents."""
+        """Return the weight of a target of each kind. `targets` says how many of each the global batch represents."""
         if self.token_weighted:
             return (1 / max(1, sum(targets)),) * len(targets)
         return tuple(share / max(1, count) for share, count in zip(self.shares, targets, strict=True))

@@ -1,4 +1,4 @@
-"""Optimizers: LAMB (as published) and PyTorch's fused AdamW.
+"""Define the optimizers: LAMB (as published) and PyTorch's fused AdamW.
 
 An update does not change the weights if `finite` is 0. This number is on the device, so that the host need not wait.
 """
@@ -44,7 +44,7 @@ class FusedAdamW(torch.optim.AdamW):
         return {f"{PREFIX}{number}.{key}": value for number, values in kept for key, value in values.items()}
 
     def parameter(self, name: str) -> str | None:
-        """Return the parameter that a tensor of `tensors` belongs to and has the shape of; None for counts of steps."""
+        """Return the name of the parameter whose state and shape a tensor of `tensors` has; None if it counts steps."""
         number, key = name.removeprefix(PREFIX).split(".")
         names = [each for group in self.param_groups for each in group["param_names"]]
         return None if key == "step" else names[int(number)]
@@ -66,8 +66,8 @@ class Lamb(FusedAdamW):
     with weight decay:   u += wd p;  p -= lr u |p| / |u|   (the ratio is 1 where a norm is 0; it is not clamped)
     without:             p -= lr u
 
-    So AdamW with learning rate 1 turns zeros into -u without decay. Its fused kernel does this in one pass over memory
-    instead of a dozen. All updates are segments of one buffer, because a GPU then needs a few kernels for all
+    So AdamW with learning rate 1 and without decay turns zeros into -u. Its fused kernel does this in one pass over
+    memory instead of a dozen. All updates are segments of one buffer, because a GPU then needs a few kernels for all
     parameters together instead of a few for each. The buffer takes memory during `update` only. This is faster than a
     library's LAMB (`benchmarks/README.md`, "By hand or by a library"). With `sharding`, norms are those of whole
     tensors.

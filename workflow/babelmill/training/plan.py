@@ -65,7 +65,7 @@ def proportions(tokens: list[int], weights: float) -> np.ndarray:
     missing = PERIOD - int(whole.sum())
     if missing > 0:  # largest remainders first
         whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
-    whole[whole.argmax()] += min(missing, 0)  # take back what the smallest languages got to have one row
+    whole[whole.argmax()] += min(missing, 0)  # take back the rows that the smallest languages got, so that each has one
     return whole
 
 

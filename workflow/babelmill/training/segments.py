@@ -1,4 +1,4 @@
-"""One buffer for many tensors: one kernel works on all of them, and each begins where a GPU reads fastest."""
+"""Put many tensors into one buffer: one kernel works on all of them, and each begins where a GPU reads fastest."""
 
 from collections.abc import Sequence
 

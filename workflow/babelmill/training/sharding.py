@@ -1,4 +1,4 @@
-"""Share tensors among processes: each process has some rows of each tensor, and never holds all of them whole.
+"""Share tensors among processes: each process has some rows of each tensor, and never holds all rows of all tensors.
 
 FSDP2 cuts a parameter along its first dimension, as `torch.chunk` does; its average and its optimizer state are cut in
 the same way. Files hold whole tensors, whatever the number of processes. To write them, they are gathered on the main
@@ -39,7 +39,7 @@ class Sharding:
         return rows_of(rows, self._processes.rank, self._processes.size)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
-        """Return which rows of a file's tensor, of this name and whole shape, are this process's."""
+        """Return which rows of a tensor in a file this process reads. `shape` is the tensor's whole shape."""
         return self.mine(shape[0]) if name in self.shapes else slice(None)
 
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -84,8 +84,8 @@ class Sharding:
         Args:
             parts: the arguments of `gather`, by name of the tensor.
             function: takes the tensors without values, on the meta device, and a function that loads a whole tensor by
-                its name. It loads each tensor once, in the order of `parts`. If it fails before the end, the main
-                process still receives the rows that the other processes send.
+                its name. `function` loads each tensor once, in the order of `parts`. If it fails before the end, the
+                main process still receives the rows that the other processes send.
         """
         waiting = list(parts)
 

@@ -1,4 +1,4 @@
-"""A run in progress: model, moving average, optimizer, and one step of what `plan.py` says.
+"""Hold a run in progress (model, moving average, optimizer), and do one step of the plan (`plan.py`).
 
 The rows of a step are dealt to all processes, and each process cuts its share into forward passes. Dropout is keyed by
 row, so the number of processes and the size of the passes change only the order in which floating-point numbers are
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Returned = TypeVar("Returned")
 
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
-FIRST_TOKENS = 4096  # tokens of the first forward passes, which try what this machine can do
+FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
 
@@ -59,7 +59,7 @@ class Stream(Protocol):
 
 
 class Trainer:
-    """A run in progress: network, moving average, optimizer and data of one process.
+    """Holds a run in progress: network, moving average, optimizer and data of one process.
 
     Args:
         settings: the stage's settings.
@@ -198,7 +198,7 @@ class Trainer:
         return [(randomness.key(self.train.seed, DROPOUT, step.step, i), rows) for i, rows in parts]
 
     def group_counts(self, rows: Rows) -> np.ndarray:
-        """Return how many targets rows stand for, by group, [groups] int64."""
+        """Return how many targets the targets of rows stand for, by group, [groups] int64."""
         counts = np.zeros((len(self.settings.languages), len(self.plan.objective.kinds)), dtype=np.int64)
         np.add.at(counts, rows.language, self.plan.objective.counts(rows.kind, rows.stands_for))
         return counts.reshape(-1)
@@ -229,7 +229,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """Measure the validation split (`validation_documents` of it), once for each kind of rows in training.
+        """Measure the validation split (or `validation_documents` of it) once for each kind of rows in training.
 
         Rows have the length of the first phase, so that numbers can be compared along the run.
 
@@ -317,7 +317,7 @@ class Trainer:
         return sharding.on_main({name: (tensors[name], self.whole_shape(name)) for name in names}, function)
 
     def rows(self, name: str, shape: Sequence[int]) -> slice:
-        """Return which rows of a checkpoint's tensor, of this name and whole shape, this process reads."""
+        """Return which rows of a checkpoint's tensor this process reads. `shape` is the tensor's whole shape."""
         sharding = self.network.sharding
         return slice(None) if sharding is None or self.whole_shape(name) is None else sharding.mine(shape[0])
 

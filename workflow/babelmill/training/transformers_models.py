@@ -93,7 +93,7 @@ def first_position(model: nn.Module) -> int:
 
 
 def shape_of(model: PreTrainedModel) -> dict[str, Any]:
-    """Return the values that a model has for keys of the section `model`, by these keys.
+    """Return the shape of a model by the keys of the section `model`.
 
     Many classes use other names for them, such as GPT-2's n_embd, with an `attribute_map` from our names to theirs.
     """
@@ -168,7 +168,7 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
 
 
 def as_json(config: PreTrainedConfig) -> dict[str, Any]:
-    """Return all values of a configuration, defaults included: these differ between versions of transformers."""
+    """Return all values of a configuration, including defaults, which differ between versions of transformers."""
     values = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in values.items() if key not in ("id2label", "label2id", "architectures")}
 

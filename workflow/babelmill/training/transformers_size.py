@@ -12,7 +12,7 @@ from babelmill.training.transformers_models import CLASSIFIER, auto_class, block
 
 
 def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
-    """Count a model, which may be on the meta device. If `frozen`, only adapters are trained, which do not count."""
+    """Count a model's parameters, also on the meta device. If `frozen`, only adapters are trained, and not counted."""
     layer = output_layer(model)
     matrix: nn.Parameter = layer.weight  # pyright: ignore[reportAssignmentType]
     return counted_without(model, layer, matrix.numel(), matrix.size(-1), frozen)
@@ -21,7 +21,7 @@ def counted(model: PreTrainedModel, frozen: bool = False) -> Counted:
 def counted_without(
     model: nn.Module, layer: nn.Module | None, output: int, width: int, frozen: bool = False
 ) -> Counted:
-    """Count a model with an output layer that computes only with the targets.
+    """Count the parameters of a model whose output layer computes only with the targets.
 
     Args:
         model: the model.
@@ -47,7 +47,7 @@ def counted_without(
 
 
 def planned(model: schema.Model, train: schema.Train, vocab_size: int) -> Counted:
-    """Count the model that the settings describe.
+    """Count the parameters of the model that the settings describe.
 
     Raises:
         UserError: transformers has no such model, or its configuration has no such key.

@@ -1,4 +1,4 @@
-"""Put a few typos into a share of the labelled texts (`train.typos`), such as old registers contain.
+"""Put a few typos into a share of the labelled texts (`train.typos`). Old registers contain such typos.
 
 OccCANINE does the same (`histocc/attacker.py`), but also swaps words. One to three times, a character is removed,
 inserted, replaced, or swapped with the next one. New characters are drawn from the texts, so that they belong to the
