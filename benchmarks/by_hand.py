@@ -92,7 +92,7 @@ def output_loss(way: str) -> Callable[[], object]:
             scores = F.linear(*inputs)
             total = F.cross_entropy(scores, targets) + 1e-4 * scores.logsumexp(1).square().mean()
         else:
-            options = torch.nn.LinearCrossEntropyOptions()  # its own choice of chunks
+            options = torch.nn.LinearCrossEntropyOptions()  # PyTorch chooses the chunks
             total = F.linear_cross_entropy(features, matrix, targets, linear_bias=bias, options=options)
         total.backward()
 

@@ -3,7 +3,7 @@
     python benchmarks/checkpoints.py FOLDER [--number 12]
 
 This trains the first model of a folder that `quality.py` has made, with the default `run.checkpoint_share`, until it
-has written so many checkpoints. It prints the step of each checkpoint, how long it took, and its share of the time
+has written `--number` checkpoints. It prints the step of each checkpoint, how long it took, and its share of the time
 since the one before.
 """
 
@@ -23,7 +23,7 @@ from babelmill.training.loop import Loop  # noqa: E402
 
 
 def main() -> None:
-    """Train with a stopwatch."""
+    """Train, and measure the time of each checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--number", type=int, default=12)

@@ -2,10 +2,10 @@
 
     python benchmarks/corpus.py [--texts FOLDER] [--megabytes 128]
 
-This makes JSONL and Parquet files of that size (and of three times that size, to show that memory does not grow). One
-document in ten is an exact duplicate. It runs the stage on them, with default settings and with all cleaning on. It
-prints MB/s of text per core (CPU time of the whole process, including its start), the ratio to bare reading in the same
-run, the peak memory, and the part of it that the digests of the documents take.
+This makes JSONL and Parquet files of `--megabytes` MB, and files three times as large, to show that memory does not
+grow. One document in ten is an exact duplicate. It runs the stage on them, with default settings and with all cleaning
+on. It prints MB/s of text per core (CPU time of the whole process, including its start), the ratio to bare reading in
+the same run, the peak memory, and the part of it that the digests of the documents take.
 """
 
 import argparse

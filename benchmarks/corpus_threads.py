@@ -2,8 +2,8 @@
 
     python benchmarks/corpus_threads.py FOLDER [--texts FOLDER] [--megabytes 600] [--threads 1 2]
 
-This writes real text (`real_text.py`) to files of each kind, runs the stage with so many threads, and prints the
-seconds.
+This writes real text (`real_text.py`) to files of each kind, runs the stage with each number of threads, and
+prints the seconds.
 """
 
 import argparse

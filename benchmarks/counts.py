@@ -2,8 +2,8 @@
 
     python benchmarks/counts.py [--published FOLDER] [--length 128] [--tokens 16384] [--preset base]
 
-Nothing is computed: tensors have shapes and no values. A kernel is an operation of PyTorch's or ours that is no view;
-its bytes are those of its inputs and outputs. Of what we compile they are counted after Inductor has fused it.
+Nothing is computed: tensors have shapes and no values. A kernel is an operation of PyTorch or ours that is not a view.
+Its bytes are those of its inputs and outputs. In compiled code, kernels are counted after Inductor has fused them.
 `--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
 
 Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s plus products at 550 TFLOP/s, or 4 us per kernel if this is
@@ -50,7 +50,7 @@ from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # no
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
-PREDICTED = 0.58  # of the positions have a target: half of the rows 15 %, half of them all
+PREDICTED = 0.58  # share of positions with a target: 15 % in half of the rows, all in the other half
 
 
 class Count(TorchDispatchMode):
@@ -72,7 +72,7 @@ class Count(TorchDispatchMode):
 
 
 class Block(torch.autograd.Function):
-    """Stand for a compiled block, which is counted elsewhere: it reads the residual and returns a change in bf16."""
+    """Stands for a compiled block, which is counted elsewhere: it reads the residual and returns a change in bf16."""
 
     @staticmethod
     def forward(ctx, hidden):
@@ -204,7 +204,7 @@ def mix(layers: int, hidden: torch.Tensor) -> None:
 
 
 def head(model: GPTBert, hidden: torch.Tensor, tokens: int) -> Part:
-    """Count what stands around the blocks: embedding, classifier, loss; what is compiled of the loss, after fusion."""
+    """Count the embedding, the classifier and the loss; the compiled part of the loss is counted after fusion."""
     chunks = []
 
     def seen(scores, targets, weights, z_loss_weight, learning):
@@ -325,7 +325,7 @@ def main() -> None:
     args = parser.parse_args()
     shape = shape_of(args.preset)
     nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
-    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the chunk of GPUs
+    amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the size of a chunk on GPUs
     codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
     if args.published:
         codes["published"] = lambda: published(args.published, shape, args.length, args.tokens)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SECTIONS = {  # seconds at most, in this order
+SECTIONS = {  # the most seconds of each section; they run in this order
     "environment": 40,
     "exact": 110,
     "speed base 128 16384": 100,
@@ -29,7 +29,7 @@ SECTIONS = {  # seconds at most, in this order
     "two_processes": 70,
     "speed base 128 65536": 70,
 }
-KINDS = {  # of kernels, by name; the first that fits
+KINDS = {  # kinds of kernels, as patterns of their names; the first that fits counts
     "NCCL": "nccl",
     "attention": "fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
@@ -121,7 +121,7 @@ class Case:
 
 
 def difference(got, wanted) -> float:
-    """Return a relative norm."""
+    """Return the norm of a difference, relative to the norm of the wanted values."""
     return float((got - wanted).norm() / wanted.norm())
 
 

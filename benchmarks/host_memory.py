@@ -4,7 +4,7 @@
 
 This creates a Llama of 271 M parameters in fp32, with random weights and with those of a trained model (`source`). It
 writes the weights as a checkpoint (without an average; there was no step, so the optimizer has no state) and reads them
-again. It uses so many processes (gloo, one thread each), whose shards are also in the host's memory. For each process
+again. It uses `--processes` processes (gloo, one thread each), whose shards are also in host memory. For each process
 it prints, in MB, its memory afterwards, and how much more it had for a while (measured every 2 ms). Pages of a file
 that is being read do not count, since the system takes them back when it needs memory.
 """

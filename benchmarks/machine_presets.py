@@ -2,7 +2,7 @@
 
     python benchmarks/machine_presets.py FOLDER [--steps 300] [--cores N]
 
-This trains the preset `1gpu_standard` for so many steps of 16 rows of 128 tokens of English (`real_text.py`: the help
+This trains the preset `1gpu_standard` for `--steps` steps of 16 rows of 128 tokens of English (`real_text.py`: the help
 of LibreOffice). Then it trains again with the values of microbert's script: AdamW, a rate of 3e-5, and warm-up for a
 tenth of the steps.
 """

@@ -2,8 +2,9 @@
 
     python benchmarks/many_documents.py FOLDER [DOCUMENTS ...]
 
-This gives it batches of short documents that all differ. A generator makes their digests, since to compute those of
-1e8 texts would take an hour. Digests that do not fit into memory go to FOLDER. It prints the peak of anonymous memory.
+This gives the deduplication batches of short documents that are all different. A generator makes their digests, since
+computing those of 1e8 texts would take an hour. Digests that do not fit into memory go to FOLDER. It prints the peak of
+anonymous memory.
 """
 
 import argparse

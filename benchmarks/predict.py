@@ -2,15 +2,15 @@
 
     python benchmarks/predict.py converted/occ [--rows 5000] [--different 0.5] [--threads 2]
 
-This makes a table of descriptions of one to eight words. `--different` is the share of different ones. It predicts the
-table with the command, by spelt codes (`blocks`) and by classes (`linear`). The loops ask
+This makes a table of descriptions of one to eight words. `--different` is the share of different descriptions. It
+predicts the table with the command, by spelt codes (`blocks`) and by classes (`linear`). The loops ask
 `pipeline("text-classification")` for the classes of each row, one by one and in batches of 64, with the same number of
 threads; they never spell codes. Start and loading do not count.
 
     python benchmarks/predict.py converted/occ --memory 100000 1000000 [--different 0.01]
 
-This predicts tables of so many rows by their classes. It prints the largest memory of the command's processes (RssAnon)
-and the total time.
+This predicts tables of these numbers of rows by their classes. It prints the largest memory of the command's processes
+(RssAnon) and the total time.
 """
 
 import argparse

@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
-RIVALS = {"causal": ("harness", (1, 64)), "masked": ("minicons", (1, 10))}  # and how many sentences they score at once
+RIVALS = {"causal": ("harness", (1, 64)), "masked": ("minicons", (1, 10))}  # rival, and its batch sizes
 
 
 Measured = tuple[float, list[float]]  # seconds, and scores

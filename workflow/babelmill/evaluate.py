@@ -1,10 +1,10 @@
-"""Stage `evaluate`: measure bits per byte of the validation text under the exported model, and its tokenizer's quality.
+"""Measure bits per byte of the validation text by the exported model, and its tokenizer's quality (stage `evaluate`).
 
     python -m babelmill.evaluate --settings results/settings/eng/evaluate.json --export results/exports/eng \\
         --corpora results/corpora/eng --shards results/shards/eng/eng --out results/evaluations/eng --threads 8
 
-writes `evaluation.json` and `manifest.json`. What is measured is the folder that users get, loaded as they load it
-(`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every variant), not the training model.
+This writes `evaluation.json` and `manifest.json`. It measures not the training model, but the folder that users get,
+loaded as they load it (`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every variant).
 
 Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
 tokenizer, so models with different vocabularies can be compared. All scores use the same targets: every token of the

@@ -1,4 +1,4 @@
-"""Stage `report`: write the results of a batch as one page for people and one table for programs.
+"""Write the results of a batch as one page for people and one table for programs (stage `report`).
 
     python -m babelmill.report --settings results/reports/tier1/settings.json --out reports/tier1.html \\
         --csv reports/tier1.csv

@@ -1,14 +1,14 @@
-"""Stage `score`: find which sentence of each pair of a suite an exported model considers more likely.
+"""Find which sentence of each pair of a suite an exported model considers more likely (stage `score`).
 
     python -m babelmill.score --settings results/settings/eng/score.blimp.json --export results/exports/eng \\
         --suites results/suites/blimp/eng --partial results/scoring/eng/blimp --out results/scores/eng/blimp
 
-writes `pairs.parquet` (one row per pair, with the scores of both sentences by each method), `scores.json` (the share of
-pairs that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is the sum of
-the causal and the masked score. Pairs that are too long for the model are counted and left out. It is an error if none
-of a language's pairs can be scored.
+This writes `pairs.parquet` (one row per pair, with the scores of both sentences by each method), `scores.json` (the
+share of pairs that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is
+the sum of the causal and the masked score. Pairs that are too long for the model are counted and left out. It is an
+error if none of a language's pairs can be scored.
 
-Scores are saved in `--partial` as they are computed, so an attempt after a killed one does not repeat its work.
+Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python -m babelmill.shards --settings results/settings/eng/shards.json --language eng \\
         --tokenizer results/tokenizers/eng --corpus results/corpora/eng --out results/shards/eng/eng --threads 8
 
-writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`. Every
-document is stored as `<s>` text `</s>`, or as `<s>` prompt text `</s>`. Prompt and text are tokenised separately, so
-that a prompt gets the same tokens as it does without a text. The name of a special token inside a document is ordinary
-text.
+This writes `train.safetensors` and `validation.safetensors` in the format of `shard_file.py`, and `manifest.json`.
+Every document is stored as `<s>` text `</s>`, or as `<s>` prompt text `</s>`. Prompt and text are tokenised separately,
+so that a prompt gets the same tokens as it does without a text. The name of a special token inside a document is
+ordinary text.
 
 The work is a pipeline over batches of about 1 MB: this thread reads Parquet and writes tokens, while several threads
 encode (`tokenizers` releases Python's lock and uses all cores). Since several batches are encoded at once, the cores

@@ -1,4 +1,4 @@
-"""Stage `suite`: write the minimal pairs that an evaluation suite has for a language, as one table.
+"""Write the minimal pairs that an evaluation suite has for a language, as one table (stage `suite`).
 
     python -m babelmill.suite --settings results/settings/eng/suite.blimp.json --out results/suites/blimp/eng
 

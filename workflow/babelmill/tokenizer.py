@@ -5,8 +5,8 @@ A model that continues another (`model.source`) adopts that model's tokenizer, f
     python -m babelmill.tokenizer --settings results/settings/eng/tokenizer.json --corpora results/corpora/eng \\
         --out results/tokenizers/eng --threads 8
 
-writes `tokenizer.json` and `manifest.json`, whose figures report the tokenizer's quality for each language. The same
-text gives the same bytes on every run and for every number of threads.
+This writes `tokenizer.json` and `manifest.json`, whose figures report the tokenizer's quality for each language. The
+same text gives the same bytes on every run and for every number of threads.
 
 The tokenizer is lossless for every Unicode text: it has no normaliser, all 256 bytes are in the vocabulary, and the
 pieces cover the text. Its 16 special tokens have the ids 0 to 15. A text becomes `<s> A`, and a pair `<s> A <s> B`.

@@ -2,7 +2,8 @@
 
 A piece is several small files, a block of about 1 MB of a large file of lines, or row groups of a Parquet file. Some
 files cannot be cut: a large CSV file, which may have line ends in quotes, or a row group of hundreds of megabytes. This
-process reads them, and each batch is a piece. It also cuts files of lines: it decompresses them, and others parse them.
+process reads them, and each batch is a piece. It also decompresses files of lines and cuts them into blocks, which
+other processes parse.
 
 The pieces, and so the results, depend only on the files, never on the number of processes.
 """
@@ -33,7 +34,7 @@ from babelmill.corpus.tally import Tally
 
 log = logging.getLogger("babelmill.corpus")
 LARGE = 2 << 20  # bytes; files of at least this size are cut, smaller ones are read together
-COST = 4096  # bytes to add to each small file: to open it takes as long as to read this many bytes
+COST = 4096  # bytes to add to each small file: opening it takes as long as reading so many bytes
 EXPANDS = 4  # bytes of text per byte of a compressed file
 LARGEST = 32 << 20  # bytes; this process reads larger row groups, batch by batch
 QUIET = 10  # seconds between progress messages

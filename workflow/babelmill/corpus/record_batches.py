@@ -1,6 +1,6 @@
 """Define the record batches in which documents go from the readers through cleaning and sampling to the writer.
 
-A batch holds about 1 MB of text. It does not matter how large the file is.
+A batch holds about 1 MB of text, however large the file is.
 """
 
 # pyright: reportAttributeAccessIssue=false

@@ -1,9 +1,9 @@
 """Draw a sample of the documents that is as large as the budget, by their digests.
 
 The sample is the documents with the smallest digests, until the budget is full. It is uniform over all categories and
-files. (The head of a file would be no sample, since dataset repositories are often sorted by category.) It is the same
-on every run, and the sample of a larger budget contains that of a smaller one. From the Hub, only the files that the
-budget needs are downloaded (`download/counting.py`).
+files. (The beginning of a file would not be a fair sample, since dataset repositories are often sorted by category.)
+The sample is the same on every run, and the sample of a larger budget contains that of a smaller one. From the Hub,
+only the files that the budget needs are downloaded (`download/counting.py`).
 
 One pass over the documents is enough. After the sampler has read more than the budget, digests above some threshold
 cannot be in the sample any more. The threshold falls as the sampler reads more. So the temporary file never holds much
@@ -99,10 +99,10 @@ def sample(
     scratch: Path,
     columns: pa.Schema = SCHEMA,
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield the (batch, digests) pairs of the sample in their order, and count the other documents. All must differ.
+    """Yield the (batch, digests) pairs of the sample in their order, and count the other documents.
 
-    Documents that may be in the sample wait in a temporary file in the folder `scratch`. `columns` is the schema of the
-    batches.
+    All documents must be different. Those that may be in the sample wait in a temporary file in the folder `scratch`.
+    `columns` is the schema of the batches.
     """
     with tempfile.TemporaryFile(dir=scratch) as spool:
         options = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -1,8 +1,8 @@
 """Work on the pieces of a corpus in parallel, and yield the results in the order of the documents.
 
-Arrow reads Parquet without Python's lock (GIL), so threads read Parquet, and need not send data to other processes. To
-parse lines and small files needs the lock, so processes do this. They are forked from a server that has imported the
-modules that they need and never started a thread (`forkserver`). To fork this process itself is not safe, since Arrow
+Arrow reads Parquet without Python's lock (GIL), so threads read Parquet, and need not send data to other processes. But
+parsing lines and small files needs the lock, so processes do this. They are forked from a server that has imported the
+modules that they need and never started a thread (`forkserver`). Forking this process itself is not safe, since Arrow
 runs threads in it. Only a few pieces are worked on at once, and a large piece waits until the earlier ones are done. So
 memory does not depend on the size of the corpus, only on the largest file that cannot be cut. With one thread, or
 little text, the same functions do all work in this process.
@@ -53,7 +53,7 @@ LONGEST = 70  # bytes of the path of the folder for temporary files; the path of
 SLOT = 4 << 20  # bytes of shared memory per piece that is being worked on: pipes take twice the time
 SWITCH = 0.0005  # seconds that a thread keeps Python's lock while others wait; with 0.005, a sixth of the time is lost
 Memory = ctypes.Array[ctypes.c_char]
-_reading: Reading  # of a worker process
+_reading: Reading  # only a worker process has it
 _memory: Memory
 
 

@@ -25,7 +25,7 @@ from babelmill.corpus.tally import Tally
 log = logging.getLogger("babelmill.download")
 MARGIN = 1.25  # how many times the budget to fetch
 HELD_OUT = 0.02  # part of the budget to fetch as validation text, at least one file
-AT_ONCE = 8  # how many files to fetch together at most
+AT_ONCE = 8  # the largest number of files to fetch together
 
 
 class Counter:

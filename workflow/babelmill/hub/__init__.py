@@ -1,1 +1,1 @@
-"""The network: a client of the Hugging Face Hub with patience, sources, revisions, credentials."""
+"""Use the Hugging Face Hub: a client that repeats failed requests, sources, revisions, and the token."""

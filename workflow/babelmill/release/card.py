@@ -109,7 +109,7 @@ class Facts:
 
     @property
     def alignment(self) -> str:
-        """Return which token the masked scores at a position are for: "mlm" in models of transformers."""
+        """Return the alignment: for which token a position has masked scores. Models of transformers have "mlm"."""
         return "mlm" if self.model_type else self.logits_alignment
 
     @property

@@ -116,7 +116,7 @@ def read_model(kind: Kind, config_path: Path, weights: Weights, where: str) -> M
         renamed = llada.config_of(config, where)
         return Model("transformers", renamed, llada.names_of(weights.shapes, renamed["num_hidden_layers"], where))
     names = {_our_name(name): name for name in weights.shapes if not name.endswith(".position_indices")}
-    if HEAD in names:  # a second copy
+    if HEAD in names:  # a second copy of the embedding
         theirs = names.pop(HEAD)
         if EMBEDDING not in names or not torch.equal(weights.load(theirs), weights.load(names[EMBEDDING])):
             raise UserError(f"{where}: {theirs} is not the token embedding, as it is in every GPT-BERT model")

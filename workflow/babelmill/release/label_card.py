@@ -181,7 +181,7 @@ def by_method(every: dict[str, Any], baseline: dict[str, Any]) -> str:
 
 
 def context_name(entry: dict[str, Any]) -> str:
-    """Return the name of a context in a table."""
+    """Return the name of a context, for a table."""
     if entry["context"] is None:
         return f"{entry['contexts']:,} others"
     return f"`{in_cell(entry['context'])}`" if entry["context"] else "none"

@@ -93,14 +93,14 @@ class LabelsFolder(Architecture):
     def exported_logits(self, exported: nn.Module, row: torch.Tensor, mode: str) -> torch.Tensor:
         """See `Architecture.exported_logits`."""
         if mode == "classes":
-            more = -row.size(1) % getattr(exported.config, "downsampling_rate", 1)  # as the card says of CANINE
+            more = -row.size(1) % getattr(exported.config, "downsampling_rate", 1)  # the card explains this
             row = F.pad(row, (0, more), value=getattr(exported.config, "pad_token_id", None) or 0)
             seen = torch.arange(row.size(1))[None] < row.size(1) - more
             return exported(input_ids=row, attention_mask=seen.long()).logits[:, None]
         return exported(row, torch.ones_like(row), torch.tensor([[BEGIN, *SYMBOLS[:-1]]])).logits
 
     def cases(self, model: Path) -> list[Case]:
-        """Return the classes as the encoder's own class scores them, and the decoder's symbols."""
+        """Return a case for the classes, scored by the encoder's own class, and one for the decoder's symbols."""
         spelt = read_json(model / "config.json")["labels"]["decoder_layers"]
         return [Case(CLASSIFIER, "classes"), *([Case("AutoModel", "blocks")] if spelt else [])]
 

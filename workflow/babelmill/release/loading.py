@@ -51,5 +51,5 @@ def load(
 
 
 def aligned(folder: Path) -> dict[str, Any]:
-    """Return settings for `load` with which a masked model's scores at a position are for the token at it."""
+    """Return settings for `load`: with them, a masked model's scores at a position are for the token there."""
     return {"logits_alignment": "mlm"} if "logits_alignment" in read_json(folder / "config.json") else {}

@@ -3,7 +3,7 @@
 Its files do not say it. The published code predicts the next token everywhere. BabyBabelLM's code predicts the next
 token in causal rows, but the hidden token itself in masked rows. For the test, the model generates texts causally, and
 pairs of neighbouring tokens are hidden in them. The model's scores at the first position of a pair fit either the first
-or the second token far better. This is the one that the model learnt to predict.
+or the second token far better. The token that fits better is the one that the model learnt to predict.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Each snapshot becomes a branch of the repository. Its folder is like the model's own, but `model.safetensors` holds the
 weights of that moment, and there is no other variant. Each snapshot is proven like the model. It has its own manifest,
-so that whoever reads only the model need not read the snapshots.
+so that a program that reads only the model need not read the snapshots.
 """
 
 import dataclasses

@@ -57,7 +57,7 @@ def strip(
     baseline: bool = False,
     beside: float | None = None,
 ) -> Markup:
-    """Draw a score and its interval on a strip. The text beside the strip says them, too.
+    """Draw a score and its interval on a strip. The text beside the strip contains both numbers, too.
 
     Args:
         scale: maps a score to percent of the strip's width.

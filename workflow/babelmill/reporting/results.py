@@ -12,7 +12,7 @@ from babelmill.release.training_history import Line, read_record
 from babelmill.stages import STAGES
 
 READ = {"evaluate": "evaluation.json", "score": "scores.json", "train": "metrics.jsonl"}
-UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # damaged, or of another version
+UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from damaged or old results
 
 
 @dataclasses.dataclass

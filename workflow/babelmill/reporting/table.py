@@ -1,4 +1,4 @@
-"""The tidy table of a report, with one row per score."""
+"""Make the tidy table of a report, with one row per score."""
 
 import csv
 from collections.abc import Iterator
