@@ -1,13 +1,13 @@
 """Compute GPT-BERT's attention on GPUs with Triton kernels: scores, positions, mask, softmax and dropout in one pass.
 
 The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They never make a [B, n, T, T]
-tensor: the mask is [B, 1, T, T], since all heads share it. They work on tiles of some queries and some keys:
+tensor; even the mask is only [B, 1, T, T], since all heads share it. They work on tiles of some queries and some keys:
 
 * The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
   rows of the tables. Ordinary matrix products compute these products beforehand.
 * The gradient of the position part is a sum over equal distances. Each tile of the scores' gradient is skewed, so that
-  a column holds one distance, and multiplied by the one-hot matrix of the distances' buckets. So there are no atomic
-  additions, and every run computes the same numbers.
+  all elements of a column have the same distance. Then it is multiplied by the one-hot matrix of the distances'
+  buckets. So there are no atomic additions, and every run computes the same numbers.
 * The softmax is computed tile by tile (Dao et al., 2022, arXiv:2205.14135), and again in the backward pass.
 * The hash of `dropout.py` decides which attention weights are kept; it gives the same integers here.
 
@@ -104,7 +104,7 @@ def _by_bucket(
     gradient, lut, first, T, OF_QUERIES: tl.constexpr, B: tl.constexpr, R: tl.constexpr, PRECISION: tl.constexpr,
     dtype: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum of each row of a tile over the elements of each bucket, [B, R].
+    """Return, for each row of a tile, the sum of its elements in each bucket, [B, R].
 
     Column c of row a has the distance first + a - c if rows are queries, and first + c - a if rows are keys.
     """

@@ -143,9 +143,10 @@ class TokenStream:
             self._shards[language].read_ahead(mine.begin, mine.end)
 
     def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the tokens of rows, [padded, length] as signed integers, and which belong to prompts (None: none do).
+        """Return the tokens of rows as signed integers, [padded, length], and which are part of prompts (or None).
 
-        Both tensors are on the host. Values after a row's end have no meaning.
+        Both tensors are on the host. The second is None if there are no prompts. Values after a row's end have no
+        meaning.
         """
         pinned = self._device.type == "cuda"
         tokens = torch.zeros(padded, length, dtype=SIGNED[self._dtype], pin_memory=pinned)

@@ -62,7 +62,7 @@ def shard(
 
 
 def _tensors(whole: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
-    """Iterate over the places of all tensors of a module, as (dictionary, key), plain attributes included."""
+    """Yield where each tensor of a module is, as (dictionary, key). Plain attributes are included."""
     for module in whole.modules():
         for held in (module._parameters, module._buffers, vars(module)):
             yield from ((held, name) for name in sorted(held) if isinstance(held[name], torch.Tensor))

@@ -2,8 +2,8 @@
 
 A layout tells plans and micro-batches everything about rows: how many there are, how many targets each has, and where
 each is in the stream. A new layout is a new class with the same members. A layout looks up only the rows that it is
-asked for, in the list of where documents and their responses start. So it does not read tokens, and its memory does not
-grow with the corpus.
+asked for, in the lists of the places where documents and their responses start. So it does not read tokens, and its
+memory does not grow with the corpus.
 """
 
 from typing import Protocol

@@ -1,9 +1,10 @@
 """Compute layer mixing for training, with its gradient written by hand; `babelmill.model.mixing` has the formula.
 
-In that file each sum is a new tensor, and so are its gradients. Here all h are rows of one buffer. One matrix product
-over the rows known so far computes their part of the next few x. The gradient of h_i is a weighted sum of the gradients
-of x_i, x_{i+1}, ..: the same recurrence, run backwards. The gradient of the weights is one matrix product at the end.
-So a backward pass must run from the last x to the first one; no other kind of backward pass is supported.
+In that file each sum is a new tensor, and so are its gradients. Here all h (the embedding and the outputs of the
+sub-blocks) are rows of one buffer. One matrix product over the rows known so far computes their part of the next few x
+(the inputs of the sub-blocks). The gradient of h_i is a weighted sum of the gradients of x_i, x_{i+1}, ..: the same
+recurrence, run backwards. The gradient of the weights is one matrix product at the end. So a backward pass must run
+from the last x to the first one; no other kind of backward pass is supported.
 
 In both directions a row is a sum of two tensors: h_{j+1} is x_j plus the change by a sub-block, and the gradient of x_j
 is what that sub-block gives plus what h_{j+1} gives. So one function, `WeightedSums.next`, adds, stores and sums. On

@@ -96,7 +96,7 @@ class Trainer:
         if network.whole_micro_batches:
             self._auto = self._finds_size = False
             self.micro_batch_tokens = whole_tokens(train)
-        self.ran_out_of_memory = False  # since the last vote
+        self.ran_out_of_memory = False  # whether this happened since the last vote
         self._fitted = Fitted()
         self._validated_at_once: int | None = None  # rows per pass; None: as many as in training
         trained = network.trained()

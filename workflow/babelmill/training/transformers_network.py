@@ -57,7 +57,7 @@ class _WithLoss(nn.Module):
             given["position_ids"] = positions(batch.segments) + self._first_position
         with documents(batch.segments):
             features = self.model(**given).logits.flatten(0, 1)[batch.positions]
-        layer = output_layer(self.model)  # which did nothing in the pass
+        layer = output_layer(self.model)  # it did nothing in the pass above
         matrix, bias = layer.weight, getattr(layer, "bias", None)
         bias = matrix.new_zeros(len(matrix)) if bias is None else bias  # pyright: ignore
         return loss(features, matrix, bias, batch, self._z_loss_weight, groups)  # pyright: ignore
@@ -90,7 +90,7 @@ class TransformersNetwork(Network):
         processes: Processes,
         loaded: bool = False,
     ):
-        logging.set_verbosity_error()  # it would warn of padding, which document masks hide
+        logging.set_verbosity_error()  # transformers would warn of padding, which our masks hide
         self.in_place = hides_alone(objective_of(train))
         longest = max(train.sequence_lengths)
         auto = auto_class(train)
