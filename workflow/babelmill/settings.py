@@ -71,7 +71,8 @@ def _sections(settings: type[Settings], resolved: Resolved) -> dict[str, Any]:
 def _code(stage: Stage, resolved: Resolved, parts: Iterable[str]) -> str:
     """Return what the settings file says about the stage's code: its version, or its digest if no version has it.
 
-    Results that edited code made before the edit was accepted stay valid: their file keeps the digest of the edit.
+    If edited code made the results before the edit was accepted, they stay valid: their settings file keeps the digest
+    of this code.
     """
     found = code_versions.fitting(stage.name, stage.digest, _lookup_of(resolved))
     if not found:

@@ -106,7 +106,7 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
 
 @contextlib.contextmanager
 def memory_in_words() -> Iterator[None]:
-    """Turn an out-of-memory error into one line. When it gets here, smaller forward passes do not help any more."""
+    """Turn an out-of-memory error into one line. It gets here only if smaller forward passes do not help."""
     try:
         yield
     except torch.OutOfMemoryError as error:

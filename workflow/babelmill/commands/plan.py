@@ -54,7 +54,7 @@ class Schedule:
         lengths: tokens per row.
         rows: rows of the global batch.
         flops: FLOPs of the global batch.
-        micro_batches: micro-batches in the global batch; the last one counts as its share of a full one.
+        micro_batches: micro-batches in the global batch; if the last one is not full, it counts as a fraction.
         longest: micro-batches of the GPU that has the most.
     """
 

@@ -26,7 +26,7 @@ from babelmill.core.yaml_file import read_yaml
 
 FOLDER = "config/presets"
 LANGUAGE = "eng"
-WORDS = {False: "100000000 words", True: "1000000 words"}  # text of a preset without a budget; True: it asks for no GPU
+WORDS = {False: "100000000 words", True: "1000000 words"}  # for presets without a budget; True: no GPU
 HEADING = ("preset", "parameters", "GPUs", "GiB", "text", "hours", "for")
 NOTE = (
     "Hours of training are calculated for as many {gpu}s as the preset asks for ({peak:,.0f} TFLOP/s each); without"

@@ -68,7 +68,7 @@ class Old:
 
 
 class OutOfReach(UserError):
-    """The Hub does not answer, so that all further requests would fail, too."""
+    """Says that the Hub does not answer, so that all further requests would fail, too."""
 
 
 class Lines:

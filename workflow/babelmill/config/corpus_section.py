@@ -1,4 +1,4 @@
-"""The types and bounds of the section `corpus`: where a language's text comes from, and how it becomes documents."""
+"""Define the section `corpus`: where a language's text comes from, and how it becomes documents."""
 
 from typing import Annotated, Literal, Self
 

@@ -1,4 +1,4 @@
-"""The language table: `config/languages.tsv`, updated by the `languages:` entries of the configuration."""
+"""Read the language table, `config/languages.tsv`, as updated by the `languages:` entries of the configuration."""
 
 import csv
 import dataclasses

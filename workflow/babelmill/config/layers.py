@@ -1,4 +1,4 @@
-"""Nested mappings, the parts of a configuration: merge two of them, look up a key, find a similar name."""
+"""Work with nested mappings, the parts of a configuration: merge two, look up a key, find a similar name."""
 
 import dataclasses
 import difflib

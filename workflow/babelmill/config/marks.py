@@ -1,4 +1,4 @@
-"""Marks on keys of the configuration: when settings files leave a key out, and at which place in the file a key is.
+"""Mark keys of the configuration: when settings files leave a key out, and at which place in the file a key is.
 
 `schema.py` puts the marks beside the types of the keys, and `canonical.py` applies them.
 """

@@ -1,4 +1,4 @@
-"""The types and bounds of the section `predict`: the tables whose rows a model of labels predicts."""
+"""Define the types and bounds of the section `predict`: the tables whose rows a model of labels predicts."""
 
 from typing import Annotated, Literal, Self
 

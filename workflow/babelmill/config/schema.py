@@ -1,4 +1,4 @@
-"""The types and bounds of every configuration key, one class per section.
+"""Define the types and bounds of every configuration key, one class per section.
 
 This is the one source of truth for what a key may be. The values live in `config/defaults.yaml` (with their
 documentation), `config/presets/*.yaml` and the user's files; no class sets a default of its own, so that each value is

@@ -1,4 +1,4 @@
-"""The base class of the configuration's sections, and the types of their values."""
+"""Define the base class of the configuration's sections, and the types of their values."""
 
 from typing import Annotated, Any, Literal, get_args
 

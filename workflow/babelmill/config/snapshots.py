@@ -1,4 +1,4 @@
-"""Snapshots: weights of a training run, kept after given numbers of million words of text (`run.snapshots`).
+"""Define snapshots: weights of a training run, kept after given numbers of million words of text (`run.snapshots`).
 
 BabyLM asks for a snapshot after every million words up to 10 million, every 10 million up to 100 million, and every
 100 million up to 1,000 million, each as a branch of the repository, such as `chck_1M`. Words are separated by

@@ -1,4 +1,4 @@
-"""The content of each stage's settings file, one type per stage. `stages.py` has the table of stages."""
+"""Define the content of each stage's settings file, one type per stage. `stages.py` has the table of stages."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from babelmill.config import schema
 
 
 class Settings(BaseModel):
-    """What a stage is asked to do, as its settings file says.
+    """The settings of a stage: what it is asked to do, as its settings file says.
 
     Fields whose type is a section of the configuration are the sections that the stage reads; it reads no others. The
     other fields are those that the stage's entry in the table `adds`.
@@ -39,7 +39,7 @@ class Settings(BaseModel):
 
 
 class DownloadSettings(Settings):
-    """Which datasets to fetch, and how much of them.
+    """The settings of `download`: which datasets to fetch, and how much of them.
 
     Attributes:
         source: {"repository", "revision", "commit" (None if the stage resolves it)} of the dataset.
@@ -57,7 +57,7 @@ class DownloadSettings(Settings):
 
 
 class BaseModelSettings(Settings):
-    """Where a model from elsewhere comes from.
+    """The settings of `base_model`: where a model from elsewhere comes from.
 
     Attributes:
         source: the repository on the Hub; None for a local folder.
@@ -73,7 +73,7 @@ class BaseModelSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """How to make a corpus. `sources`: the local text; `byte_premium`: the language's, if there is a budget."""
+    """The settings of `corpus`. `sources`: the local text; `byte_premium`: the language's, if there is a budget."""
 
     corpus: schema.Corpus
     sources: dict[str, Any]
@@ -81,7 +81,7 @@ class CorpusSettings(Settings):
 
 
 class TokenizerSettings(Settings):
-    """How to train or adopt a tokenizer.
+    """The settings of `tokenizer`: how to train or adopt a tokenizer.
 
     Attributes:
         source: the repository of an adopted tokenizer.
@@ -99,7 +99,9 @@ class TokenizerSettings(Settings):
 
 
 class ShardsSettings(Settings):
-    """How to read labels, for a model that learns them. For other models, only the tokenizer and the corpus matter.
+    """The settings of `shards`: how to read labels, for a model that learns them.
+
+    For other models, only the tokenizer and the corpus matter.
 
     `labelled`: whether the model learns labels; `code_list`: the sha256 of the file `labels.codes`.
     """
@@ -110,7 +112,7 @@ class ShardsSettings(Settings):
 
 
 class TrainSettings(Settings):
-    """The model and how it is trained.
+    """The settings of `train`: the model, and how it is trained.
 
     `begin_with`: the file of weights in the source's folder; None for random weights. `shape`: the keys of the source's
     shape that the configuration sets.
@@ -125,7 +127,7 @@ class TrainSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a training run is monitored and saved.
+    """The settings that say how a training run is monitored and saved.
 
     These settings belong to no stage: the rule `train` takes the file as an `ancient` input.
 
@@ -140,13 +142,13 @@ class RunSettings(Settings):
 
 
 class ExportSettings(Settings):
-    """What the Hugging Face folder holds."""
+    """The settings of `export`: what the Hugging Face folder holds."""
 
     export: schema.Export
 
 
 class EvaluateSettings(Settings):
-    """How the exported model is measured.
+    """The settings of `evaluate`: how the exported model is measured.
 
     Attributes:
         scores: the metrics for the model's objective.
@@ -163,7 +165,7 @@ class EvaluateSettings(Settings):
 
 
 class SuiteSettings(Settings):
-    """Which pairs of sentences a suite has for a language.
+    """The settings of `suite`: which pairs of sentences a suite has for a language.
 
     Attributes:
         suite: its name.
@@ -181,7 +183,7 @@ class SuiteSettings(Settings):
 
 
 class ScoreSettings(Settings):
-    """How a model is scored on a suite.
+    """The settings of `score`: how a model is scored on a suite.
 
     Attributes:
         suite: its name.
@@ -201,7 +203,7 @@ class ScoreSettings(Settings):
 
 
 class ConvertSettings(Settings):
-    """What the model card says beyond what was measured.
+    """The settings of `convert`: what the model card says beyond what was measured.
 
     Attributes:
         language_table: {code: {"name", "tag", "script"}} of the model's languages.
@@ -214,7 +216,7 @@ class ConvertSettings(Settings):
 
 
 class PredictSettings(Settings):
-    """How the rows of a table are predicted. There is one settings file for each table in `predict.inputs`.
+    """The settings of `predict`: how the rows of a table are predicted. Each table in `predict.inputs` has a file.
 
     Attributes:
         input: the name of the table.
@@ -227,7 +229,7 @@ class PredictSettings(Settings):
 
 
 class PublishSettings(Settings):
-    """How a model is published. `repository`: where it goes, `owner/name`."""
+    """The settings of `publish`. `repository`: where the model goes, `owner/name`."""
 
     publish: schema.Publish
     repository: str

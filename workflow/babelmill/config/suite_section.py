@@ -1,4 +1,4 @@
-"""The types of an evaluation suite: an entry of `suites:`, or a file of `config/suites/`."""
+"""Define the types of an evaluation suite: an entry of `suites:`, or a file of `config/suites/`."""
 
 from typing import Annotated, Literal, Self
 

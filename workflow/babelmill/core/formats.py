@@ -1,4 +1,4 @@
-"""The file formats that a corpus can be read from, recognised by the names of the files."""
+"""Define the file formats that a corpus can be read from, and recognise them by the names of files."""
 
 from pathlib import PurePath
 

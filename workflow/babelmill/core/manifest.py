@@ -20,7 +20,7 @@ HASHES = "known_hashes.json"  # in a folder whose large files are read repeatedl
 
 @dataclass(frozen=True)
 class Asked:
-    """What a stage was asked to do.
+    """Describes what a stage was asked to do.
 
     Attributes:
         stage: its name.

@@ -2,7 +2,7 @@
 
 Two documents count as the same if their BLAKE2b digests of 128 bits are equal. Among a billion documents, the chance
 that two different ones have the same digest is 1e-21. A document takes 27 to 53 bytes (slots of 16 bytes, of which 30
-to 60 % are filled), and half as much again while the array doubles. A Python set of `bytes` takes 83 to 110 bytes.
+to 60 % are filled), and 50 % more while the array doubles. A Python set of `bytes` takes 83 to 110 bytes.
 
 The same digest decides whether a document is for validation, and whether a sample takes it. Both depend only on the
 document itself, so adding documents moves no other document. If a document has a prompt, the digest covers prompt and
