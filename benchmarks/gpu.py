@@ -251,7 +251,7 @@ def waits(case) -> None:
 
 
 def parts(case) -> None:
-    """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that bound the rest."""
+    """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that limit the rest."""
     torch = case.torch
     from babelmill.training import mixing_kernel
 

@@ -115,7 +115,7 @@ def write_tokenizer(folder: Path, paths: dict[str, Path], kind: Kind, rows: int,
 
 
 def drop_code(path: Path) -> None:
-    """If the tokenizer's class is code of the author, replace it by transformers' general class for tokenizer.json."""
+    """Replace a tokenizer's class by transformers' general class for tokenizer.json if its author's code defines it."""
     if path.is_file() and "auto_map" in (config := read_json(path)):
         write_json(
             path, {k: v for k, v in config.items() if k != "auto_map"} | {"tokenizer_class": "PreTrainedTokenizerFast"}

@@ -20,7 +20,7 @@ LARGE = 1 << 30  # bytes; a message names a file of at least this size before it
 
 
 def identity(path: str | Path) -> list[int]:
-    """Return size, modification time, change time and inode of a file: while these stay the same, its content does."""
+    """Return size, modification time, change time and inode of a file: an edit changes at least one of them."""
     status = os.stat(path)
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 

@@ -109,7 +109,7 @@ def _download(use: Use, repository: str, commit: str, name: str, **options: Any)
 
 
 def _each(act: Callable[[str], None], names: list[str]) -> None:
-    """Call `act` with each name, `AT_ONCE` calls at the same time; the first error ends all."""
+    """Call `act` with each name, `AT_ONCE` calls at the same time; after an error, do not begin further calls."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = [pool.submit(act, name) for name in names]
         try:
