@@ -1,5 +1,6 @@
 """Compare the Triton kernel of layer mixing with its formula. Run with TRITON_INTERPRET=1, read when it is imported."""
 
+import math
 import sys
 
 import torch
@@ -23,6 +24,19 @@ def compare_alone(rows: int) -> None:
         print(f"S {rows}, {kind.row_type}: {found:.1e}", flush=True)
         assert found < most
     assert found > 1e-4  # bf16 was used
+
+
+class Wrong(Exact):
+    """Its gradients of the weights alone are no numbers."""
+
+    def products(self, others: torch.Tensor) -> torch.Tensor:
+        return super().products(others) * torch.nan
+
+
+def a_part_that_is_no_number() -> None:
+    """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
+    assert math.isnan(mixing_triton.difference(CPU, Wrong, 3))
+    print("not a number: found", flush=True)
 
 
 def compare_the_identity() -> None:
@@ -73,6 +87,7 @@ def compare_in_a_model(checkpointing: bool, compiled: bool) -> None:
 if __name__ == "__main__":
     for rows in map(int, sys.argv[1:]):
         compare_alone(rows)
+    a_part_that_is_no_number()
     compare_the_identity()
     compare_the_end()
     for checkpointing, compiled in ((False, False), (True, False), (False, True)):

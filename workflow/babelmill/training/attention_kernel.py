@@ -21,7 +21,7 @@ from babelmill.training.dropout import KeyedAttention
 log = logging.getLogger(__name__)
 
 ROWS = 2  # rows of a trial
-LENGTH = 100  # tokens per row of a trial: more than a tile, and no multiple of one
+LENGTHS = 100, 128  # tokens per row of the trials: Triton builds a kernel of its own for multiples of 16
 
 
 def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttention] | None:
@@ -40,7 +40,9 @@ def keyed(processes: Processes, width: int, precision: str) -> type[KeyedAttenti
     def trial() -> float:
         from babelmill.training import attention_triton  # imports Triton, which comes with PyTorch for GPUs
 
-        return attention_triton.difference(processes.device, width, LENGTH, 0.1, torch.bfloat16)
+        device, dtype = processes.device, torch.bfloat16
+        found = [attention_triton.difference(device, width, length, 0.1, dtype) for length in LENGTHS]
+        return torch.tensor(found).max().item()  # nan if one is
 
     otherwise = (
         "attention is PyTorch's, which is slower, and drops by micro-batch (train.micro_batch_tokens is part of the"

@@ -373,4 +373,4 @@ def difference(device: torch.device, width: int, length: int, dropout: float, dt
         values.backward(gradient.to(device, kind))
         found.append([values.detach(), *(leaf.grad for leaf in leaves)])
     pairs = [(ours.double(), theirs) for theirs, ours in zip(*found, strict=True)]
-    return max(((ours - theirs).abs().max() / theirs.abs().max()).item() for ours, theirs in pairs)
+    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for ours, theirs in pairs]).max().item()

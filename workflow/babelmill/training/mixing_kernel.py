@@ -79,7 +79,9 @@ def fused(processes: Processes, precision: str) -> type[WeightedSums]:
     def trial() -> float:
         from babelmill.training import mixing_triton  # imports Triton, which comes with PyTorch for GPUs
 
-        return mixing_triton.difference(processes.device, mixing_triton.TritonSums)
+        sizes, sums = mixing_triton.SIZES, mixing_triton.TritonSums
+        found = [mixing_triton.difference(processes.device, sums, numbers=size) for size in sizes]
+        return torch.tensor(found).max().item()  # nan if one is
 
     if not kernel_trial.passed(processes, trial, "layer mixing is PyTorch's, which is slower"):
         return WeightedSums

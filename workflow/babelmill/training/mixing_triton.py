@@ -24,7 +24,10 @@ from babelmill.training.mixing_kernel import LayerMixingByHand, WeightedSums
 
 BLOCK, WARPS = 1024, 4  # numbers of a row per program: a thread loads 16 bytes of each row
 COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
-ROWS, NUMBERS = 7, 3 * BLOCK + 5  # of a trial
+ROWS = 7  # of a trial
+# Numbers per row of the trials. Triton builds a kernel of its own for multiples of 16, and the second number is large
+# enough for the products of `COLUMNS` numbers.
+SIZES = 3 * BLOCK + 5, 2 * COLUMNS + 3 * BLOCK
 
 
 @triton.jit(do_not_specialize=["t"], do_not_specialize_on_alignment=["WEIGHTS"])
@@ -115,7 +118,7 @@ class TritonSums(WeightedSums):
             return _products(self.rows.flatten(1), others.flatten(1))
 
 
-def difference(device: torch.device, sums: type[WeightedSums], rows: int = ROWS, numbers: int = NUMBERS) -> float:
+def difference(device: torch.device, sums: type[WeightedSums], rows: int = ROWS, numbers: int = SIZES[0]) -> float:
     """Return the largest difference between some sums and the formula in float64.
 
     All x and all gradients are compared, each relative to its largest number; the gradients of all weights count as one
@@ -142,4 +145,5 @@ def difference(device: torch.device, sums: type[WeightedSums], rows: int = ROWS,
         leaves = [hidden, *parts, *mixing.alphas]
         gradients = torch.autograd.grad(xs[-1], leaves, given[1].to(device, kind))
         found.append([x.detach().double() for x in (*xs, *gradients[:rows], torch.cat(gradients[rows:]))])
-    return max(((ours - theirs).abs().max() / theirs.abs().max()).item() for theirs, ours in zip(*found, strict=True))
+    pairs = zip(*found, strict=True)
+    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for theirs, ours in pairs]).max().item()
