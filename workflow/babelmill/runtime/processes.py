@@ -192,8 +192,8 @@ def may_lose_process() -> Iterator[None]:
 def let_segments_grow() -> None:
     """Let PyTorch's allocator on NVIDIA GPUs enlarge its segments: memory that is free in pieces can be used again.
 
-    PyTorch reads the variable at the first allocation on a GPU. If the user has set it, it stays as it is. (Some versions
-    say that this name is deprecated, but PyTorch 2.9 ignores the new one, PYTORCH_ALLOC_CONF.) AMD's GPUs keep their
+    PyTorch reads the variable at the first allocation on a GPU. If the user has set it, it stays so. Some versions
+    say that this name is deprecated, but PyTorch 2.9 ignores the new one, PYTORCH_ALLOC_CONF. AMD's GPUs keep their
     default: before ROCm 7, PyTorch would warn that it cannot do this.
     """
     if torch.version.cuda is not None and not os.environ.keys() & ALLOCATOR_VARIABLES:
