@@ -40,9 +40,10 @@ from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.model.mixing import LayerMixing  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training import amounts, mixing_kernel  # noqa: E402
+from babelmill.training import amounts, attention_triton, mixing_kernel  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
 from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
+from babelmill.training.dropout import Keys  # noqa: E402
 from babelmill.training.loss import loss  # noqa: E402
 from babelmill.training.mixing_triton import TritonSums  # noqa: E402
 from babelmill.training.objectives import objective_of  # noqa: E402
@@ -51,6 +52,27 @@ from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # no
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
 PREDICTED = 0.58  # share of positions with a target: 15 % in half of the rows, all in the other half
+
+
+def attention_flops(query, *_, out_val=None, **__) -> int:
+    """Return the operations of our attention, forwards: the scores, and the weighted values."""
+    rows, heads, length, width = query
+    return 2 * 2 * rows * heads * length**2 * width
+
+
+def attention_backward_flops(_do, _delta, _lse, query, *_, out_val=None, **__) -> int:
+    """Return the operations of both backward kernels: 7 products, and 2 with one-hot matrices, which are twice as wide.
+
+    The one-hot matrices have R = 64 columns, and tiles of scores have twice as many distances as keys.
+    """
+    rows, heads, length, width = query
+    return 2 * rows * heads * length**2 * (7 * width + 2 * 2 * 64)
+
+
+PRODUCTS_OF_OURS = {
+    torch.ops.babelmill.attention: attention_flops,
+    torch.ops.babelmill.attention_backward: attention_backward_flops,
+}
 
 
 class Count(TorchDispatchMode):
@@ -92,7 +114,7 @@ class Part:
     @classmethod
     def of(cls, function) -> "Part":
         """Count the work of a function."""
-        with FlopCounterMode(display=False) as products, Count() as count:
+        with FlopCounterMode(display=False, custom_mapping=PRODUCTS_OF_OURS) as products, Count() as count:
             function()
         return cls(count.kernels, count.bytes, products.get_total_flops())
 
@@ -172,6 +194,20 @@ def shape_of(preset: str) -> GPTBertShape:
     return GPTBertShape(vocab_size=configured.tokenizer.vocab_size, **configured.model.shape())
 
 
+class WithOurKernel(nn.Module):
+    """An attention block with the kernels of `attention_triton.py`, whose dropout keys are an input."""
+
+    def __init__(self, block: nn.Module):
+        super().__init__()
+        self.block = block
+
+    def forward(self, rows: torch.Tensor, *inputs):
+        keys = Keys(0, rows.device)
+        keys.rows = rows
+        self.block.attend = attention_triton.TritonAttention(1, keys)
+        return self.block(*inputs)
+
+
 def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     """Count the parts of one of our steps, with one forward pass of so many tokens."""
     rows, width, layers = tokens // length, shape.hidden_size, shape.num_hidden_layers
@@ -183,10 +219,12 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     parts, kernel = {}, F.scaled_dot_product_attention
     with torch.autocast("cpu", torch.bfloat16):
         seen = visible(allowed, torch.bfloat16)
+        layer, inputs = model.transformer.attention_layers[0], (hidden, relative, buckets, seen)
         F.scaled_dot_product_attention = fused
-        block = compiled(model.transformer.attention_layers[0], hidden, relative, buckets, seen)
+        parts["attention blocks, PyTorch's kernel, not used"] = compiled(layer, *inputs) * layers
         F.scaled_dot_product_attention = kernel
-        parts["attention blocks"] = block * layers
+        keys = torch.zeros(rows, dtype=torch.int32)
+        parts["attention blocks"] = compiled(WithOurKernel(layer), keys, *inputs) * layers
         parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], hidden) * layers
         if shape.layer_mixing:
             parts["layer mixing"] = Part.of(lambda: mix(layers, hidden))
@@ -333,7 +371,8 @@ def main() -> None:
     for code, count in codes.items():
         with FakeTensorMode() as mode, V.set_fake_mode(mode):
             parts = count()
-        parts["all"] = sum((part for name, part in parts.items() if not name.endswith("not compiled")), Part())
+        used = [part for name, part in parts.items() if not name.endswith(("not compiled", "not used"))]
+        parts["all"] = sum(used, Part())
         for name, part in parts.items():
             amounts_of = f"{part.kernels:,.0f} | {part.bytes / 1e9:.1f} | {part.flops / 1e12:.2f}"
             print(f"| {code} | {name} | {amounts_of} | {part.milliseconds:.1f} |", flush=True)
