@@ -54,7 +54,7 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
         "training/loop.py", "left after step %d; the same command continues from there", "left after step %d"
     )
     checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
-    checkout.package("training/masking.py", '"""Which tokens of a row are hidden', '"""What of a row is hidden')
+    checkout.package("training/masking.py", '"""Choose which tokens of a row are hidden', '"""Choose what of a row is hidden')
     checkout.package(
         "training/masking.py", "longest: int) -> torch.Tensor:", "longest: 'int') -> torch.Tensor:  # same"
     )
@@ -201,7 +201,7 @@ def test_a_wrong_acceptance_can_be_taken_back(checkout):
     assert len([line for line in versions.splitlines() if line.startswith(f"{NEXT} ")]) == 1
     assert checkout.would_run("converted/eng") == AFTER_TRAIN
     again = checkout.babelmill("accept", "--new", "train", "--results", "again", check=False)
-    assert again.startswith(f"error: train: this code has {NEXT}") and again.count("\n") == 1
+    assert again.startswith(f"error: train: this code already belongs to {NEXT}") and again.count("\n") == 1
 
 
 def test_a_job_whose_code_changed_while_it_was_queued_refuses(checkout):

@@ -76,7 +76,7 @@ def test_a_published_model_gives_codes_with_our_code_and_without(work):
     )
     assert theirs == published
     card = (converted / "README.md").read_text(encoding="utf-8")
-    assert "padding=True, pad_to_multiple_of=4))" in card and "A `canine` encoder with a classifier" in card
+    assert "padding=True, pad_to_multiple_of=4))" in card and "a `canine` encoder with a classifier" in card
 
     with open(work.path / "predictions/occ/table.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -323,7 +323,7 @@ def test_a_folder_is_published_by_hand(hub, work):
     assert done.stdout == f"{hub.url}/lab/mine is converted/eng at {commit}\n"
     assert content(hub, "models/lab/mine").items() >= work.folder().items()
     assert work.python(*command).returncode == 0 and hub.repositories["models/lab/mine"].branches["main"] == commit
-    assert "owner/name is expected" in work.python(*command[:-1], "mine").stderr
+    assert "expected owner/name" in work.python(*command[:-1], "mine").stderr
     assert (
         "config: has no manifest.json; publish a folder of the workflow"
         in work.python(*command[:3], "config", *command[4:]).stderr

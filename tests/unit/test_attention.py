@@ -136,7 +136,7 @@ def test_the_formula_never_stands_in_silently(caplog):
     try:
         attention_kernel.pin(torch.device("cpu"), 2, 8, [16, 32], torch.float32)
         assert caplog.messages[0].startswith(
-            "PyTorch has no fused attention for rows of 16 tokens with 2 heads of 8 numbers"
+            "PyTorch has no fused attention for rows of 16 tokens with 2 heads of width 8"
         )
         assert len(caplog.messages) == 1 and torch.backends.cuda.math_sdp_enabled()
         attention_kernel._attend(torch.empty(2, 2, 16, 8))

@@ -23,7 +23,7 @@ from babelmill.core.words import plural
 LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
-LEFT_EARLY = "the same command goes on from there"  # training logs this when a signal ends it
+LEFT_EARLY = "the same command continues from there"  # training logs this when a signal ends it
 PATIENCE = 120  # seconds for cancelled jobs to end
 SHOWN_LOG = re.compile(r"^Logfile [^\n]*:\n(=+)\n.*?^\1$", re.MULTILINE | re.DOTALL)  # from show-failed-logs
 
