@@ -243,7 +243,9 @@ def assert_near(data: Data, finished: Data) -> None:
 
     for name in ("model.safetensors", "ema.safetensors"):
         ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
-        assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-4  # about 4e-5 without AVX-512
+        assert (
+            max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-4
+        )  # about 4e-5 without AVX-512
     assert logged(data.metrics()) == EXPECTED
 
 

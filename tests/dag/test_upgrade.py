@@ -54,7 +54,9 @@ def test_what_changes_no_result_repeats_nothing_and_a_half_finished_run_goes_on(
         "training/loop.py", "left after step %d; the same command continues from there", "left after step %d"
     )
     checkout.package("training/plan.py", "raise UserError(", "raise UserError('' +")
-    checkout.package("training/masking.py", '"""Choose which tokens of a row are hidden', '"""Choose what of a row is hidden')
+    checkout.package(
+        "training/masking.py", '"""Choose which tokens of a row are hidden', '"""Choose what of a row is hidden'
+    )
     checkout.package(
         "training/masking.py", "longest: int) -> torch.Tensor:", "longest: 'int') -> torch.Tensor:  # same"
     )
