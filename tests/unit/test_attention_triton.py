@@ -1,26 +1,14 @@
 """The attention kernels for GPUs: run in Triton's interpreter, built for GPUs that are not here, and left out."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
 
 from babelmill.runtime.processes import Processes
 from babelmill.training import attention_kernel
+from kernel_scripts import run
 
-TESTS = Path(__file__).parents[1]
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
-
-
-def run(script: str, *arguments: str, **variables: str) -> str:
-    """A script beside this folder, in a process that has not imported Triton before."""
-    command = [sys.executable, TESTS / script, *arguments]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_the_kernels_compute_the_formula_and_its_gradients():

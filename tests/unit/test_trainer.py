@@ -1,10 +1,6 @@
 """One process's trainer: the loss is the one that was promised, whatever the micro-batches."""
 
 import dataclasses
-import os
-import signal
-import time
-from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -14,57 +10,31 @@ import torch
 from torch.nn import functional as F
 
 from babelmill.core.files import UserError
-from babelmill.model.gpt_bert import GPTBertShape, training_mask
-from babelmill.runtime.gpu_figures import GpuFigures
+from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime.processes import Processes
-from babelmill.runtime.record import energy_kwh
-from babelmill.runtime.run_folder import Done, RunFolder
-from babelmill.runtime.stopping import Stop
 from babelmill.training import dropout, gradients, work
 from babelmill.training.fitting import Fitted
-from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.loop import Loop, Window
 from babelmill.training.opening import block
-from babelmill.training.pending import Pending
-from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
-from nvml import FIGURES, UUIDS, answered
+from tiny_trainer import ALONE, shrink_device, trainer_maker
 from training_data import (
-    VOCABULARY,
-    documents,
     every_row,
-    read_metrics,
-    section,
-    stream,
-    train_settings,
-    write_documents,
 )
 
 STEP = 35
-ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
 @pytest.fixture
 def make(tmp_path):
-    """A function that makes a trainer of two languages with these `train` settings, without dropout."""
-    shards = [write_documents(tmp_path / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
-    tokens, counts = stream(shards)
+    """See `trainer_maker`."""
+    return trainer_maker(tmp_path)
 
-    def make(
-        dropout: float = 0.0, layers: int = 2, by_hand: bool = True, micro_batch_tokens: int = 64, **values
-    ) -> Trainer:
-        train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
-        model = section(
-            "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
-        )
-        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
-        settings = train_settings(["eng", "deu"], model, train)
-        plan = Plan(train, 1.0, counts)
-        network = GPTBertNetwork(shape, train, ALONE, by_hand)
-        return Trainer(settings, network, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)
 
-    return make
+@pytest.fixture
+def small_device(monkeypatch):
+    """See `shrink_device`."""
+    shrink_device(monkeypatch)
 
 
 def gradient(trainer: Trainer) -> torch.Tensor:
@@ -211,38 +181,7 @@ def test_validation_takes_every_token_once_with_both_kinds_of_rows(make):
     assert result["loss_causal"] == pytest.approx(expected.item(), rel=1e-5)
 
 
-@pytest.fixture
-def stop():
-    """Reasons to leave; the signal handlers are put back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield Stop(ask_slurm=False)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def loop(tmp_path):
-    """A function that makes a loop in a folder of its own, which is open."""
-    run = section("run", checkpoint_every=10, checkpoint_share=1, log_every=10, validate_every=0)
-    with RunFolder(tmp_path, {}, run) as folder:
-        folder.open("test", attempt=1, steps=40, tokens=0)
-        yield lambda trainer, done, stop: Loop(trainer, run, folder, done, stop)
-
-
-@pytest.fixture
-def small_device(monkeypatch):
-    """A device on which a forward pass of more than 100 tokens does not fit."""
-    embedding = F.embedding
-
-    def small(ids, *args, **more):
-        if ids.numel() > 100:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
-        return embedding(ids, *args, **more)
-
-    monkeypatch.setattr(F, "embedding", small)
-
-
-def test_what_does_not_fit_is_halved_and_the_step_repeated(make, loop, stop, small_device, caplog):
+def test_what_does_not_fit_is_halved_and_the_step_repeated(make, small_device, caplog):
     """Gradient and sums are those of a device with room for all; a resumed run begins with the size that was found."""
     trainer = make(dropout=0.1, micro_batch_tokens=320)
     trainer._auto = trainer._finds_size = True
@@ -261,7 +200,6 @@ def test_what_does_not_fit_is_halved_and_the_step_repeated(make, loop, stop, sma
     elsewhere._auto = elsewhere._finds_size = True
     elsewhere.restore(trainer.tensors(), trainer.state() | {"micro_batch": {"device": "another", "tokens": 80}})
     assert elsewhere.micro_batch_tokens == 320
-    assert loop(make(dropout=0.1, micro_batch_tokens=320), Done(35, validated=True), stop).run()
 
 
 @pytest.mark.parametrize(("memory", "rows"), [(100, 6), (16, 1), (2, 1)])
@@ -310,21 +248,6 @@ def test_a_validation_that_does_not_fit_is_made_of_smaller_passes(make, small_de
         make(micro_batch_tokens=320, sequence_lengths=[128, 128], global_batch_tokens=640).validate()
 
 
-def test_the_time_of_a_step_is_that_of_the_device(make, loop, stop, monkeypatch):
-    """A GPU is behind the host, which only tells it what to do: such a step takes 100 s."""
-    trainer = make()
-    run_step, done = trainer.run_step, []
-
-    def slow(number, votes):
-        done.append(number)
-        return replace(run_step(number, votes), whole=SimpleNamespace(over=lambda: True, seconds=lambda: 100.0))
-
-    monkeypatch.setattr(trainer, "run_step", slow)
-    stop._end = time.monotonic() + 220  # the allocation's
-    assert not loop(trainer, Done(30, validated=True), stop).run()
-    assert done == [30, 31, 32], "the first may take longer; after the second there is no time for two more"
-
-
 def test_a_row_that_does_not_fit_ends_the_run(make, small_device, monkeypatch):
     trainer = make(micro_batch_tokens=128, sequence_lengths=[128, 128], global_batch_tokens=640)
     with pytest.raises(UserError, match=r"a row of 128 tokens does not fit into memory; .* GiB.$"):
@@ -338,67 +261,9 @@ def test_where_whole_micro_batches_are_dealt_their_size_is_not_changed(make, sma
         trainer.run_step(STEP)
 
 
-def test_a_signal_ends_a_validation(make, loop, stop):
-    """The run has done its last step; what remains is its validation."""
-    trainer = make()
-    assert loop(trainer, Done(40, validated=False), stop).run()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert not loop(trainer, Done(40, validated=False), stop).run()
-    assert trainer.validate(lambda: True) is None
-
-
-def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
-    """It must not count in the throughput of the line that the resumed run goes on with."""
-    trainer = make()
-    monkeypatch.setattr(trainer, "validate", lambda leave: time.sleep(1.0))
-    run = loop(trainer, Done(40, validated=False), stop)
-    before = run._window.state()["seconds"]
-    assert not run.run()
-    assert run._window.state()["seconds"] - before < 1.0
-
-
 def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
     outcome = make().run_step(3, lambda: Votes(save=True)).read()
     assert outcome.decided == Votes(leave=False, save=True) and outcome.sums.shape == (4, 3) and outcome.norm > 0
-
-
-def test_numbers_that_never_come_are_a_lost_process(stop, monkeypatch):
-    """NCCL waits for a process that is gone, and the launcher has asked this one to end."""
-    monkeypatch.setattr(Pending, "LOST", 0.5)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.6)  # a signal of long ago does not count, the waiting since does
-    answers = iter([False, True])
-
-    def pending(query) -> Pending:
-        return Pending(None, torch.zeros(2, 3), torch.zeros(4), torch.zeros(()), SimpleNamespace(over=query), [])
-
-    pending(lambda: next(answers)).read(stop)
-    with pytest.raises(UserError, match="lost contact with another process"):
-        pending(lambda: False).read(stop)
-
-
-def test_what_gpus_say_is_in_the_record(make, loop, stop, driver, tmp_path):
-    """Figures, and the energy since the line before: with what a checkpoint of a half-finished window held."""
-    run = loop(make(micro_batch_tokens=320), Done(15, validated=True), stop)
-    window = Window(4)
-    window.joules = 7
-    run._window.restore(window.state())
-    run._gpus = answered(GpuFigures(UUIDS))
-    run._gpus.PATIENCE = 60.0
-    driver(energy=[5_036_000, 7_000_000])
-    assert run.run()
-    path = next(tmp_path.glob("*/metrics.jsonl"))
-    lines = [line for line in read_metrics(path) if line["kind"] == "train"]
-    assert [line["step"] for line in lines] == [20, 30, 40]
-    assert [line["energy"] for line in lines] == [7 + 36, 0, 0] and energy_kwh(path) == 43 / 3.6e6
-    assert all(line | FIGURES == line for line in lines)
-    driver(result=4)  # from here on, the driver refuses
-    run = loop(make(micro_batch_tokens=320), Done(15, validated=True), stop)
-    run._gpus = answered(GpuFigures(UUIDS))
-    assert run.run()
-    assert energy_kwh(path) is None, "not known of every part"
-    window.restore({name: value for name, value in Window(4).state().items() if name != "joules"})
-    assert window.joules == 0, "a checkpoint of an earlier version"
 
 
 def test_a_run_opens_with_what_it_is(make):

@@ -67,6 +67,27 @@ def _kept(key, h, i, j, T, dropped):
 
 
 @triton.jit
+def _states(X, b, h, i, sb, sh, st, T, D: tl.constexpr):
+    """Return positions i of one head of one row of a [B, n, T, D] tensor with these strides; zeros beyond the last."""
+    d = tl.arange(0, D)
+    return tl.load(X + b * sb + h * sh + i[:, None] * st + d[None, :], mask=i[:, None] < T, other=0.0)
+
+
+@triton.jit
+def _store(X, x, b, h, i, sb, sh, st, T, D: tl.constexpr):
+    """Write what `_states` reads."""
+    d = tl.arange(0, D)
+    place = X + b * sb + h * sh + i[:, None] * st + d[None, :]
+    tl.store(place, x.to(X.dtype.element_ty), mask=i[:, None] < T)
+
+
+@triton.jit
+def _products(X, bh, i, r, T, R: tl.constexpr):
+    """Return products [B, n, T, R] of one head of one row at positions i with the rows r of a table, in float32."""
+    return tl.load(X + (bh * T + i) * R + r, mask=i < T, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _forward(
     Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, OUT, LSE, sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot,
     heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
@@ -76,17 +97,17 @@ def _forward(
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     i = tl.program_id(0) * B + tl.arange(0, B)
-    n, d, r = tl.arange(0, B), tl.arange(0, D), tl.arange(0, R)
-    q = tl.load(Q + b * sqb + h * sqh + i[:, None] * sqt + d[None, :], mask=i[:, None] < T, other=0.0)
-    content = tl.load(CONTENT + (bh * T + i[:, None]) * R + r[None, :], mask=i[:, None] < T, other=0.0).to(tl.float32)
+    n, r = tl.arange(0, B), tl.arange(0, R)
+    q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
+    content = _products(CONTENT, bh, i[:, None], r[None, :], T, R)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     for start in range(0, T, B):
         j = start + n
-        k = tl.load(K + b * skb + h * skh + j[:, None] * skt + d[None, :], mask=j[:, None] < T, other=0.0)
-        v = tl.load(V + b * svb + h * svh + j[:, None] * svt + d[None, :], mask=j[:, None] < T, other=0.0)
-        position = tl.load(POSITION + (bh * T + j[None, :]) * R + r[:, None], mask=j[None, :] < T, other=0.0)
-        s = _scores(q, k, content, position.to(tl.float32), LUT, MASK, b, i, j, T, scale, PRECISION)
+        k = _states(K, b, h, j, skb, skh, skt, T, D)
+        v = _states(V, b, h, j, svb, svh, svt, T, D)
+        position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale, PRECISION)
         highest = tl.maximum(high, tl.max(s, 1))
         p, shrink = tl.exp(s - highest[:, None]), tl.exp(high - highest)
         total, high = total * shrink + tl.sum(p, 1), highest
@@ -94,8 +115,7 @@ def _forward(
             p = tl.where(_kept(key, h, i, j, T, dropped), p * factor, 0.0)
         out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
     out = out / total[:, None]
-    place = OUT + b * sob + h * soh + i[:, None] * sot + d[None, :]
-    tl.store(place, out.to(OUT.dtype.element_ty), mask=i[:, None] < T)
+    _store(OUT, out, b, h, i, sob, soh, sot, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
 
 
@@ -143,30 +163,28 @@ def _backward_of_queries(
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     begin = tl.program_id(0) * B
-    n, d, r = tl.arange(0, B), tl.arange(0, D), tl.arange(0, R)
+    n, r = tl.arange(0, B), tl.arange(0, R)
     i = begin + n
-    there = i[:, None] < T
-    q = tl.load(Q + b * sqb + h * sqh + i[:, None] * sqt + d[None, :], mask=there, other=0.0)
-    do = tl.load(DO + b * sob + h * soh + i[:, None] * sot + d[None, :], mask=there, other=0.0)
-    content = tl.load(CONTENT + (bh * T + i[:, None]) * R + r[None, :], mask=there, other=0.0).to(tl.float32)
+    q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
+    do = _states(DO, b, h, i, sob, soh, sot, T, D)
+    content = _products(CONTENT, bh, i[:, None], r[None, :], T, R)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
     delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         j = start + n
-        k = tl.load(K + b * skb + h * skh + j[:, None] * skt + d[None, :], mask=j[:, None] < T, other=0.0)
-        v = tl.load(V + b * svb + h * svh + j[:, None] * svt + d[None, :], mask=j[:, None] < T, other=0.0)
-        position = tl.load(POSITION + (bh * T + j[None, :]) * R + r[:, None], mask=j[None, :] < T, other=0.0)
+        k = _states(K, b, h, j, skb, skh, skt, T, D)
+        v = _states(V, b, h, j, svb, svh, svt, T, D)
+        position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
         _, ds = _tile_gradient(
-            q, k, v, do, content, position.to(tl.float32), lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
+            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
             factor, DROPS, PRECISION,
         )  # fmt: skip
         dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
         dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, PRECISION, k.dtype)
-    tl.store(DQ + b * sgb + h * sgh + i[:, None] * sgt + d[None, :], dq.to(DQ.dtype.element_ty), mask=there)
-    place = DCONTENT + (bh * T + i[:, None]) * R + r[None, :]
-    tl.store(place, dcontent.to(DCONTENT.dtype.element_ty), mask=there)
+    _store(DQ, dq, b, h, i, sgb, sgh, sgt, T, D)
+    _store(DCONTENT, dcontent, 0, bh, i, 0, T * R, R, T, R)
 
 
 @triton.jit
@@ -180,34 +198,31 @@ def _backward_of_keys(
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     begin = tl.program_id(0) * B
-    n, d, r = tl.arange(0, B), tl.arange(0, D), tl.arange(0, R)
+    n, r = tl.arange(0, B), tl.arange(0, R)
     j = begin + n
-    there = j[:, None] < T
-    k = tl.load(K + b * skb + h * skh + j[:, None] * skt + d[None, :], mask=there, other=0.0)
-    v = tl.load(V + b * svb + h * svh + j[:, None] * svt + d[None, :], mask=there, other=0.0)
-    position = tl.load(POSITION + (bh * T + j[None, :]) * R + r[:, None], mask=j[None, :] < T, other=0.0).to(tl.float32)
+    k = _states(K, b, h, j, skb, skh, skt, T, D)
+    v = _states(V, b, h, j, svb, svh, svt, T, D)
+    position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         i = start + n
-        q = tl.load(Q + b * sqb + h * sqh + i[:, None] * sqt + d[None, :], mask=i[:, None] < T, other=0.0)
-        do = tl.load(DO + b * sob + h * soh + i[:, None] * sot + d[None, :], mask=i[:, None] < T, other=0.0)
-        content = tl.load(CONTENT + (bh * T + i[:, None]) * R + r[None, :], mask=i[:, None] < T, other=0.0)
+        q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
+        do = _states(DO, b, h, i, sob, soh, sot, T, D)
+        content = _products(CONTENT, bh, i[:, None], r[None, :], T, R)
         lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
         delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
         p, ds = _tile_gradient(
-            q, k, v, do, content.to(tl.float32), position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
+            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
             factor, DROPS, PRECISION,
         )  # fmt: skip
         dv += tl.dot(tl.trans(p).to(do.dtype), do, input_precision=PRECISION)
         turned = tl.trans(ds)
         dk += tl.dot(turned.to(q.dtype), q, input_precision=PRECISION)
         dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, PRECISION, q.dtype)
-    place = b * sgb + h * sgh + j[:, None] * sgt + d[None, :]
-    tl.store(DK + place, dk.to(DK.dtype.element_ty), mask=there)
-    tl.store(DV + place, dv.to(DV.dtype.element_ty), mask=there)
-    place = DPOSITION + (bh * T + j[:, None]) * R + r[None, :]
-    tl.store(place, dposition.to(DPOSITION.dtype.element_ty), mask=there)
+    _store(DK, dk, b, h, j, sgb, sgh, sgt, T, D)
+    _store(DV, dv, b, h, j, sgb, sgh, sgt, T, D)
+    _store(DPOSITION, dposition, 0, bh, j, 0, T * R, R, T, R)
 
 
 def _strides(x: torch.Tensor) -> tuple[int, int, int]:
@@ -320,22 +335,13 @@ _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
 class TritonAttention(KeyedAttention):
     """Computes attention with the kernels of this file. For `place` and `keys`, see `KeyedAttention`."""
 
-    def __call__(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        query_table: torch.Tensor,
-        key_table: torch.Tensor,
-        buckets: torch.Tensor,
-        visible: Visible,
-        dropout: float = 0.0,
-        implementation: str = "sdpa",
+    def compute(
+        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `KeyedAttention` does; see `attention` for the arguments."""
+        """Do what `KeyedAttention.compute` does."""
         if implementation != "sdpa":
-            tensors = (query, key, value, query_table, key_table, buckets)
-            return super().__call__(*tensors, visible, dropout, implementation)
+            return super().compute(tensors, visible, dropout, implementation)
+        query, key, value, query_table, key_table, buckets = tensors
         rows = max(16, triton.next_power_of_2(key_table.size(1)))
         tables = [F.pad(table, (0, 0, 0, rows - table.size(1))) for table in (key_table, query_table)]
         content, position = query @ tables[0].mT, key @ tables[1].mT

@@ -132,21 +132,12 @@ class _CPUAttention(torch.autograd.Function):
 class CPUAttention(KeyedAttention):
     """Computes attention with dropout by row, with `_CPUAttention` if a gradient is needed."""
 
-    def __call__(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        query_table: torch.Tensor,
-        key_table: torch.Tensor,
-        buckets: torch.Tensor,
-        visible: Visible,
-        dropout: float = 0.0,
-        implementation: str = "sdpa",
+    def compute(
+        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `attention` does."""
-        tensors = (query, key, value, query_table, key_table, buckets)
+        """Do what `KeyedAttention.compute` does."""
+        query, key, *_ = tensors
         if implementation != "sdpa" or not query.requires_grad:
-            return super().__call__(*tensors, visible, dropout, implementation)
+            return super().compute(tensors, visible, dropout, implementation)
         kept = self.kept(torch.Size([*query.shape[:3], key.size(2)]), dropout) if dropout else None
         return _CPUAttention.apply(*tensors, *visible, kept, dropout), None

@@ -146,12 +146,18 @@ class KeyedAttention:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do what `attention` does."""
         tensors = (query, key, value, query_table, key_table, buckets)
+        return self.compute(tensors, visible, dropout, implementation)
+
+    def compute(
+        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do what `attention` does with these tensors: its first six arguments."""
         if not dropout:
             return attention(*tensors, visible, implementation=implementation)
         weights = attention(*tensors, visible, implementation="plain")[1]
         assert weights is not None
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
-        return (weights * kept.to(weights.dtype)) @ value, weights
+        return (weights * kept.to(weights.dtype)) @ tensors[2], weights
 
     def kept(self, shape: torch.Size, p: float) -> torch.Tensor:
         """Return which attention weights are kept (see `keep`). `shape` is [B, n, Tq, Tk]."""

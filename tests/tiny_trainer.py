@@ -1,0 +1,50 @@
+"""Make trainers of tiny models for tests: one process's part of training, without files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from babelmill.model.gpt_bert import GPTBertShape
+from babelmill.runtime.processes import Processes
+from babelmill.training.gpt_bert_network import GPTBertNetwork
+from babelmill.training.plan import Plan
+from babelmill.training.trainer import Trainer
+from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
+
+ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
+
+
+def trainer_maker(folder: Path) -> Callable[..., Trainer]:
+    """Return a function that makes a trainer of two languages with these `train` settings, without dropout."""
+    shards = [write_documents(folder / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
+    tokens, counts = stream(shards)
+
+    def make(
+        dropout: float = 0.0, layers: int = 2, by_hand: bool = True, micro_batch_tokens: int = 64, **values
+    ) -> Trainer:
+        train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
+        model = section(
+            "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
+        )
+        shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
+        settings = train_settings(["eng", "deu"], model, train)
+        plan = Plan(train, 1.0, counts)
+        network = GPTBertNetwork(shape, train, ALONE, by_hand)
+        return Trainer(settings, network, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)
+
+    return make
+
+
+def shrink_device(patch: pytest.MonkeyPatch) -> None:
+    """Let the device run out of memory in a forward pass of more than 100 tokens."""
+    embedding = F.embedding
+
+    def small(ids, *args, **more):
+        if ids.numel() > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+        return embedding(ids, *args, **more)
+
+    patch.setattr(F, "embedding", small)
