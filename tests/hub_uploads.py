@@ -18,6 +18,13 @@ ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"  # what the 
 SECRET = b"of the storage's signed addresses"
 
 
+def head_of(repository, branch: str) -> str:
+    """Return the last commit of a branch."""
+    if branch not in repository.branches:
+        raise Refused(404, f"Invalid rev id: {branch}", "RevisionNotFound")
+    return repository.branches[branch]
+
+
 class Refused(Exception):
     """Is raised to answer with an error."""
 
@@ -121,7 +128,8 @@ class Uploads(BaseHTTPRequestHandler):
     def create_branch(self, body: bytes, name: str, branch: str):
         """Create a branch that begins at main."""
         repository = self.writable(name)
-        expect(set(json.loads(body)) <= {"startingPoint", "overwrite"}, "unknown answer")
+        asked = json.loads(body)
+        expect(set(asked) <= {"startingPoint", "overwrite"} and not asked.get("startingPoint"), "not from main")
         if branch in repository.branches:
             raise Refused(409, f"Reference refs/heads/{branch} already exists")
         repository.branches[branch] = repository.branches["main"]
@@ -129,7 +137,7 @@ class Uploads(BaseHTTPRequestHandler):
 
     def preupload(self, body: bytes, name: str, branch: str):
         repository = self.writable(name)
-        files = repository.commits[repository.branches[branch]]
+        files = repository.commits[head_of(repository, branch)]
         ignored = files.get(".gitignore", b"").decode().split()
         answers = []
         for asked in json.loads(body)["files"]:
@@ -176,7 +184,7 @@ class Uploads(BaseHTTPRequestHandler):
         repository = self.writable(name)
         head, *operations = [json.loads(line) for line in body.splitlines()]
         expect(head["key"] == "header" and head["value"]["summary"], "a commit begins with its header")
-        parent = repository.branches[branch]
+        parent = head_of(repository, branch)
         if head["value"].get("parentCommit", parent) != parent:
             raise Refused(412, "A commit has happened since. Please refresh and try again.")
         expect(operations, "nothing to commit")
@@ -211,7 +219,14 @@ class Uploads(BaseHTTPRequestHandler):
             check_card(files["README.md"].decode())
         commit = self.hub.commit(name, files, branch)
         summary = head["value"]["summary"]
-        entry = {"commit": commit, "parent": parent, "summary": summary, "changed": changed, "deleted": deleted}
+        entry = {
+            "branch": branch,
+            "commit": commit,
+            "parent": parent,
+            "summary": summary,
+            "changed": changed,
+            "deleted": deleted,
+        }
         repository.history.append(entry)
         return {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"}
 

@@ -208,13 +208,15 @@ def wait_for_step(data: Data, step: int, process: Program) -> None:
 # A run that nothing disturbed, for tests of those that something did (`finished` in conftest.py).
 
 STEPS = 60
+# In the first step, gradients of 0 are rounding alone. With the default eps of 1e-8, LAMB makes whole updates of them.
+UNDISTURBED = {"max_steps": STEPS, "eps": 1e-6}
 EXPECTED = sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in (20, 40, 60)])
 
 
 def train_undisturbed(folder: Path) -> None:
     """Train to the end."""
     data = Data(folder)
-    data.settings(max_steps=STEPS)
+    data.settings(**UNDISTURBED)
     data.run_settings(checkpoint_every=5, keep=3, validate_every=20)
     data.train()
 
@@ -238,14 +240,19 @@ def assert_same(data: Data, finished: Data) -> None:
 
 
 def assert_near(data: Data, finished: Data) -> None:
-    """Check the same except for rounding, as on other numbers of processes."""
+    """Check the same except for rounding, as on other numbers of processes.
+
+    The last mixing weights are compared without their length, which no output depends on: a layer norm follows.
+    """
+    import torch
     from safetensors.torch import load_file
 
     for name in ("model.safetensors", "ema.safetensors"):
         ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
-        assert (
-            max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-4
-        )  # about 4e-5 without AVX-512
+        last = max(key for key in theirs if key.startswith("transformer.dwa_modules.alphas."))
+        for weights in (ours, theirs):
+            weights[last] = torch.nn.functional.normalize(weights[last], dim=0)
+        assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-5
     assert logged(data.metrics()) == EXPECTED
 
 

@@ -237,7 +237,7 @@ def test_the_card_says_the_numbers(made, evaluation):
         f"| `word90` | 24 | {own['contexts'][1]['exact']:.3f} |",
         f"differs by {own['calibration']['expected_error']:.3f} from the share",
         "In 2 texts, the model does not know a code, which counts as not found (1 such code)",
-        "longer than the model can read: 1.",
+        "Texts that were cut, since they are longer than the model can read: 1.",
         "| `cooper` Code of cooper |",
         "| `miller` | Code of miller | 113 |",
         "(reliability.png)",

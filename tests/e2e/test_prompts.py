@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -138,7 +139,9 @@ def test_training_learns_responses_alone(made):
 
 def test_show_and_plan_know_of_prompts(made, monkeypatch):
     monkeypatch.chdir(made.path)
-    assert "with a prompt) (a unigram model" in show.figures(Path("converted/eng"))
+    assert re.search(
+        r"\(only the response of the \d+ with a prompt\) \(a unigram model", show.figures(Path("converted/eng"))
+    )
     figures = manifest.read("results/shards/eng/eng")["figures"]
     tokens, prompts = (figures[name]["train"] for name in ("tokens", "prompt_tokens"))
     assert 0 < prompts < tokens

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from babelmill.runtime.slurm import OWN_STEP
 from conftest import EXPLODING
-from training_data import EXPECTED, STEPS, Data, assert_same, logged, read_metrics, wait_for_step
+from training_data import EXPECTED, STEPS, UNDISTURBED, Data, assert_same, logged, read_metrics, wait_for_step
 
 
 def test_training_learns_and_records(finished):
@@ -135,7 +135,7 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
 
 
 def test_weights_and_biases(data, monkeypatch):
-    """Offline without a key; one run, though it was interrupted; nothing at all where a variable of W&B's says so."""
+    """Offline without a key; one run, though it was interrupted; nothing at all without tracking, or where a variable of W&B says so."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(data.folder))  # no key of `wandb login`
@@ -158,10 +158,14 @@ def test_weights_and_biases(data, monkeypatch):
         assert all(f"train/{key}".encode() in path.read_bytes() for path in recorded), key
     assert all(b"clip_norm" in path.read_bytes() for path in recorded), "the settings"
     assert b"validation/ema_loss" in recorded[1].read_bytes()
-    shutil.rmtree(data.folder / "checkpoints")
-    monkeypatch.setenv("WANDB_DISABLED", "true")
-    assert "WANDB_DISABLED is set" in data.train()
-    assert not list(data.runs[0].rglob("wandb"))
+    data.settings(max_steps=4)
+    for tracking, disabled in (("none", False), ("wandb", True)):
+        shutil.rmtree(data.folder / "checkpoints")
+        data.run_settings(tracking=tracking)
+        if disabled:
+            monkeypatch.setenv("WANDB_DISABLED", "true")
+        assert ("WANDB_DISABLED is set" in data.train()) == disabled
+        assert not list(data.runs[0].rglob("wandb"))
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
@@ -214,7 +218,7 @@ def test_going_back_to_earlier_settings_trains_nothing(data, finished):
     (checkpoint,) = data.folder.glob("checkpoints/*/step-00000005.safetensors")
     assert not any(name.startswith("average.") for name in load_file(checkpoint))
     assert data.metrics()[-1]["ema_loss"] == data.metrics()[-1]["loss"]
-    data.settings(max_steps=STEPS)
+    data.settings(**UNDISTURBED)
     data.run_settings(checkpoint_every=7)
     assert "already trained" in data.train()
     assert data.weights() == before

@@ -241,7 +241,10 @@ def test_a_storm_of_429_is_waited_out(hub):
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({}, "has several configurations: plain, tables; choose one in corpus.hub, for instance [{repository: ada"),
+        (
+            {},
+            "has several configurations: plain, tables; choose one in corpus.hub, for instance [{repository: ada/prose, config: plain}]",
+        ),
         ({"config": "plane"}, "has no configuration 'plane'; there are plain, tables"),
         ({"config": "tables"}, "no column 'text'; there are 'content'; set corpus.text_column"),
         (

@@ -295,7 +295,7 @@ CODE1 = {"label_columns": ["code1"], "context_column": None}
         ({"files": ["*.csv"], "context_column": "land"}, r"no column 'land'; there are .*; set corpus\.context_column$"),
         ({"files": ["*.jsonl"], "text_column": "occ"}, r"no key 'occ'; there are .*; set corpus\.text_column$"),
         ({"files": ["none.csv"]}, r"no training text of eng has a label: the columns 'code1', 'code2' .* are empty in all 2 documents"),
-        ({"files": ["a.csv"], "validation_share": 1e-9}, r"by chance none .*; documents with the same text stay in"),
+        ({"files": ["a.csv"], "validation_share": 1e-9}, r"by chance none .*; documents with the same text stay in the same split"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_as_labels_is_one_line(corpus, words):

@@ -58,7 +58,7 @@ def test_a_plan_has_the_steps_of_the_training():
         (["x1", "x2"], ["x1"], {"code": "hisco", "on_error": "skip"}, r"has no code \(labels\.on_error: skip\): there is nothing"),
         (["61110"], ["61110"], {"code": "hisco", "codes": "codes.txt"}, r"has only one code, '61110': there is nothing to learn$"),
         (["x"], ["x"], {"code": "hisco", "codes": "codes.txt", "on_error": "skip"}, r"has no code \(labels\.on_error: sk"),
-        (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing"),
+        (["1", "2"], ["3"], {}, r"^no validation text of eng has a code of its training text, so there is nothing to measure"),
         (["1", "2"], [""], {"code": "hisco", "on_error": "skip"}, r"^no validation text of eng has a code of its"),
     ],
 )  # fmt: skip

@@ -261,7 +261,7 @@ def test_a_bare_model_lacks_its_head():
     config = transformers.AutoConfig.from_pretrained("theirs")
     transformers.BertModel(config).save_pretrained("theirs")
     with pytest.raises(
-        UserError, match=r"weights of BertForMaskedLM are missing, such as cls\.predictions\.\S+; perhaps"
+        UserError, match=r"weights of BertForMaskedLM are missing, such as cls\.predictions\.\S+; perhaps it"
     ):
         fetch("bert")
 

@@ -180,16 +180,24 @@ def test_a_model_is_scored_on_the_suites_that_cover_its_languages():
             {"files": ["a"], "good": "g", "bad": "b", "languages": {"eng": "en", "deu": "de"}},
             r"files. needs {language}",
         ),
-        (
-            {"files": ["a"], "good": "g", "bad": "b", "language": "english"},
-            "suites.mine names 'english', which is not a la",
-        ),
-        ({"files": ["a.tsv"], "good": "g", "bad": "b", "language": "eng"}, "suite file a.tsv: no such file"),
     ],
 )
 def test_errors_of_a_suite(own, message):
     with pytest.raises(UserError, match=message):
-        settings_of(configuration(["mine"], mine=own), "eng", "suite.mine")
+        configuration(["mine"], mine=own)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"files": ["a"], "language": "english"}, "suites.mine names 'english', which is not a la"),
+        ({"files": ["a.tsv"], "language": "eng"}, r"suite file a\.tsv: no such file"),
+    ],
+)
+def test_errors_of_a_suite_that_is_asked_for(own, message):
+    configured = configuration(["mine"], mine={"good": "g", "bad": "b"} | own)
+    with pytest.raises(UserError, match=message):
+        settings_of(configured, "eng", "suite.mine")
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest():

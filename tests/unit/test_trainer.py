@@ -60,6 +60,7 @@ def test_the_gradient_is_that_of_the_weighted_means(make, ratio):
     parameters = list(trainer.model.parameters())
     expected = torch.autograd.grad(share * masked + (1 - share) * causal, parameters)
     got = gradient(trainer)
+    assert len(got) < sum(parameter.numel() + 16 for parameter in parameters), "at most 60 bytes of padding for each"
     assert got.count_nonzero() == sum(parameter.grad.count_nonzero() for parameter in parameters)
     for parameter, wanted in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, wanted, atol=1e-6, rtol=1e-4)
