@@ -14,7 +14,7 @@ from babelmill.training import mixing_triton as kernels
 TYPES = {"EARLIER": "*bf16", "ROW": "*bf16", "CHANGE": "*bf16", "NARROW": "*bf16", "N": "i32", "t": "i32"}
 
 
-def built(capability: int, **switches: bool):
+def built(gpu: GPUTarget, **switches: bool):
     """The kernel for a number of elements that is a multiple of 16, as PyTorch's tensors are aligned."""
     kernel = kernels._add_store_sum
     constants = {"B": kernels.BLOCK} | switches
@@ -25,7 +25,7 @@ def built(capability: int, **switches: bool):
         if name.isupper() and name not in constants and name != "WEIGHTS"
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": kernels.WARPS})
+    return triton.compile(source, target=gpu, options={"num_warps": kernels.WARPS})
 
 
 def resources(cubin: bytes) -> tuple[int, int]:
@@ -42,7 +42,7 @@ def resources(cubin: bytes) -> tuple[int, int]:
 
 if __name__ == "__main__":
     for capability, *switches in ((90, True, True), (90, False, False), (80, True, True)):
-        found = built(capability, ADDS=switches[0], NARROWS=switches[1])
+        found = built(GPUTarget("cuda", capability, 32), ADDS=switches[0], NARROWS=switches[1])
         ptx, (registers, stack) = found.asm["ptx"], resources(found.asm["cubin"])
         wide = len(re.findall(r"ld\.global[.\w:]*\.v4\.b32", ptx))
         print(f"sm_{capability} {switches}: {registers} registers, {stack} bytes of stack,", end=" ")
@@ -50,3 +50,6 @@ if __name__ == "__main__":
         assert stack == 0 and registers <= 64 and found.metadata.shared <= 8192
         assert not re.search(r"\b(red|atom)\.", ptx), "an atomic addition"
         assert "cvt.rn.bf16" in ptx, "the rows are not rounded to the nearest"
+    code = built(GPUTarget("hip", "gfx90a", 64), ADDS=True, NARROWS=True).asm["amdgcn"]
+    print("gfx90a:", *re.findall(r"\.(vgpr_count: +\d+|vgpr_spill_count: \d+)", code))
+    assert re.search(r"vgpr_spill_count: 0\b", code) and "_atomic_" not in code

@@ -4,23 +4,24 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.attention import attention, position_buckets, visible
 from babelmill.runtime.processes import scoring_device
-from babelmill.training import attention_kernel
 from babelmill.training.cpu_kernels import CPUAttention
-from babelmill.training.dropout import Keys
+from babelmill.training.dropout import KeyedAttention, Keys
+from babelmill.training.one_hot_attention import OneHotAttention
 
-MODES = ["plain", "sdpa", "cpu"]
+MODES = ["plain", "sdpa", "cpu", "one-hot"]
 
 
 def attend(implementation, *arguments, **options):
-    """What an implementation returns; "cpu" is the trainer's, which takes over where a gradient is wanted."""
-    if implementation == "cpu":
+    """Return what an implementation returns. "cpu" and "one-hot" are the trainer's; "cpu" is used if a gradient is wanted."""
+    if kind := {"cpu": CPUAttention, "one-hot": OneHotAttention}.get(implementation):
         assert arguments[0].requires_grad
         keys = Keys(0, torch.device("cpu"))
         keys.rows = torch.randint(-(2**31), 2**31, (len(arguments[0]),), dtype=torch.int32)
-        return CPUAttention(1, keys)(*arguments, **options)
+        return kind(1, keys)(*arguments, **options)
     return attention(*arguments, **options, implementation=implementation)
 
 
@@ -129,23 +130,40 @@ def test_distances_beyond_the_table_share_its_last_rows():
     assert buckets[300, 300] == 31
 
 
-def test_the_formula_never_stands_in_silently(caplog):
-    """A CPU has no memory-efficient kernel, which a GPU would have."""
-    kernels = ("flash", "mem_efficient", "math", "cudnn")
-    before = {kernel: getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")() for kernel in kernels}
-    try:
-        attention_kernel.pin(torch.device("cpu"), 2, 8, [16, 32], torch.float32)
-        assert caplog.messages[0].startswith(
-            "PyTorch has no fused attention for rows of 16 tokens with 2 heads of width 8"
-        )
-        assert len(caplog.messages) == 1 and torch.backends.cuda.math_sdp_enabled()
-        attention_kernel._attend(torch.empty(2, 2, 16, 8))
-        attention_kernel._only(fused=True)
-        with pytest.raises(RuntimeError, match="No viable backend"):
-            attention_kernel._attend(torch.empty(2, 2, 16, 8))
-    finally:
-        for kernel, enabled in before.items():
-            getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(enabled)
+class Names(TorchDispatchMode):
+    """Collects the names of the operations that PyTorch runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.add(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("implementation", "adds"), [("one-hot", False), ("plain", True)])
+def test_one_hot_products_add_nothing_at_an_address_that_others_add_to(implementation, adds):
+    """On a GPU, such additions are atomic: slow, and in another order in each run."""
+    inputs, everything = tensors(), torch.ones(1, 1, 19, 19, dtype=torch.bool)
+    with Names() as names:
+        arguments = (*inputs, position_buckets(19, 19, 32, 512), visible(everything, torch.float64))
+        attend(implementation, *arguments, dropout=0.1)[0].sum().backward()
+    assert "bmm" in names.seen and ("scatter_add" in names.seen) == adds
+    assert adds or not [name for name in names.seen if "scatter" in name or "index_" in name]
+
+
+def test_attention_with_one_hot_products_drops_what_the_formula_drops():
+    keys, inputs = Keys(0, torch.device("cpu")), tensors()
+    keys.rows = torch.tensor([5, -7], dtype=torch.int32)
+    seen = visible(torch.ones(1, 1, 19, 19, dtype=torch.bool).tril(), torch.float64)
+    arguments = (*inputs, position_buckets(19, 19, 32, 512), seen, 0.3)
+    gradient, found = torch.randn(2, 3, 19, 8, dtype=torch.float64), []
+    for kind in (KeyedAttention, OneHotAttention):
+        values = kind(4, keys)(*arguments)[0]
+        found.append([values, *torch.autograd.grad(values, inputs, gradient)])
+    for wanted, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 
 
 def test_scores_on_a_gpu_are_not_computed_by_cudnn(monkeypatch):

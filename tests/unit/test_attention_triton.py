@@ -6,9 +6,11 @@ import torch
 
 from babelmill.runtime.processes import Processes
 from babelmill.training import attention_kernel
+from babelmill.training.one_hot_attention import OneHotAttention
 from kernel_scripts import run
 
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
+BUILT = {"sm_80": 1, "sm_90": 3, "gfx90a": 3, "gfx942": 1}  # kernels for A100, H100, MI250X, MI300X
 
 
 def test_the_kernels_compute_the_formula_and_its_gradients():
@@ -18,12 +20,16 @@ def test_the_kernels_compute_the_formula_and_its_gradients():
 
 def test_the_kernels_are_built_for_gpus_without_atomic_additions(tmp_path):
     said = run("triton_builds.py", TRITON_CACHE_DIR=str(tmp_path))
-    assert len(re.findall(r"sm_90 \d+ bytes", said)) == 3 and "sm_80" in said
+    assert all(len(re.findall(rf"{gpu} \d+ bytes", said)) == n for gpu, n in BUILT.items())
 
 
 def test_where_the_kernels_cannot_run_a_warning_says_why(caplog):
-    assert attention_kernel.keyed(ALONE, 24, "bf16") is None and attention_kernel.keyed(ALONE, 64, "fp32") is None
-    assert not caplog.records
-    assert attention_kernel.keyed(ALONE, 64, "bf16") is None  # no GPU
+    for width, precision in ((24, "bf16"), (64, "fp32")):
+        assert attention_kernel.choose(ALONE, width, precision) is OneHotAttention
+        assert (
+            "takes more time and memory: the kernel of Babelmill needs train.precision: bf16" in caplog.messages.pop()
+        )
+    caplog.clear()
+    assert attention_kernel.choose(ALONE, 64, "bf16") is OneHotAttention  # no GPU
     (record,) = caplog.records
     assert "the kernel of Babelmill cannot be used: " in record.getMessage() and "\n" not in record.getMessage()

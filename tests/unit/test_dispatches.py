@@ -8,7 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.runtime.processes import Processes
+from babelmill.training import dropout
 from babelmill.training.gpt_bert_network import GPTBertNetwork
+from babelmill.training.one_hot_attention import OneHotAttention
 from babelmill.training.optim import Lamb, parameter_groups
 from babelmill.training.plan import Plan
 from babelmill.training.sharding import Sharding
@@ -59,9 +61,14 @@ def make(tmp_path):
 def test_the_host_waits_for_nothing_in_a_step(make):
     """But for the norm of the gradient, which is looked at on a CPU alone (`optim.clip_to`)."""
     trainer = make()
-    with Dispatches() as seen:
-        trainer.run_step(STEP + 1)
-    assert seen.waits == {"_local_scalar_dense": 1} and seen.count > 500
+    for number, attention_type in ((1, None), (2, OneHotAttention)):
+        if attention_type:  # as on a GPU where our kernel cannot be used, with dropout
+            dropout.install(trainer.model, trainer.network.keys, attention_type)
+            for layer in trainer.model.transformer.attention_layers:
+                layer.dropout.p = 0.1
+        with Dispatches() as seen:
+            trainer.run_step(STEP + number)
+        assert seen.waits == {"_local_scalar_dense": 1} and seen.count > 500
 
 
 def test_operations_of_lamb_on_parts_of_parameters():

@@ -126,20 +126,16 @@ def test_twice_the_speed_is_half_the_hours(fresh):
 
 
 def test_gpus_without_a_micro_batch_stand_idle(fresh):
-    """One micro-batch a step: four GPUs take as long as one, and cost four times as much.
-
-    In bf16 there is an attention kernel whose dropout is keyed by row: rows are dealt.
-    """
+    """One micro-batch a step: four GPUs take as long as one, and cost four times as much. GPT-BERT's rows are dealt."""
     values = {"train": {"global_batch_tokens": 8192, "micro_batch_tokens": 8192, "batch_reduction": 1}}
-    values["train"]["precision"] = "fp32"
-    fresh.configure(values | {"resources": {"gpus": 1}})
+    theirs = {"preset": "gpt2_30m"}
+    fresh.configure(values | theirs | {"resources": {"gpus": 1}})
     one = plan(fresh, "swe", "--gpu", "H100")["swe"]
-    fresh.configure(values | {"resources": {"gpus": 4}})
+    fresh.configure(values | theirs | {"resources": {"gpus": 4}})
     four = plan(fresh, "swe", "--gpu", "H100")["swe"]
     assert (one["hours"], float(one["busy"])) == (four["hours"], 1.0)
     assert float(four["gpu_hours"]) == pytest.approx(4 * float(one["gpu_hours"]))
     assert float(four["busy"]) == pytest.approx(0.25)
-    values["train"]["precision"] = "bf16"
     fresh.configure(values | {"resources": {"gpus": 4}})
     assert float(plan(fresh, "swe", "--gpu", "H100")["swe"]["busy"]) == 1.0
 

@@ -39,7 +39,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of
-from babelmill.training.amounts import CPU_TOKENS, has_attention_kernel, whole_tokens
+from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.objectives import objective_of
 from babelmill.training.schedule import rows_by_step, steps_for
 
@@ -108,10 +108,7 @@ class Cost:
 
 def deals_whole(model: schema.Model, train: schema.Train) -> bool:
     """Return whether GPUs get whole micro-batches, as is needed if dropout is not keyed, and not single rows."""
-    if model.architecture != "gpt_bert" or train.objective == "labels":
-        return True
-    keyed = has_attention_kernel(model.hidden_size // model.num_attention_heads, train.precision)
-    return model.attention_probs_dropout_prob > 0 and not keyed
+    return model.architecture != "gpt_bert" or train.objective == "labels"
 
 
 def schedule_of(

@@ -7,13 +7,7 @@ from babelmill.config import schema
 
 CPU_TOKENS = 2048  # tokens of a forward pass on a CPU
 WHOLE_TOKENS = 16384  # tokens of a micro-batch, if processes get whole ones and train.micro_batch_tokens is not set
-KERNEL_WIDTHS = 16, 32, 64, 128  # widths of a head that our attention kernels for GPUs support (attention_triton.py)
 CHUNK = 2**26, 2**24  # scores that exist at once: on a GPU, and on a CPU (where they fit into the cache)
-
-
-def has_attention_kernel(width: int, precision: str) -> bool:
-    """Return whether our attention kernels for GPUs, whose dropout is keyed by row, support heads of this width."""
-    return precision == "bf16" and width in KERNEL_WIDTHS
 
 
 def whole_tokens(train: schema.Train) -> int:

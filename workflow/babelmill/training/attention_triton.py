@@ -47,13 +47,19 @@ def _mix(x):
 
 
 @triton.jit
-def _scores(q, k, content, position, lut, mask, b, i, j, T, scale, PRECISION: tl.constexpr):
+def _dot(a, b):
+    """Return the matrix product. In float32, nothing is rounded to tf32, which most AMD GPUs do not support."""
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
     """Return the scores of a tile, [B, B] float32; -inf beyond the last key."""
     inside = (i[:, None] < T) & (j[None, :] < T)
     bucket = tl.load(lut + i[:, None] - j[None, :] + T - 1, mask=inside, other=0)
     bias = tl.gather(content, bucket, 1) + tl.gather(position, bucket, 0)
     penalty = tl.load(mask + (b * T + i[:, None]) * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
-    products = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    products = _dot(q, tl.trans(k))
     return tl.where(j[None, :] < T, (products + bias) * scale + penalty, float("-inf"))
 
 
@@ -91,7 +97,6 @@ def _products(X, bh, i, r, T, R: tl.constexpr):
 def _forward(
     Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, OUT, LSE, sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot,
     heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator."""
     bh = tl.program_id(1)
@@ -107,13 +112,13 @@ def _forward(
         k = _states(K, b, h, j, skb, skh, skt, T, D)
         v = _states(V, b, h, j, svb, svh, svt, T, D)
         position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
-        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale, PRECISION)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         highest = tl.maximum(high, tl.max(s, 1))
         p, shrink = tl.exp(s - highest[:, None]), tl.exp(high - highest)
         total, high = total * shrink + tl.sum(p, 1), highest
         if DROPS:
             p = tl.where(_kept(key, h, i, j, T, dropped), p * factor, 0.0)
-        out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
+        out = out * shrink[:, None] + _dot(p.to(v.dtype), v)
     out = out / total[:, None]
     _store(OUT, out, b, h, i, sob, soh, sot, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
@@ -121,9 +126,8 @@ def _forward(
 
 @triton.jit
 def _by_bucket(
-    gradient, lut, first, T, OF_QUERIES: tl.constexpr, B: tl.constexpr, R: tl.constexpr, PRECISION: tl.constexpr,
-    dtype: tl.constexpr,
-):  # fmt: skip
+    gradient, lut, first, T, OF_QUERIES: tl.constexpr, B: tl.constexpr, R: tl.constexpr, dtype: tl.constexpr
+):
     """Return, for each row of a tile, the sum of its elements in each bucket, [B, R].
 
     Column c of row a has the distance first + a - c if rows are queries, and first + c - a if rows are keys.
@@ -134,18 +138,18 @@ def _by_bucket(
     skewed = tl.where(inside, tl.gather(gradient, tl.where(inside, column, 0), 1), 0.0)
     distance = first + u - (B - 1)
     bucket = tl.load(lut + distance + T - 1, mask=(distance > -T) & (distance < T), other=-1)
-    return tl.dot(skewed.to(dtype), (bucket[:, None] == r[None, :]).to(dtype), input_precision=PRECISION)
+    return _dot(skewed.to(dtype), (bucket[:, None] == r[None, :]).to(dtype))
 
 
 @triton.jit
 def _tile_gradient(
     q, k, v, do, content, position, lse, delta, lut, mask, key, b, h, i, j, T, scale, dropped, factor,
-    DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    DROPS: tl.constexpr,
 ):  # fmt: skip
     """Return the weights of a tile after dropout, and the gradient of its scores before scaling: [B, B] each."""
-    s = _scores(q, k, content, position, lut, mask, b, i, j, T, scale, PRECISION)
+    s = _scores(q, k, content, position, lut, mask, b, i, j, T, scale)
     p = tl.where(i[:, None] < T, tl.exp(s - lse[:, None]), 0.0)
-    dp, dropped_p = tl.dot(do, tl.trans(v), input_precision=PRECISION), p
+    dp, dropped_p = _dot(do, tl.trans(v)), p
     if DROPS:
         kept = _kept(key, h, i, j, T, dropped)
         dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
@@ -157,7 +161,6 @@ def _backward_of_queries(
     Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT,
     sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
     heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, and of their products with the table of keys."""
     bh = tl.program_id(1)
@@ -178,11 +181,10 @@ def _backward_of_queries(
         v = _states(V, b, h, j, svb, svh, svt, T, D)
         position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
         _, ds = _tile_gradient(
-            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
-            factor, DROPS, PRECISION,
-        )  # fmt: skip
-        dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
-        dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, PRECISION, k.dtype)
+            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped, factor, DROPS
+        )
+        dq += _dot(ds.to(k.dtype), k)
+        dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, k.dtype)
     _store(DQ, dq, b, h, i, sgb, sgh, sgt, T, D)
     _store(DCONTENT, dcontent, 0, bh, i, 0, T * R, R, T, R)
 
@@ -192,7 +194,6 @@ def _backward_of_keys(
     Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION,
     sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
     heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
     bh = tl.program_id(1)
@@ -213,13 +214,12 @@ def _backward_of_keys(
         lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
         delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
         p, ds = _tile_gradient(
-            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped,
-            factor, DROPS, PRECISION,
-        )  # fmt: skip
-        dv += tl.dot(tl.trans(p).to(do.dtype), do, input_precision=PRECISION)
+            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped, factor, DROPS
+        )
+        dv += _dot(tl.trans(p).to(do.dtype), do)
         turned = tl.trans(ds)
-        dk += tl.dot(turned.to(q.dtype), q, input_precision=PRECISION)
-        dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, PRECISION, q.dtype)
+        dk += _dot(turned.to(q.dtype), q)
+        dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, q.dtype)
     _store(DK, dk, b, h, j, sgb, sgh, sgt, T, D)
     _store(DV, dv, b, h, j, sgb, sgh, sgt, T, D)
     _store(DPOSITION, dposition, 0, bh, j, 0, T * R, R, T, R)
@@ -246,8 +246,7 @@ def _launch(
     grid = triton.cdiv(length, block), rows * heads
     numbers = heads, length, 1 / math.sqrt(3 * width), round(dropout * 2**16), 1 / (1 - dropout)
     constants = {"DROPS": dropout > 0, "B": block, "D": width, "R": tensors[3].size(3), "num_warps": warps}
-    precision = "ieee" if q.dtype == torch.float32 else "tf32"  # tf32 has no effect on bf16
-    kernel[grid](*tensors, *strides, *numbers, **constants, PRECISION=precision)
+    kernel[grid](*tensors, *strides, *numbers, **constants)
 
 
 @torch.library.custom_op("babelmill::attention", mutates_args=())

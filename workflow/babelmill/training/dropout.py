@@ -153,8 +153,8 @@ class KeyedAttention:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do what `attention` does with these tensors: its first six arguments."""
         if not dropout:
-            return attention(*tensors, visible, implementation=implementation)
-        weights = attention(*tensors, visible, implementation="plain")[1]
+            return attention(*tensors, visible=visible, implementation=implementation)
+        weights = attention(*tensors, visible=visible, implementation="plain")[1]
         assert weights is not None
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))
         return (weights * kept.to(weights.dtype)) @ tensors[2], weights
@@ -164,13 +164,13 @@ class KeyedAttention:
         return keep(draw(self._keys.rows, self._place), shape[1:].numel(), p).view(shape)
 
 
-def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention] | None) -> None:
+def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention]) -> None:
     """Let a model use these keys for dropout in training. Its weights and their names do not change.
 
     Args:
         model: the model in which all dropout is replaced.
         keys: the keys, which are set before each forward pass.
-        attention_type: the class that drops attention weights. With None, PyTorch drops them, without keys.
+        attention_type: the class that computes attention and drops its weights.
     """
     shared = {id(layer.relative_dropout) for layer in model.modules() if isinstance(layer, Attention)}
     of_targets = {id(module) for module in model.classifier.modules()}
@@ -181,6 +181,5 @@ def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention] | N
                 of = "step" if id(child) in shared else "targets" if id(child) in of_targets else "rows"
                 setattr(module, name, RowDropout(child.p, place := place + 1, keys, of))
         if isinstance(module, Attention):
-            place += 1  # even if PyTorch drops here, so that later places draw the same numbers on every device
-            if attention_type is not None:
-                module.attend = attention_type(place, keys)
+            place += 1
+            module.attend = attention_type(place, keys)

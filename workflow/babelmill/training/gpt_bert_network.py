@@ -19,6 +19,7 @@ from babelmill.training.gradients import FlatGradients
 from babelmill.training.loss import by_target, from_scores, loss
 from babelmill.training.mixing_kernel import WeightedSums
 from babelmill.training.network import Network
+from babelmill.training.one_hot_attention import OneHotAttention
 from babelmill.training.randomness import INITIALIZATION
 
 
@@ -29,8 +30,9 @@ class GPTBertNetwork(Network):
         shape: the shape of the model.
         train: seed, precision and so on.
         processes: this process among the others.
-        by_hand: use `mixing_kernel` and, on a CPU, `cpu_kernels`; False: use the shipped operations, which are slower.
-        compiler: how to compile; None: do not compile. Shipped operations are compiled, also on a CPU.
+        by_hand: use `mixing_kernel`, and `cpu_kernels` on a CPU, or the attention of GPUs; False: use the shipped
+            operations, which are slower.
+        compiler: how to compile; None: do not compile. With a compiler, a CPU uses the ordinary operations of GPUs.
     """
 
     def __init__(
@@ -66,26 +68,18 @@ class GPTBertNetwork(Network):
         return [hidden, self.keys.rows, *(attention[2] if attention else ())]
 
     def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
-        """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions.
-
-        PyTorch's attention for CUDA has no dropout with keys. Where our kernels cannot be used, attention's dropout is
-        seeded by micro-batch.
-        """
-        heads, width = self._shape.num_attention_heads, self._shape.hidden_size // self._shape.num_attention_heads
-        on_gpu = self._device.type == "cuda"
-        attention_type = attention_kernel.keyed(processes, width, self._train.precision) if on_gpu else KeyedAttention
+        """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions."""
+        width, precision = self._shape.hidden_size // self._shape.num_attention_heads, self._train.precision
+        on_gpu, attention_type = self._device.type == "cuda", KeyedAttention
         if by_hand and for_cpu:
             cpu_kernels.install(model)
             attention_type = cpu_kernels.CPUAttention
         elif by_hand:
+            attention_type = attention_kernel.choose(processes, width, precision) if on_gpu else OneHotAttention
             fused = on_gpu and self._shape.layer_mixing
-            sums = mixing_kernel.fused(processes, self._train.precision) if fused else WeightedSums
+            sums = mixing_kernel.fused(processes, precision) if fused else WeightedSums
             mixing_kernel.install(model, sums)
         dropout.install(model, self.keys, attention_type)
-        self.whole_micro_batches = attention_type is None and self._shape.attention_probs_dropout_prob > 0
-        if on_gpu and attention_type is None:
-            dtype = torch.bfloat16 if self._train.precision == "bf16" else torch.float32
-            attention_kernel.pin(self._device, heads, width, sorted({*self._train.sequence_lengths}), dtype)
         if on_gpu:
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # long sums in fp32, as on a CPU
 

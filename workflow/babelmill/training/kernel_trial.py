@@ -27,6 +27,8 @@ def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> 
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # from Triton, a compiler or a driver
+        while error.__cause__ is not None:  # Triton's own errors say only where the cause was met
+            error = error.__cause__
         problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
     if problem:
         log.warning("%s: the kernel of Babelmill cannot be used: %s", otherwise, problem)
