@@ -43,10 +43,11 @@ from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
 from babelmill.training import amounts, attention_triton, mixing_kernel  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
 from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
-from babelmill.training.dropout import Keys  # noqa: E402
+from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
 from babelmill.training.loss import loss  # noqa: E402
 from babelmill.training.mixing_triton import TritonSums  # noqa: E402
 from babelmill.training.objectives import objective_of  # noqa: E402
+from babelmill.training.one_hot_attention import OneHotAttention  # noqa: E402
 from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
@@ -168,8 +169,9 @@ def compiled(module: nn.Module, *inputs) -> Part:
         result = result[0] if isinstance(result, tuple | list) else result
         result.backward(torch.ones_like(result))
 
-    both(lambda: run(named, *inputs))
-    return sum(found, Part(flops=Part.of(lambda: both(lambda: module(*inputs))).flops))
+    with patch.object(torch.compiler, "is_compiling", lambda: True):
+        both(lambda: run(named, *inputs))
+        return sum(found, Part(flops=Part.of(lambda: both(lambda: module(*inputs))).flops))
 
 
 @torch.no_grad()
@@ -181,30 +183,30 @@ def compiled_function(function, *inputs) -> Part:
     return sum(found, Part())
 
 
-def fused(query, key, value, bias, dropout_p=0.0, scale=None):
-    """Stand for PyTorch's memory-efficient attention, which does not exist on CPUs."""
-    return torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, key, value, bias, True, dropout_p, False, scale=scale
-    )[0]
-
-
 def shape_of(preset: str) -> GPTBertShape:
     """Return the shape of a preset."""
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
     return GPTBertShape(vocab_size=configured.tokenizer.vocab_size, **configured.model.shape())
 
 
-class WithOurKernel(nn.Module):
-    """An attention block with the kernels of `attention_triton.py`, whose dropout keys are an input."""
+KINDS = {
+    OneHotAttention: "attention blocks, one-hot products, not used",
+    KeyedAttention: "attention blocks, copies and atomics, not used",
+    attention_triton.TritonAttention: "attention blocks",
+}
 
-    def __init__(self, block: nn.Module):
+
+class Attending(nn.Module):
+    """An attention block that computes attention with a class of training, whose dropout keys are an input."""
+
+    def __init__(self, block: nn.Module, kind: type[KeyedAttention]):
         super().__init__()
-        self.block = block
+        self.block, self.kind = block, kind
 
     def forward(self, rows: torch.Tensor, *inputs):
         keys = Keys(0, rows.device)
         keys.rows = rows
-        self.block.attend = attention_triton.TritonAttention(1, keys)
+        self.block.attend = self.kind(1, keys)
         return self.block(*inputs)
 
 
@@ -216,15 +218,13 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     relative = torch.zeros(2 * shape.position_bucket_size - 1, width, requires_grad=True)
     buckets = torch.zeros(length, length, dtype=torch.int64)
     allowed = training_mask(torch.zeros(rows, length, dtype=torch.int64), torch.zeros(rows, dtype=torch.bool))
-    parts, kernel = {}, F.scaled_dot_product_attention
+    parts = {}
     with torch.autocast("cpu", torch.bfloat16):
         seen = visible(allowed, torch.bfloat16)
         layer, inputs = model.transformer.attention_layers[0], (hidden, relative, buckets, seen)
-        F.scaled_dot_product_attention = fused
-        parts["attention blocks, PyTorch's kernel, not used"] = compiled(layer, *inputs) * layers
-        F.scaled_dot_product_attention = kernel
         keys = torch.zeros(rows, dtype=torch.int32)
-        parts["attention blocks"] = compiled(WithOurKernel(layer), keys, *inputs) * layers
+        for kind, name in KINDS.items():
+            parts[name] = compiled(Attending(layer, kind), keys, *inputs) * layers
         parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], hidden) * layers
         if shape.layer_mixing:
             parts["layer mixing"] = Part.of(lambda: mix(layers, hidden))

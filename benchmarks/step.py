@@ -91,13 +91,13 @@ def make_trainer(model: Section, train: Section, vocab_size: int, processes, mic
     with tempfile.TemporaryDirectory() as folder:
         shard = documents(Path(folder) / "shard.safetensors", vocab_size)
         vocabulary = Vocabulary(vocab_size, bos=1, eos=2, pad=3, mask=4, special=tuple(range(16)))
-        stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train))
         layouts = [Packed(shard.offsets)]
     shape = GPTBertShape(vocab_size=vocab_size, **model.shape())
     labels = Configuration([("benchmark", {})]).model("eng").labels
     sections = {"model": model, "train": train, "labels": labels, "mixture": Mixture(weights="size")}
     settings = TrainSettings(stage="train", name="eng", languages=["eng"], **sections)
     network = GPTBertNetwork(shape, train, processes, compiler=compiler)
+    stream = TokenStream([shard], vocabulary, 0, processes.device, objective_of(train), graphs=network.compiled)
     plan = Plan(train, 1.0, layouts)
     trainer = Trainer(settings, network, plan, stream, (layouts, stream), processes, micro_batch)
     trainer.begin_alike()

@@ -56,7 +56,8 @@ def test_a_job_that_ends_or_is_killed_leaves_its_gpus(job):
 
 
 def test_no_gpu_asked_for_is_none_seen(job):
-    assert job(0)[0] == ""
+    assert job(0)[0] == "-1"
+    assert job(1, devices="-1")[0] == "-1", "all are hidden already: it trains on the CPU"
 
 
 def test_a_pytorch_that_cannot_use_the_machines_gpus_does_not_train_on_the_cpu(tmp_path, monkeypatch):

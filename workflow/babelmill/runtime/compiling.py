@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-CACHE = "TORCHINDUCTOR_CACHE_DIR"  # Triton's kernels are stored in a subfolder of it
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
 SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
@@ -57,6 +57,7 @@ def prepare(threads: int, cache: Path | None) -> None:
     """
     if cache is not None:
         os.environ.setdefault(CACHE, str(cache.absolute()))
+        os.environ.setdefault("TRITON_CACHE_DIR", str(Path(os.environ[CACHE], "triton")))  # of our own kernels, too
     from torch._inductor import config  # chooses its folder when it is imported
     from torch._inductor.async_compile import AsyncCompile
 

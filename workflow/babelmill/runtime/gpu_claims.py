@@ -7,6 +7,7 @@ the demo gives the same result on every machine. In a SLURM job, SLURM has alrea
 
 import contextlib
 import fcntl
+import multiprocessing
 import os
 import re
 import tempfile
@@ -19,14 +20,19 @@ from babelmill.core.words import plural
 DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist if a driver is loaded
 VERSION = "/proc/driver/nvidia/version"
 CHOICE = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"  # names the GPUs that PyTorch sees
+HIDDEN = "-1"  # as a choice, hides all GPUs; AMD's driver ignores an empty choice
 _claims = []  # open lock files: a lock ends when its file is closed, at the end of this process
 
 
 def visible() -> list[str]:
-    """Return the GPUs that this process may choose from, as the environment names them."""
+    """Return the GPUs that this process may choose from, as the environment names them.
+
+    Counting GPUs may start the driver in a process, which then ignores a later choice. So another process counts them.
+    """
     if named := os.environ.get(CHOICE):
-        return named.split(",")
-    return [str(index) for index in range(torch.cuda.device_count())]
+        return [] if named == HIDDEN else named.split(",")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return [str(index) for index in range(pool.apply(torch.cuda.device_count))]
 
 
 def claim(count: int) -> None:
@@ -56,7 +62,7 @@ def why_none_is_seen(maker: str) -> str:
     version = ""
     with contextlib.suppress(OSError, AttributeError), open(VERSION, encoding="utf-8") as file:
         version = f" {re.search(r'[0-9]+[.][0-9.]+', file.readline())[0]}"  # pyright: ignore[reportOptionalSubscript]
-    return f"its driver{version} may be too old for {name} {built_for}, or {CHOICE} is empty"
+    return f"its driver{version} may be too old for {name} {built_for}, or {CHOICE} is empty or {HIDDEN}"
 
 
 def asked_for(count: int) -> str:
@@ -87,4 +93,4 @@ def _choose(count: int) -> None:
             " resources.gpus, or limit the GPUs of this run with --resources gpu=N"
         )
     if taken or not count:
-        os.environ[CHOICE] = ",".join(taken)
+        os.environ[CHOICE] = ",".join(taken) or HIDDEN

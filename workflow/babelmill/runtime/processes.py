@@ -73,6 +73,7 @@ class Processes:
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
             leave_out_cudnn_attention()
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # long sums in fp32, as on a CPU
         if size > 1:
             dist.init_process_group(**group_of(device), timeout=TIMEOUT)
         return cls(rank, size, local_size, device)

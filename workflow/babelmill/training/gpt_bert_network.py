@@ -80,8 +80,6 @@ class GPTBertNetwork(Network):
             sums = mixing_kernel.fused(processes, precision) if fused else WeightedSums
             mixing_kernel.install(model, sums)
         dropout.install(model, self.keys, attention_type)
-        if on_gpu:
-            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # long sums in fp32, as on a CPU
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""
@@ -94,7 +92,7 @@ class GPTBertNetwork(Network):
             seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
             self.keys.begin_pass(batch.dropout, batch.positions, length)
             hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
-            features = model.classifier.features(hidden.flatten(0, 1)[batch.positions])
+            features = model.classifier.features(hidden.flatten(0, 1).index_select(0, batch.positions))
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias
             return loss(features, matrix, bias, batch, self._train.z_loss_weight, groups, self._from_scores)
 

@@ -161,7 +161,9 @@ class LabelStream:
             codes = self._codes_of(rows, i)
             classes[i, codes] = 1
             blocks[i, : len(codes)] = self._codes.blocks[codes]
-        found = (torch.from_numpy(each) for each in (input_ids, seen, classes, blocks, rows.language))
+        found = [torch.from_numpy(each) for each in (input_ids, seen, classes, blocks, rows.language)]
+        if self._device.type == "cuda":  # otherwise the host would wait for each copy
+            found = [each.pin_memory() for each in found]
         tensors = [each.to(self._device, non_blocking=True) for each in found]
         return LabelBatch(*tensors, weights=weights)
 
