@@ -88,9 +88,9 @@ def _store(X, x, b, h, i, sb, sh, st, T, D: tl.constexpr):
 
 
 @triton.jit
-def _products(X, bh, i, r, T, R: tl.constexpr):
-    """Return products [B, n, T, R] of one head of one row at positions i with the rows r of a table, in float32."""
-    return tl.load(X + (bh * T + i) * R + r, mask=i < T, other=0.0).to(tl.float32)
+def _products(X, hb, i, r, T, R: tl.constexpr):
+    """Return products [n, B, T, R] of one head of one row at positions i with the rows r of a table, in float32."""
+    return tl.load(X + (hb * T + i) * R + r, mask=i < T, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -101,17 +101,18 @@ def _forward(
     """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
+    hb = h * (tl.num_programs(1) // heads) + b
     i = tl.program_id(0) * B + tl.arange(0, B)
     n, r = tl.arange(0, B), tl.arange(0, R)
     q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
-    content = _products(CONTENT, bh, i[:, None], r[None, :], T, R)
+    content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     for start in range(0, T, B):
         j = start + n
         k = _states(K, b, h, j, skb, skh, skt, T, D)
         v = _states(V, b, h, j, svb, svh, svt, T, D)
-        position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
+        position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         highest = tl.maximum(high, tl.max(s, 1))
         p, shrink = tl.exp(s - highest[:, None]), tl.exp(high - highest)
@@ -165,12 +166,13 @@ def _backward_of_queries(
     """Compute the gradients of B queries, and of their products with the table of keys."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
+    hb = h * (tl.num_programs(1) // heads) + b
     begin = tl.program_id(0) * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     i = begin + n
     q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
     do = _states(DO, b, h, i, sob, soh, sot, T, D)
-    content = _products(CONTENT, bh, i[:, None], r[None, :], T, R)
+    content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
     delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
@@ -179,14 +181,14 @@ def _backward_of_queries(
         j = start + n
         k = _states(K, b, h, j, skb, skh, skt, T, D)
         v = _states(V, b, h, j, svb, svh, svt, T, D)
-        position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
+        position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         _, ds = _tile_gradient(
             q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped, factor, DROPS
         )
         dq += _dot(ds.to(k.dtype), k)
         dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, k.dtype)
     _store(DQ, dq, b, h, i, sgb, sgh, sgt, T, D)
-    _store(DCONTENT, dcontent, 0, bh, i, 0, T * R, R, T, R)
+    _store(DCONTENT, dcontent, 0, hb, i, 0, T * R, R, T, R)
 
 
 @triton.jit
@@ -198,19 +200,20 @@ def _backward_of_keys(
     """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
+    hb = h * (tl.num_programs(1) // heads) + b
     begin = tl.program_id(0) * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     j = begin + n
     k = _states(K, b, h, j, skb, skh, skt, T, D)
     v = _states(V, b, h, j, svb, svh, svt, T, D)
-    position = _products(POSITION, bh, j[None, :], r[:, None], T, R)
+    position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         i = start + n
         q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
         do = _states(DO, b, h, i, sob, soh, sot, T, D)
-        content = _products(CONTENT, bh, i[:, None], r[None, :], T, R)
+        content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
         lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
         delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
         p, ds = _tile_gradient(
@@ -222,7 +225,7 @@ def _backward_of_keys(
         dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, q.dtype)
     _store(DK, dk, b, h, j, sgb, sgh, sgt, T, D)
     _store(DV, dv, b, h, j, sgb, sgh, sgt, T, D)
-    _store(DPOSITION, dposition, 0, bh, j, 0, T * R, R, T, R)
+    _store(DPOSITION, dposition, 0, hb, j, 0, T * R, R, T, R)
 
 
 def _strides(x: torch.Tensor) -> tuple[int, int, int]:
@@ -235,6 +238,15 @@ def _strides(x: torch.Tensor) -> tuple[int, int, int]:
 def _like(x: torch.Tensor) -> torch.Tensor:
     """Return an empty tensor of x's shape [B, n, T, d], stored as [B, T, n, d], which linear layers need."""
     return x.new_empty(x.size(0), x.size(2), x.size(1), x.size(3)).transpose(1, 2)
+
+
+def _with_table(states: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Return the products of states [B, n, T, d] with a table [n, R, d], [n, B, T, R].
+
+    They are one long product per head. (The gradient of the table, a sum over all rows and positions, is one, too.)
+    """
+    rows, _, length, _ = states.shape
+    return torch.bmm(states.transpose(0, 1).flatten(1, 2), table.mT).unflatten(1, (rows, length))
 
 
 def _launch(
@@ -265,7 +277,7 @@ def _attention(
 
     Args:
         q, k, v: [B, n, T, d].
-        content, position: [B, n, T, R], q times the table of keys, and k times the table of queries.
+        content, position: [n, B, T, R], q times the table of keys, and k times the table of queries.
         lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
         mask: [B, 1, T, T], added to the scores.
         keys: [B] int32, the rows' dropout keys for this place in the model.
@@ -343,7 +355,7 @@ class TritonAttention(KeyedAttention):
         query, key, value, query_table, key_table, buckets = tensors
         rows = max(16, triton.next_power_of_2(key_table.size(1)))
         tables = [F.pad(table, (0, 0, 0, rows - table.size(1))) for table in (key_table, query_table)]
-        content, position = query @ tables[0].mT, key @ tables[1].mT
+        content, position = _with_table(query, tables[0]), _with_table(key, tables[1])
         lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
         keys, mask = draw(self._keys.rows, self._place), visible.penalty.contiguous()
         values, _ = _attention(query, key, value, content, position, lut, mask, keys, dropout)
