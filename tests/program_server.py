@@ -16,7 +16,7 @@ import socket
 import sys
 
 # All that take long, but for those that read the environment when they are imported (huggingface_hub, transformers,
-# wandb), and those that some tests use in other versions (`environments.py`).
+# wandb), and those that some tests use in other versions (`environments.py`). No test sets a variable of matplotlib.
 LIBRARIES = [
     "snakemake.cli",
     "snakemake.report.html_reporter",
@@ -26,8 +26,16 @@ LIBRARIES = [
     "pyarrow.parquet",
     "tokenizers",
 ]
-LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2"]  # of transformers
-LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "PIL.Image", "regex", "httpx2"]
+LIBRARIES += ["torch", "torch._dynamo", "torch.distributed.tensor", "safetensors.torch", "matplotlib.figure", "httpx2"]
+# What transformers imports.
+LIBRARIES += [
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "scipy.optimize",
+    "scipy.sparse",
+    "scipy.spatial",
+]
+LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
 FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -128,8 +136,7 @@ class Server:
         import gc
 
         if not self._prepared:
-            for library in LIBRARIES:
-                __import__(library)
+            prepare()
             gc.freeze()
             self._prepared = True
         connection, _ = self._listener.accept()
@@ -172,6 +179,18 @@ class Server:
             os.kill(process, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
+
+
+def prepare() -> None:
+    """Do once what programs would do when they import."""
+    import inspect
+
+    from import_structures import Known, found  # a program that asks has no path to it
+
+    for library in LIBRARIES:
+        __import__(library)
+    Known(found())
+    inspect.getmodule(inspect.currentframe())  # it looks for the files of all modules, and remembers them
 
 
 def _tell(connection: socket.socket, number: int) -> None:

@@ -54,6 +54,18 @@ def test_what_it_starts_comes_from_there_too(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (3, "hello True\n", "bad\n")
 
 
+def test_transformers_has_the_names_that_it_finds_itself():
+    """It does not look for them again, though (`import_structures.py`)."""
+    code = "import transformers\nfrom transformers.utils import import_utils\nfrom transformers.models import auto\n"
+    code += "print(import_utils.create_import_structure_from_path.__module__)\n"
+    code += "print(*sorted(dir(transformers)), *sorted(dir(transformers.models)), *sorted(dir(auto)))"
+    ours = run_python("-c", code)
+    theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ours.stdout.splitlines()[0] == "import_structures", ours.stderr
+    assert theirs.stdout.splitlines()[0] == "transformers.utils.import_utils", theirs.stderr
+    assert len(ours.stdout.split()) > 5000 and ours.stdout.splitlines()[1:] == theirs.stdout.splitlines()[1:]
+
+
 @pytest.mark.parametrize(
     "code",
     [
