@@ -44,6 +44,29 @@ SMALL = {
 # Its weights grow a hundredfold at each step, until they are not finite.
 EXPLODING = {"optimizer": "adamw", "learning_rate": 10.0, "weight_decay": 10.0, "warmup": 0.0, "max_steps": 40}
 
+# Test modules of which one process has much to do, those that take longest first: no other process waits at the end.
+LONGEST = [
+    "workflow_on_slurm",
+    "interruptions",
+    "transformers_models",
+    "transformers_sources",
+    "sharded",
+    "life",
+    "diffusion",
+]
+LONGEST += ["train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict", "rehost_an_owner"]
+LONGEST += [
+    "train_on_several",
+    "datasets_of_the_guide",
+    "canine",
+    "snapshots",
+    "suites",
+    "train",
+    "prompts",
+    "one_code",
+]
+LONGEST += ["attention_triton", "compiled_functions", "dataset_parts", "upgrade", "continue"]
+
 WORDS = {
     "eng": [
         "the",
@@ -95,9 +118,15 @@ def pytest_xdist_auto_num_workers(config) -> int:
     return len(os.sched_getaffinity(0)) + 2
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items) -> None:
-    """Begin with the tests on SLURM, which take longest."""
-    items.sort(key=lambda item: "slurm" not in item.path.parts)
+    """Have tests that share a fixture of their module run in one process, and begin with those that take longest."""
+    for item in items:
+        made = [each.scope for found in item._fixtureinfo.name2fixturedefs.values() for each in found]
+        if "module" in made and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def write_texts(folder: Path, language: str, documents: int = 60) -> None:

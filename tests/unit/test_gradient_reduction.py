@@ -5,10 +5,12 @@ import socket
 import traceback
 from pathlib import Path
 
+import pytest
 import torch
 
 from prepared import CONTEXT
 
+pytestmark = pytest.mark.xdist_group("forks")  # whose server is prepared once
 KINDS = ("gpt_bert", "gpt2")  # each process has all weights, or some rows of each
 
 

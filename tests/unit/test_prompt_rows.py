@@ -178,6 +178,7 @@ def one_of_three(rank: int, port: int, folder: str, results) -> None:
         results.put(traceback.format_exc())
 
 
+@pytest.mark.xdist_group("forks")  # whose server is prepared once
 def test_the_gradient_does_not_depend_on_the_number_of_processes(shards, tmp_path):
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]

@@ -10,6 +10,7 @@ import torch
 
 from prepared import CONTEXT
 
+pytestmark = pytest.mark.xdist_group("forks")  # whose server is prepared once
 PARAMETER = "transformer.attention_layers.1.out_proj.bias"
 
 

@@ -15,7 +15,7 @@ from babelmill.train import memory_in_words
 from babelmill.training.sharding import rows_of
 from prepared import CONTEXT
 
-pytestmark = pytest.mark.xdist_group("sharding")  # what the processes found is found once
+pytestmark = pytest.mark.xdist_group("forks")  # what the processes found is found once
 
 # By kind (GPT-2 and BERT have tied embeddings): tokens of a micro-batch, of which 2 and 3 processes have unequal numbers
 # or none, and the optimizer. Several processes make activations of BERT, and of EuroBERT with adapters, again.
