@@ -46,14 +46,13 @@ def gradients() -> dict:
     shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
     for name in OBJECTIVES:
         for precision in PRECISIONS:
+            objective = {"hybrid_ratio": name} if name in HYBRID else {"objective": name}
+            train = section(
+                "train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, precision=precision, **objective
+            )
+            settings, plan = train_settings(["eng", "deu"], model, train), Plan(train, 1.0, counts)
             for rows in ROWS:
                 most = (1, 3, 16, 1)[processes.rank] if rows == "mixed" else rows
-                objective = {"hybrid_ratio": name} if name in HYBRID else {"objective": name}
-                train = section(
-                    "train", global_batch_tokens=32 * 17, max_steps=40, clip_norm=1e9, precision=precision, **objective
-                )
-                settings = train_settings(["eng", "deu"], model, train)
-                plan = Plan(train, 1.0, counts)
                 tokens = TokenStream(shards, VOCABULARY, 7, processes.device, plan.objective)
                 network = GPTBertNetwork(shape, train, processes)
                 trainer = Trainer(settings, network, plan, tokens, (counts, tokens), processes, 32 * most)
