@@ -47,13 +47,16 @@ def make_trainer(kind: str, folder: Path, processes):
     more = {"sequence_lengths": [16], "phase_starts": [0.0], "global_batch_tokens": 112, "ema_decay": 0.5}
     more |= {"lora_rank": 3 if adapters else 0, "precision": "bf16" if "bf16" in adapters else "fp32"}
     train = train_section(kind, micro_batch_tokens=size, optimizer=optimizer, activation_checkpointing=again, **more)
-    texts = documents(60)
-    prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
-    shard = write_documents(folder / f"{kind}-{processes.rank}.safetensors", texts, prompts=prompts)
-    plan = Plan(train, 1.0, [Packed(shard.offsets, shard.responses)])
-    tokens = TokenStream([shard], VOCABULARY, 7, processes.device, objective_of(train), train.objective == "masked")
-    settings = train_settings(["eng"], model_section(kind), train)
-    return Trainer(settings, network(kind, processes, train), plan, tokens, (plan.layouts, tokens), processes)
+    streams = []
+    for count in (60, 15):  # to train and to validate
+        texts = documents(count)
+        prompts = [i % max(1, len(text) - 2) for i, text in enumerate(texts)]
+        shard = write_documents(folder / f"{kind}-{processes.rank}-{count}.safetensors", texts, prompts=prompts)
+        tokens = TokenStream([shard], VOCABULARY, 7, processes.device, objective_of(train), train.objective == "masked")
+        streams.append(([Packed(shard.offsets, shard.responses)], tokens))
+    (layouts, tokens), validation = streams
+    plan, settings = Plan(train, 1.0, layouts), train_settings(["eng"], model_section(kind), train)
+    return Trainer(settings, network(kind, processes, train), plan, tokens, validation, processes)
 
 
 def what_is_said_without_memory(trainer, mine: bool) -> str:
@@ -115,7 +118,8 @@ def learn(rank: int, size: int, port: int, folder: str, results) -> None:
             )
             other = make_trainer(kind, own, processes)
             other.restore(*checkpoints.load(2, other.rows))
-            same = all(torch.equal(value, other.tensors()[name]) for name, value in trainer.tensors().items())
+            restored = other.tensors()
+            same = all(torch.equal(value, restored[name]) for name, value in trainer.tensors().items())
             found[kind] = {
                 "gradient": gradient,
                 "sums": processes.sum_(sums).numpy(),
