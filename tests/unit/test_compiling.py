@@ -38,7 +38,7 @@ def nothing_compiled(monkeypatch):
 @pytest.fixture
 def make(tmp_path):
     """A function that makes a trainer of 5 layers, compiled or not."""
-    shard = write_documents(tmp_path / "shard.safetensors", documents(60))
+    shard, few = (write_documents(tmp_path / f"{count}.safetensors", documents(count)) for count in (60, 12))
 
     def make(compiler: Compiler | None = None, micro_batch_tokens: int = 320) -> Trainer:
         train = section("train", max_steps=40, global_batch_tokens=320)
@@ -46,9 +46,9 @@ def make(tmp_path):
         network = GPTBertNetwork(
             GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, compiler=compiler
         )
-        tokens, layouts = stream([shard], graphs=network.compiled)
+        (tokens, layouts), validation = (stream([each], graphs=network.compiled) for each in (shard, few))
         settings, plan = train_settings(["eng"], model, train), Plan(train, 1.0, layouts)
-        return Trainer(settings, network, plan, tokens, (layouts, tokens), ALONE, micro_batch_tokens)
+        return Trainer(settings, network, plan, tokens, validation[::-1], ALONE, micro_batch_tokens)
 
     return make
 
