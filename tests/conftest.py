@@ -45,27 +45,14 @@ SMALL = {
 EXPLODING = {"optimizer": "adamw", "learning_rate": 10.0, "weight_decay": 10.0, "warmup": 0.0, "max_steps": 40}
 
 # Test modules of which one process has much to do, those that take longest first: no other process waits at the end.
+# fmt: off
 LONGEST = [
-    "workflow_on_slurm",
-    "interruptions",
-    "transformers_models",
-    "transformers_sources",
-    "sharded",
-    "life",
-    "diffusion",
+    "workflow_on_slurm", "interruptions", "transformers_models", "transformers_sources", "sharded", "life",
+    "diffusion", "train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict",
+    "rehost_an_owner", "train_on_several", "datasets_of_the_guide", "canine", "snapshots", "suites", "train",
+    "prompts", "one_code", "attention_triton", "compiled_functions", "dataset_parts", "upgrade", "continue",
 ]
-LONGEST += ["train_labels", "hub", "sharding", "replicas", "evaluate_labels", "compiling", "predict", "rehost_an_owner"]
-LONGEST += [
-    "train_on_several",
-    "datasets_of_the_guide",
-    "canine",
-    "snapshots",
-    "suites",
-    "train",
-    "prompts",
-    "one_code",
-]
-LONGEST += ["attention_triton", "compiled_functions", "dataset_parts", "upgrade", "continue"]
+# fmt: on
 
 WORDS = {
     "eng": [
