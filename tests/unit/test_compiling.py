@@ -17,7 +17,7 @@ from babelmill.runtime.processes import Processes
 from babelmill.training import compilation
 from babelmill.training.compilation import Compiler, compiler_of
 from babelmill.training.gpt_bert_network import GPTBertNetwork
-from babelmill.training.plan import Plan
+from babelmill.training.plan import Plan, every_row
 from babelmill.training.trainer import Trainer
 from training_data import VOCABULARY, documents, section, stream, train_settings, write_documents
 
@@ -81,13 +81,16 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     assert trainer.validate()["loss"] == pytest.approx(plain.validate()["loss"], rel=1e-5)
     assert counting.frame_count == graphs
 
-    rows, weights = trainer.plan.step(LONG).rows, trainer.plan.step(LONG).weights
+    plan = trainer.plan
+    others = [
+        (every_row(plan.layouts, length, plan.objective, 0), length, plan.step(LONG).weights) for length in (24, 20)
+    ]
     with pytest.raises(RuntimeError, match="fail_on_recompile"):
-        trainer._learn(rows, 24, weights)
+        trainer._learn(*others[0])
     monkeypatch.setattr(compilation, "STRICT", False)
     with caplog.at_level(logging.WARNING):
-        sums, _ = trainer._learn(rows, 24, weights)
-        trainer._learn(rows, 20, weights)
+        sums, _ = trainer._learn(*others[0])
+        trainer._learn(*others[1])
     assert counting.frame_count == graphs and sums[:, 0].sum() > 0
     ours = [record for record in caplog.records if record.name.startswith("babelmill")]
     (line,) = [record.message for record in ours if record.levelno >= logging.WARNING]
