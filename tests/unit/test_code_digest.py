@@ -1,6 +1,7 @@
 """The code digest: an edit that changes behaviour moves exactly the stages that run the edited code."""
 
 import ast
+import functools
 import shutil
 from pathlib import Path
 
@@ -17,8 +18,8 @@ def digests(package: Path) -> dict[str, str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code_digest, "PACKAGE", package)
-        patch.setattr(code_digest, "_module", code_digest._module.__wrapped__)
-        patch.setattr(code_digest, "modules", code_digest.modules.__wrapped__)
+        for name in ("_path", "_module", "modules"):  # forget what they knew before the edit
+            patch.setattr(code_digest, name, functools.cache(getattr(code_digest, name).__wrapped__))
         parts = {name: code_digest.modules(name, stage.also) for name, stage in STAGES.items()}
     return {name: code_digest.combined(found) for name, found in parts.items()}
 

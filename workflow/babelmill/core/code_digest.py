@@ -113,6 +113,7 @@ def _is_empty(node: object) -> bool:
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Import | ast.ImportFrom) and not node.names)
 
 
+@functools.cache
 def _path(module: str) -> Path | None:
     """Return the file of the module `a.b` of the package; None if the package has no such module."""
     base = PACKAGE.joinpath(*module.split("."))
