@@ -37,12 +37,12 @@ def nothing_compiled(monkeypatch):
 
 @pytest.fixture
 def make(tmp_path):
-    """A function that makes a trainer of 5 layers, compiled or not."""
+    """A function that makes a trainer of 2 layers, compiled or not."""
     shard, few = (write_documents(tmp_path / f"{count}.safetensors", documents(count)) for count in (60, 12))
 
     def make(compiler: Compiler | None = None, micro_batch_tokens: int = 320) -> Trainer:
         train = section("train", max_steps=40, global_batch_tokens=320)
-        model = section("model", num_hidden_layers=5)
+        model = section("model", num_hidden_layers=2)
         network = GPTBertNetwork(
             GPTBertShape(vocab_size=VOCABULARY.size, **model.shape()), train, ALONE, compiler=compiler
         )

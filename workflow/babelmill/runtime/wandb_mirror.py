@@ -95,11 +95,9 @@ def new_lines(path: Path, start: int) -> Iterator[str]:
     """Yield lines that are added to a file after byte `start`, until standard input ends."""
     with open(path, encoding="utf-8") as file:
         file.seek(start)
-        rest, ended = "", False
+        rest, ended = "", []
         while not ended:
-            ended = bool(
-                select.select([sys.stdin], [], [], 0.5)[0]
-            )  # no data arrives on it, so it is readable only at its end
+            ended, *_ = select.select([sys.stdin], [], [], 0.5)  # no data arrives: it is readable at its end alone
             *lines, rest = (rest + file.read()).split("\n")
             yield from lines
 

@@ -137,7 +137,8 @@ class Trainer:
             self._gradients.zero()
             try:
                 for i, (seed, rows) in enumerate(mine):
-                    torch.manual_seed(seed)
+                    if self.network.whole_micro_batches:  # their dropout is PyTorch's
+                        torch.manual_seed(seed)
                     # Send gradients early only if passes of this size fitted before: a step that fails must send none.
                     if i == len(mine) - 1 and self._fitted.has(step.length, passes):
                         self._gradients.last_backward()
