@@ -56,7 +56,7 @@ def compare_the_identity() -> None:
 def compare_the_end() -> None:
     """Nothing is written behind a row that is no multiple of a program's numbers."""
     row = torch.full((2048,), 7.0)
-    mixing_triton._next(torch.zeros(1301), None, row.view(1, -1)[:0, :1301], torch.ones(1), row[:1301], None)
+    mixing_triton._next(torch.zeros(1301), None, None, row.view(1, -1)[:0, :1301], torch.ones(1), row[:1301], None)
     assert not row[:1301].any() and (row[1301:] == 7).all()
     print("the end: kept", flush=True)
 

@@ -1,14 +1,17 @@
 """Compute layer mixing on GPUs with one Triton kernel per sub-block, which adds, stores and sums in one pass.
 
-The kernel computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. All
-earlier rows are read once. The sum is in fp32, and its newest term is h_t before rounding. So rounding errors do not
-build up from layer to layer where M is near the identity, as it is at first. The backward pass is the same recurrence
-(`mixing_kernel.py`), so the same kernel computes it; it also returns its result in the type of the change.
+The kernel computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. The sum
+is in fp32, and its newest term is h_t before rounding. So rounding errors do not build up from layer to layer where M
+is near the identity, as it is at first. The backward pass is the same recurrence (`mixing_kernel.py`), so the same
+kernel computes it; it also returns its result in the type of the change.
 
-There are no atomic additions, and every run computes the same numbers. The number of rows has no limit. The kernel gets
+So that not every sub-block reads all rows before it, a second kernel computes, before every eighth row, the part of the
+next eight sums that the rows so far contribute: it reads each of them once. The first kernel adds the rows after them.
+
+There are no atomic additions, and every run computes the same numbers. The number of rows has no limit. The kernels get
 it at run time, so one build serves all sub-blocks.
 
-The kernel has not run on a GPU yet: tests run it in Triton's interpreter and compile it for sm_80 and sm_90.
+The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
 """
 
 # pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
@@ -23,8 +26,9 @@ from babelmill.model.mixing import LayerMixing
 from babelmill.training.mixing_kernel import LayerMixingByHand, WeightedSums
 
 BLOCK, WARPS = 1024, 4  # numbers of a row per program: a thread loads 16 bytes of each row
+SUMS = 8  # sums to which the second kernel adds a row at once; a power of 2
 COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
-ROWS = 7  # of a trial
+ROWS = SUMS + 3  # of a trial: two sums are begun by the second kernel
 # Numbers per row of the trials. Triton builds a kernel of its own for multiples of 16, and the second number is large
 # enough for the products of `COLUMNS` numbers.
 SIZES = 3 * BLOCK + 5, 2 * COLUMNS + 3 * BLOCK
@@ -32,9 +36,10 @@ SIZES = 3 * BLOCK + 5, 2 * COLUMNS + 3 * BLOCK
 
 @triton.jit(do_not_specialize=["t"], do_not_specialize_on_alignment=["WEIGHTS"])
 def _add_store_sum(
-    X, CHANGE, EARLIER, WEIGHTS, ROW, SUMS, NARROW, N, t, ADDS: tl.constexpr, NARROWS: tl.constexpr, B: tl.constexpr
+    X, CHANGE, BEGUN, EARLIER, WEIGHTS, ROW, RESULT, NARROW, N, t,
+    ADDS: tl.constexpr, GOES_ON: tl.constexpr, NARROWS: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Compute B numbers of row t, and of its sum with the t rows before it."""
+    """Compute B numbers of a row, and of its sum with BEGUN and with the t rows before it."""
     first = tl.program_id(0).to(tl.int64) * B
     n = tl.arange(0, B)
     inside = n < N - first
@@ -43,19 +48,37 @@ def _add_store_sum(
         newest += tl.load(CHANGE + first + n, mask=inside).to(tl.float32)
     tl.store(ROW + first + n, newest.to(ROW.dtype.element_ty), mask=inside)
     sums, place = tl.zeros([B], tl.float32), EARLIER + first
+    if GOES_ON:
+        sums += tl.load(BEGUN + first + n, mask=inside)
     for i in tl.range(0, t, loop_unroll_factor=4):
         sums += tl.load(WEIGHTS + i) * tl.load(place + n, mask=inside).to(tl.float32)
         place += N
     sums += tl.load(WEIGHTS + t) * newest
-    tl.store(SUMS + first + n, sums, mask=inside)
+    tl.store(RESULT + first + n, sums, mask=inside)
     if NARROWS:
         tl.store(NARROW + first + n, sums.to(NARROW.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["t", "stride", "count"], do_not_specialize_on_alignment=["WEIGHTS"])
+def _sum_rows(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, B: tl.constexpr):
+    """Compute B numbers of `count` <= S sums of t rows."""
+    first = tl.program_id(0).to(tl.int64) * B
+    n, s = tl.arange(0, B), tl.arange(0, S)
+    inside, exists = n < N - first, s < count
+    sums, place = tl.zeros([S, B], tl.float32), EARLIER + first
+    for i in range(t):
+        weights = tl.load(WEIGHTS + s * stride + i, mask=exists, other=0.0)
+        sums += weights[:, None] * tl.load(place + n, mask=inside).to(tl.float32)[None, :]
+        place += N
+    places = RESULT + s.to(tl.int64)[:, None] * N + first + n[None, :]
+    tl.store(places, sums, mask=exists[:, None] & inside[None, :])
 
 
 @torch.library.custom_op("babelmill::add_store_sum", mutates_args=("row",))
 def _next(
     x: torch.Tensor,
     change: torch.Tensor | None,
+    begun: torch.Tensor | None,
     earlier: torch.Tensor,
     weights: torch.Tensor,
     row: torch.Tensor,
@@ -65,23 +88,39 @@ def _next(
 
     Args:
         x, change: [N]; x is float32, change has any type.
-        earlier: [t, N], the rows before this one.
+        begun: [N] float32, what is added to the sum.
+        earlier: [t, N], rows before this one.
         weights: [t + 1] float32, of the earlier rows and of this one.
         row: [N], of the type of the earlier rows.
         narrow: a second type of the result.
     """
     results = [torch.empty_like(x)] + ([torch.empty_like(x, dtype=narrow)] if narrow else [])
-    adds, narrows, numbers = change is not None, narrow is not None, x.numel()
-    tensors = (x, change if adds else x, earlier, weights, row, results[0], results[-1])
-    _add_store_sum[(triton.cdiv(numbers, BLOCK),)](
-        *tensors, numbers, len(earlier), ADDS=adds, NARROWS=narrows, B=BLOCK, num_warps=WARPS
+    switches = {"ADDS": change is not None, "GOES_ON": begun is not None, "NARROWS": narrow is not None}
+    tensors = (x, x if change is None else change, x if begun is None else begun, earlier, weights, row)
+    _add_store_sum[(triton.cdiv(x.numel(), BLOCK),)](
+        *tensors, results[0], results[-1], x.numel(), len(earlier), **switches, B=BLOCK, num_warps=WARPS
     )
     return results
 
 
 @_next.register_fake
-def _(x, change, earlier, weights, row, narrow):
+def _(x, change, begun, earlier, weights, row, narrow):
     return [torch.empty_like(x)] + ([torch.empty_like(x, dtype=narrow)] if narrow else [])
+
+
+@torch.library.custom_op("babelmill::sum_rows", mutates_args=())
+def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return weights [S, t], float32, times the rows `earlier` [t, N], as [S, N] float32; S is at most `SUMS`."""
+    count, numbers = len(weights), earlier.size(1)
+    sums = torch.empty(count, numbers, device=earlier.device)
+    grid, shape = (triton.cdiv(numbers, BLOCK),), {"S": SUMS, "B": BLOCK, "num_warps": 2 * WARPS}
+    _sum_rows[grid](earlier, weights, sums, numbers, len(earlier), weights.stride(0), count, **shape)
+    return sums
+
+
+@_begin.register_fake
+def _(earlier, weights):
+    return torch.empty(len(weights), earlier.size(1), device=earlier.device)
 
 
 def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -105,11 +144,15 @@ class TritonSums(WeightedSums):
         self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See `WeightedSums.next`."""
-        t, rows = self.done, self.rows.flatten(1)
+        t, rows, matrix = self.done, self.rows.flatten(1), self.matrix
         self.done += 1
+        start = t - t % SUMS
+        if t == start and t > 0:
+            self._begun = _begin(rows[:t], matrix[t : t + SUMS, :t])
+        begun = self._begun[t - start] if start else None
         tensors = [None if x is None else x.reshape(-1) for x in (row, change)]
         narrow = None if dtype == torch.float32 else dtype
-        results = _next(*tensors, rows[:t], self.matrix[t, : t + 1], rows[t], narrow)
+        results = _next(*tensors, begun, rows[start:t], matrix[t, start : t + 1], rows[t], narrow)
         return results[0].view(row.shape), results[-1].view(row.shape)
 
     def products(self, others: torch.Tensor) -> torch.Tensor:
