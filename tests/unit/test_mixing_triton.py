@@ -25,7 +25,7 @@ def test_the_kernel_computes_the_formula_and_its_gradients():
 
 def test_the_kernel_is_built_for_gpus_without_spills_or_atomic_additions(tmp_path):
     said = run("mixing_builds.py", TRITON_CACHE_DIR=str(tmp_path))
-    assert len(re.findall(r"sm_90 .* 0 bytes of stack", said)) == 2 and "sm_80" in said and "gfx90a: " in said
+    assert len(re.findall(r"sm_90 .* 0 bytes of stack", said)) == 3 and "sm_80" in said and said.count("gfx90a: ") == 2
 
 
 def test_where_the_kernel_cannot_run_a_warning_says_why(caplog):

@@ -66,7 +66,7 @@ def _sum_rows(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, B:
     n, s = tl.arange(0, B), tl.arange(0, S)
     inside, exists = n < N - first, s < count
     sums, place = tl.zeros([S, B], tl.float32), EARLIER + first
-    for i in range(t):
+    for i in tl.range(0, t, num_stages=4):  # loads three rows ahead
         weights = tl.load(WEIGHTS + s * stride + i, mask=exists, other=0.0)
         sums += weights[:, None] * tl.load(place + n, mask=inside).to(tl.float32)[None, :]
         place += N
