@@ -41,6 +41,7 @@ from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.model.mixing import LayerMixing  # noqa: E402
+from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
 from babelmill.training import amounts, attention_triton, mixing_kernel  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
@@ -55,6 +56,7 @@ from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # no
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
 MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
+END = "clipping, LAMB, average"  # the part that a step does once, however many passes it has
 PREDICTED = 0.58  # share of positions with a target: 15 % in half of the rows, all in the other half
 
 
@@ -191,10 +193,11 @@ def compiled_function(function, *inputs) -> Part:
     return sum(found, Part())
 
 
-def shape_of(preset: str) -> GPTBertShape:
-    """Return the shape of a preset."""
+def of_preset(preset: str) -> tuple[GPTBertShape, int]:
+    """Return the shape of a preset, and the tokens of its steps."""
     configured = Configuration([("benchmark", {"preset": preset})]).model("eng")
-    return GPTBertShape(vocab_size=configured.tokenizer.vocab_size, **configured.model.shape())
+    shape = GPTBertShape(vocab_size=configured.tokenizer.vocab_size, **configured.model.shape())
+    return shape, configured.train.global_batch_tokens
 
 
 KINDS = {
@@ -238,7 +241,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
             parts["layer mixing"] = Part.of(lambda: mix(layers, hidden))
         parts["embedding, head, loss"] = head(model, hidden, tokens)
     parts |= making(shape.vocab_size, rows, length)
-    return parts | {"clipping, LAMB, average": update(model)}
+    return parts | {END: update(model)}
 
 
 def mix(layers: int, hidden: torch.Tensor) -> None:
@@ -358,7 +361,7 @@ def published(folder: Path, shape: GPTBertShape, length: int, tokens: int) -> di
             for parameter, mean in zip(named.values(), averages, strict=True):
                 mean.mul_(0.999).add_(0.001 * parameter)
 
-        return parts | {"clipping, LAMB, average": Part.of(end)}
+        return parts | {END: Part.of(end)}
 
 
 def main() -> None:
@@ -369,7 +372,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=16384)
     args = parser.parse_args()
-    shape = shape_of(args.preset)
+    shape, batch = of_preset(args.preset)
     nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
     amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the size of a chunk on GPUs
     codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
@@ -384,6 +387,10 @@ def main() -> None:
         for name, part in parts.items():
             amounts_of = f"{part.kernels:,.0f} | {part.bytes / 1e9:.1f} | {part.flops / 1e12:.2f}"
             print(f"| {code} | {name} | {amounts_of} | {part.milliseconds:.1f} |", flush=True)
+        step, end, passes = parts["all"].milliseconds, parts[END].milliseconds, batch // args.tokens
+        least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
+        of_preset_step = least * passes / (passes * (step - end) + end)
+        print(f"{code}: MFU {least / step:.1%}; with the preset's {passes} passes per step {of_preset_step:.1%}")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def every_format(folder):
     Path("a.jsonl").write_bytes(
         b"not JSON\n" * 3 + lines(TEXTS) + b'{"text": "\xff"}\n{"other": 1}\n' + lines(TEXTS[:99])
     )
-    Path("b.json.gz").write_bytes(gzip.compress(lines(TEXTS[::-1]), mtime=0)[:-9])
+    Path("b.json.gz").write_bytes(gzip.compress(lines(TEXTS[::-1]), 1, mtime=0)[:-9])
     Path("c.jsonl.zst").write_bytes(pa.Codec("zstd").compress(lines(TEXTS), asbytes=True))
     Path("d.txt").write_text("\n".join(TEXTS))
     Path("e.csv").write_text("text,prompt\n" + "".join(f'"{text}\n\u0001",p\n' for text in TEXTS) + "one,two,three\n")
@@ -158,9 +158,9 @@ def test_workers_start_where_names_of_temporary_files_are_long(tmp_path):
 
 
 FAULTS = {
-    "line 9001: not JSON": {"b.jsonl": lines(TEXTS) + b"{broken\n", "c.jsonl.gz": gzip.compress(lines(TEXTS))[:-99]},
+    "line 9001: not JSON": {"b.jsonl": lines(TEXTS) + b"{broken\n", "c.jsonl.gz": gzip.compress(lines(TEXTS), 1)[:-99]},
     "set corpus.text_column": {"b.jsonl": b"\n" * BLOCK + b'{"other": 1}\n' + lines(TEXTS), "c.jsonl": b"{broken\n"},
-    "truncated": {"b.jsonl.gz": gzip.compress(lines(TEXTS))[:-99], "c.txt": b"\xff"},
+    "truncated": {"b.jsonl.gz": gzip.compress(lines(TEXTS), 1)[:-99], "c.txt": b"\xff"},
     "end with CR alone": {"b.txt": b"one\r" * BLOCK, "c.jsonl": b"{broken\n"},
 }
 

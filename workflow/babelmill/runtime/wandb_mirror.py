@@ -10,7 +10,6 @@ training ends, even after a kill.
 import json
 import logging
 import os
-import re
 import select
 import signal
 import subprocess
@@ -44,7 +43,8 @@ class Mirror:
         quiet = os.environ | {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, text=True, start_new_session=True, env=quiet, **pipes)
-        threading.Thread(target=self._pass_on, daemon=True).start()
+        self._messages = threading.Thread(target=self._pass_on, daemon=True)
+        self._messages.start()
 
     def _pass_on(self) -> None:
         for line in self._process.stdout or ():
@@ -60,6 +60,7 @@ class Mirror:
             log.warning("W&B did not finish in %d s; metrics.jsonl is complete", self.PATIENCE)
             self._process.kill()
             self._process.wait()
+        self._messages.join(1)
 
 
 def begin(name: str, folder: Path) -> Any:
@@ -79,16 +80,10 @@ def begin(name: str, folder: Path) -> Any:
         online = "WANDB_MODE" in os.environ or wandb.login(prompt=False, verify=False)
         return wandb.init(mode=None if online else "offline", **run)  # None: W&B reads WANDB_MODE
     except Exception as error:
-        print(f"{problem(error)}; recording offline in {folder}", flush=True)
+        reason = str(error).partition("\n")[0]
+        print(f"not online ({reason}), see WANDB_API_KEY and the network; recording in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
         return wandb.init(mode="offline", **run)
-
-
-def problem(error: Exception) -> str:
-    """Return one line that says why W&B cannot be used online."""
-    text = str(error).partition("\n")[0]
-    refused = re.search(r"permission denied|unauthori[sz]ed|api.key|\b40[13]\b", text, re.IGNORECASE)
-    return f"the key was refused ({text}): correct WANDB_API_KEY" if refused else f"not reachable ({text})"
 
 
 def new_lines(path: Path, start: int) -> Iterator[str]:
