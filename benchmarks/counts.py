@@ -7,8 +7,8 @@ Its bytes are those of its inputs and outputs. In compiled code, kernels are cou
 `--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
 
 Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s, and products at 550 TFLOP/s, or 4 us per kernel if this is
-more. A matrix product reads and writes while it computes, so the larger of its two times counts (roofline model). They
-do not include atomics, products of bad shapes, and whatever else only a GPU shows.
+more. Matrix products read and write while they compute, so for those of a part, the larger of the two times counts
+(roofline model). They do not include atomics, products of bad shapes, and whatever else only a GPU shows.
 """
 
 import argparse
@@ -131,6 +131,9 @@ class Part:
 
     def __add__(self, other: "Part") -> "Part":
         return Part(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def __str__(self) -> str:
+        return f"{self.kernels:,.0f} | {self.bytes / 1e9:.1f} | {self.flops / 1e12:.2f}"
 
     @property
     def milliseconds(self) -> float:
@@ -383,11 +386,10 @@ def main() -> None:
         with FakeTensorMode() as mode, V.set_fake_mode(mode):
             parts = count()
         used = [part for name, part in parts.items() if not name.endswith(("not compiled", "not used"))]
-        parts["all"] = sum(used, Part())
         for name, part in parts.items():
-            amounts_of = f"{part.kernels:,.0f} | {part.bytes / 1e9:.1f} | {part.flops / 1e12:.2f}"
-            print(f"| {code} | {name} | {amounts_of} | {part.milliseconds:.1f} |", flush=True)
-        step, end, passes = parts["all"].milliseconds, parts[END].milliseconds, batch // args.tokens
+            print(f"| {code} | {name} | {part} | {part.milliseconds:.1f} |")
+        step, end, passes = sum(part.milliseconds for part in used), parts[END].milliseconds, batch // args.tokens
+        print(f"| {code} | all | {sum(used, Part())} | {step:.1f} |")
         least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
         of_preset_step = least * passes / (passes * (step - end) + end)
         print(f"{code}: MFU {least / step:.1%}; with the preset's {passes} passes per step {of_preset_step:.1%}")

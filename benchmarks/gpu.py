@@ -33,7 +33,7 @@ KINDS = {  # kinds of kernels, as patterns of their names; the first that fits c
     "NCCL": "nccl",
     "attention": "^_forward|^_backward_of|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
-    "layer mixing": "add_store_sum",
+    "layer mixing": "add_store_sum|^_sum_rows",
     "matrix times vector (mixing)": "gemv|dot_kernel",
     "fp32 products (mixing)": "sgemm|f32f32|gemmSN|s1688gemm|simt",
     "products": "gemm|nvjet|cutlass|xmma|splitK|Cijk",
@@ -77,9 +77,12 @@ class Case:
         sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT / "tests/unit")]
         import torch
 
+        from babelmill.runtime.processes import set_gpu_options
+
         self.torch, self.args, self.cuda = torch, args, not args.cpu
         self.device = torch.device("cuda:0" if self.cuda else "cpu")
         torch.set_num_threads(min(8, os.cpu_count() or 1))
+        set_gpu_options()
 
     def note(self, **values) -> None:
         """Write a result."""
@@ -132,7 +135,7 @@ def environment(case) -> None:
     """
     torch = case.torch
     from babelmill.runtime import compiling
-    from babelmill.runtime.processes import Processes, leave_out_cudnn_attention
+    from babelmill.runtime.processes import Processes
     from babelmill.training import attention_kernel, mixing_kernel
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
@@ -141,7 +144,6 @@ def environment(case) -> None:
         alone = Processes(0, 1, 1, case.device)
         found["training's attention"] = attention_kernel.choose(alone, 64, "bf16").__name__
         found["training's mixing"] = mixing_kernel.fused(alone, "bf16").__name__
-        leave_out_cudnn_attention()
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)

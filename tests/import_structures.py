@@ -17,14 +17,16 @@ def found() -> dict[str, dict]:
     read, write = os.pipe()
     process = os.fork()
     if not process:
-        import transformers
-        from transformers.utils import import_utils
+        try:
+            import transformers
+            from transformers.utils import import_utils
 
-        (folder,) = transformers.__path__
-        paths = [f"{folder}/models{part}" for part in ("", "/__init__.py", "/auto/__init__.py")]
-        with os.fdopen(write, "wb") as file:
-            pickle.dump({path: getattr(import_utils, FUNCTION)(path) for path in paths}, file)
-        os._exit(0)
+            (folder,) = transformers.__path__
+            paths = [f"{folder}/models{part}" for part in ("", "/__init__.py", "/auto/__init__.py")]
+            with os.fdopen(write, "wb") as file:
+                pickle.dump({path: getattr(import_utils, FUNCTION)(path) for path in paths}, file)
+        finally:
+            os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as file:
         structures = pickle.load(file)

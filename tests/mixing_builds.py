@@ -56,10 +56,10 @@ if __name__ == "__main__":
         wide = len(re.findall(r"ld\.global[.\w:]*\.v4\.b32", ptx))
         print(f"sm_{capability} {kernel.fn.__name__}: {registers} registers, {stack} bytes of stack,", end=" ")
         print(f"{found.metadata.shared} bytes shared, {wide} loads of 16 bytes", flush=True)
-        assert stack == 0 and registers <= 128 and found.metadata.shared <= 16384
+        assert stack == 0 and registers <= 64 and found.metadata.shared <= 16384
         assert not re.search(r"\b(red|atom)\.", ptx), "an atomic addition"
         assert kernel is kernels._sum_rows or "cvt.rn.bf16" in ptx, "the rows are not rounded to the nearest"
-    for _, kernel, switches in BUILDS[1:3]:
+    for _, kernel, switches in (BUILDS[0], BUILDS[2]):
         code = built(GPUTarget("hip", "gfx90a", 64), kernel, switches).asm["amdgcn"]
         print("gfx90a:", *re.findall(r"\.(vgpr_count: +\d+|vgpr_spill_count: \d+)", code))
         assert re.search(r"vgpr_spill_count: 0\b", code) and "_atomic_" not in code

@@ -63,7 +63,7 @@ def compare_the_end() -> None:
 
 def compare_in_a_model(checkpointing: bool, compiled: bool) -> None:
     """Loss and gradient of a whole model in training, against the shipped operations."""
-    shape = GPTBertShape(60, 32, 48, 2, 3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    shape = GPTBertShape(60, 32, 48, 2, 4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     rows = torch.randint(60, (3, 20), generator=torch.Generator().manual_seed(1))
     seen = training_mask(torch.zeros_like(rows), torch.tensor([True, False, True]))
     gradients = []

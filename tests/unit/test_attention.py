@@ -168,12 +168,15 @@ def test_attention_with_one_hot_products_drops_what_the_formula_drops():
 
 def test_scores_on_a_gpu_are_not_computed_by_cudnn(monkeypatch):
     """PyTorch would prefer it on an H100; the switch exists in builds without CUDA, too."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
+    before, products = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.matmul
+    short_sums = products.allow_bf16_reduced_precision_reduction
     try:
         torch.backends.cuda.enable_cudnn_sdp(True)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         assert scoring_device().type == "cpu" and torch.backends.cuda.cudnn_sdp_enabled()
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         assert scoring_device().type == "cuda" and not torch.backends.cuda.cudnn_sdp_enabled()
+        assert not products.allow_bf16_reduced_precision_reduction
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
+        products.allow_bf16_reduced_precision_reduction = short_sums

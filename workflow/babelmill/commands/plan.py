@@ -107,7 +107,7 @@ class Cost:
 
 
 def deals_whole(model: schema.Model, train: schema.Train) -> bool:
-    """Return whether GPUs get whole micro-batches, as is needed if dropout is not keyed, and not single rows."""
+    """Return whether GPUs get whole micro-batches and not single rows: where dropout is not keyed by row."""
     return model.architecture != "gpt_bert" or train.objective == "labels"
 
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
@@ -31,8 +32,8 @@ def visible() -> list[str]:
     """
     if named := os.environ.get(CHOICE):
         return [] if named == HIDDEN else named.split(",")
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return [str(index) for index in range(pool.apply(torch.cuda.device_count))]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:  # fails if the driver ends the process
+        return [str(index) for index in range(pool.submit(torch.cuda.device_count).result())]
 
 
 def claim(count: int) -> None:

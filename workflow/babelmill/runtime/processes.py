@@ -72,8 +72,7 @@ class Processes:
                 )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
-            leave_out_cudnn_attention()
-            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # long sums in fp32, as on a CPU
+            set_gpu_options()
         if size > 1:
             dist.init_process_group(**group_of(device), timeout=TIMEOUT)
         return cls(rank, size, local_size, device)
@@ -147,16 +146,18 @@ def scoring_device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
     let_segments_grow()
-    leave_out_cudnn_attention()
+    set_gpu_options()
     return torch.device("cuda")
 
 
-def leave_out_cudnn_attention() -> None:
-    """Prevent PyTorch from choosing cuDNN's attention, which it prefers on an H100 or H200.
+def set_gpu_options() -> None:
+    """Set how PyTorch computes on GPUs: without cuDNN's attention, and with long sums in float32, as on a CPU.
 
-    It was never tested with our masks, which hold -1.7e38 where a padding token may attend to nothing.
+    PyTorch prefers cuDNN's attention on an H100 or H200. It was never tested with our masks, which hold -1.7e38 where a
+    padding token may attend to nothing.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def group_of(device: torch.device) -> dict[str, Any]:

@@ -1,17 +1,17 @@
-"""Compute layer mixing on GPUs with one Triton kernel per sub-block, which adds, stores and sums in one pass.
+"""Compute layer mixing on GPUs with a Triton kernel that adds, stores and sums in one pass for each sub-block.
 
-The kernel computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. The sum
+It computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. The sum
 is in fp32, and its newest term is h_t before rounding. So rounding errors do not build up from layer to layer where M
 is near the identity, as it is at first. The backward pass is the same recurrence (`mixing_kernel.py`), so the same
 kernel computes it; it also returns its result in the type of the change.
 
-So that not every sub-block reads all rows before it, a second kernel computes, before every eighth row, the part of the
-next eight sums that the rows so far contribute: it reads each of them once. The first kernel adds the rows after them.
+Before every eighth row, a second kernel begins the next eight sums with all rows so far, and reads each of them once.
+The first kernel adds only the rows after them.
 
 There are no atomic additions, and every run computes the same numbers. The number of rows has no limit. The kernels get
-it at run time, so one build serves all sub-blocks.
+it at run time, so they are built only once.
 
-The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
+The kernels have not run on a GPU yet: tests run them in Triton's interpreter and build them for GPUs of NVIDIA and AMD.
 """
 
 # pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
@@ -25,10 +25,10 @@ import triton.language as tl
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.mixing_kernel import LayerMixingByHand, WeightedSums
 
-BLOCK, WARPS = 1024, 4  # numbers of a row per program: a thread loads 16 bytes of each row
+BLOCK, WARPS = 1024, 4  # numbers of a row per program: a thread of the first kernel loads 16 bytes of each row
 SUMS = 8  # sums to which the second kernel adds a row at once; a power of 2
 COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
-ROWS = SUMS + 3  # of a trial: two sums are begun by the second kernel
+ROWS = SUMS + 3  # of a trial: three sums are begun by the second kernel
 # Numbers per row of the trials. Triton builds a kernel of its own for multiples of 16, and the second number is large
 # enough for the products of `COLUMNS` numbers.
 SIZES = 3 * BLOCK + 5, 2 * COLUMNS + 3 * BLOCK
@@ -139,6 +139,7 @@ class TritonSums(WeightedSums):
     """Computes `WeightedSums` of float32 tensors with the kernel of this file."""
 
     row_type = torch.bfloat16
+    _begun: torch.Tensor | None = None  # what the second kernel computed, [up to SUMS, N]
 
     def next(
         self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
@@ -148,8 +149,9 @@ class TritonSums(WeightedSums):
         self.done += 1
         start = t - t % SUMS
         if t == start and t > 0:
+            self._begun = None  # frees its memory first
             self._begun = _begin(rows[:t], matrix[t : t + SUMS, :t])
-        begun = self._begun[t - start] if start else None
+        begun = None if self._begun is None else self._begun[t - start]
         tensors = [None if x is None else x.reshape(-1) for x in (row, change)]
         narrow = None if dtype == torch.float32 else dtype
         results = _next(*tensors, begun, rows[start:t], matrix[t, start : t + 1], rows[t], narrow)
