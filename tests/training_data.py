@@ -1,7 +1,6 @@
 """Make small shards, a tokenizer and settings for tests of the training stage, without the earlier stages."""
 
 import copy
-import functools
 import json
 import os
 import shutil
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import yaml
 
 from babelmill.config import schema
 from babelmill.config.stage_settings import Settings, TrainSettings
@@ -23,6 +21,7 @@ from babelmill.training import plan
 from babelmill.training.batches import Rows, TokenStream
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
+from figure_settings import defaults
 from prepared import Program, run_module
 
 ROOT = Path(__file__).parents[1]
@@ -46,12 +45,6 @@ TINY = {
         "precision": "fp32",
     },
 }
-
-
-@functools.cache
-def defaults() -> dict[str, dict]:
-    """Return the default settings, which take a tenth of a second to read."""
-    return yaml.safe_load((ROOT / "config/defaults.yaml").read_text(encoding="utf-8"))
 
 
 def section(name: str, **values):

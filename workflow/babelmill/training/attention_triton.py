@@ -346,12 +346,8 @@ _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
 class TritonAttention(KeyedAttention):
     """Computes attention with the kernels of this file. For `place` and `keys`, see `KeyedAttention`."""
 
-    def compute(
-        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
         """Do what `KeyedAttention.compute` does."""
-        if implementation != "sdpa":
-            return super().compute(tensors, visible, dropout, implementation)
         query, key, value, query_table, key_table, buckets = tensors
         rows = max(16, triton.next_power_of_2(key_table.size(1)))
         tables = [F.pad(table, (0, 0, 0, rows - table.size(1))) for table in (key_table, query_table)]
@@ -359,7 +355,7 @@ class TritonAttention(KeyedAttention):
         lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
         keys, mask = draw(self._keys.rows, self._place), visible.penalty.contiguous()
         values, _ = _attention(query, key, value, content, position, lut, mask, keys, dropout)
-        return values * visible.alive, None
+        return values * visible.alive
 
 
 def difference(device: torch.device, width: int, length: int, dropout: float, dtype: torch.dtype) -> float:

@@ -132,12 +132,10 @@ class _CPUAttention(torch.autograd.Function):
 class CPUAttention(KeyedAttention):
     """Computes attention with dropout by row, with `_CPUAttention` if a gradient is needed."""
 
-    def compute(
-        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
         """Do what `KeyedAttention.compute` does."""
         query, key, *_ = tensors
-        if implementation != "sdpa" or not query.requires_grad:
-            return super().compute(tensors, visible, dropout, implementation)
+        if not query.requires_grad:
+            return super().compute(tensors, visible, dropout)
         kept = self.kept(torch.Size([*query.shape[:3], key.size(2)]), dropout) if dropout else None
-        return _CPUAttention.apply(*tensors, *visible, kept, dropout), None
+        return _CPUAttention.apply(*tensors, *visible, kept, dropout)

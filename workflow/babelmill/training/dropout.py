@@ -146,14 +146,20 @@ class KeyedAttention:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Do what `attention` does."""
         tensors = (query, key, value, query_table, key_table, buckets)
-        return self.compute(tensors, visible, dropout, implementation)
+        if implementation == "sdpa":
+            return self.compute(tensors, visible, dropout), None
+        return self._by_formula(tensors, visible, dropout)
 
-    def compute(
-        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
+        """Return the weighted values, [B, n, Tq, d]. `tensors` are the first six arguments of `attention`."""
+        return self._by_formula(tensors, visible, dropout)[0] if dropout else attention(*tensors, visible=visible)[0]
+
+    def _by_formula(
+        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Do what `attention` does with these tensors: its first six arguments."""
+        """Return the weighted values and the attention weights before dropout."""
         if not dropout:
-            return attention(*tensors, visible=visible, implementation=implementation)
+            return attention(*tensors, visible=visible, implementation="plain")
         weights = attention(*tensors, visible=visible, implementation="plain")[1]
         assert weights is not None
         kept = self.kept(weights.shape, dropout).mul_(1 / (1 - dropout))

@@ -31,12 +31,8 @@ def _spread(products: torch.Tensor, one_hot: torch.Tensor) -> torch.Tensor:
 class OneHotAttention(KeyedAttention):
     """Computes attention with the functions of this file. For `place` and `keys`, see `KeyedAttention`."""
 
-    def compute(
-        self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float, implementation: str
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
         """Do what `KeyedAttention.compute` does."""
-        if implementation != "sdpa":
-            return super().compute(tensors, visible, dropout, implementation)
         query, key, value, query_table, key_table, buckets = tensors
         size = -(-key_table.size(1) // COLUMNS) * COLUMNS
         tables = [F.pad(table, (0, 0, 0, size - table.size(1))) for table in (key_table, query_table)]
@@ -50,4 +46,4 @@ class OneHotAttention(KeyedAttention):
         weights = (scores.softmax(-1) * visible.alive).to(value.dtype)
         if dropout:
             weights = weights * self.kept(weights.shape, dropout).mul_(1 / (1 - dropout)).to(weights.dtype)
-        return weights @ value, None
+        return weights @ value
