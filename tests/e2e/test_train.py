@@ -159,12 +159,14 @@ def test_weights_and_biases(data, monkeypatch):
     assert all(b"clip_norm" in path.read_bytes() for path in recorded), "the settings"
     assert b"validation/ema_loss" in recorded[1].read_bytes()
     data.settings(max_steps=4)
-    for tracking, disabled in (("none", False), ("wandb", True)):
+    for tracking, variables in (
+        ("none", {}),
+        ("wandb", {"WANDB_DISABLED": "true"}),
+        ("wandb", {"WANDB_MODE": "disabled", "WANDB_DISABLED": "false"}),
+    ):
         shutil.rmtree(data.folder / "checkpoints")
         data.run_settings(tracking=tracking)
-        if disabled:
-            monkeypatch.setenv("WANDB_DISABLED", "true")
-        assert ("WANDB_DISABLED is set" in data.train()) == disabled
+        assert ("WANDB_DISABLED is set" in data.train(environment=variables)) == ("true" in variables.values())
         assert not list(data.runs[0].rglob("wandb"))
 
 

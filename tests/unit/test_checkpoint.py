@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import run_lock, wandb_mirror
+from babelmill.runtime import run_lock
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
@@ -340,15 +340,11 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "off"),
-    [("DISABLED", "true", True), ("DISABLED", "false", False), ("MODE", "disabled", True), ("MODE", "offline", False)],
-)
-def test_variables_of_wandb_turn_it_off(monkeypatch, variable, value, off):
-    for name in ("WANDB_DISABLED", "WANDB_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(f"WANDB_{variable}", value)
-    assert wandb_mirror.turned_off() == (f"WANDB_{variable}" if off else None)
+def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
+    (tmp_path / "wandb.py").write_text("raise ImportError('half installed')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    mirror(tmp_path).close()
+    assert "W&B: turned off for the rest of this run: half installed" in caplog.text
 
 
 def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_server, caplog):

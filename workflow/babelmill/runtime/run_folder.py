@@ -12,6 +12,7 @@ training_history.*      lists and a picture of the losses (history.py)
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +30,7 @@ from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.snapshots import Snapshots
-from babelmill.runtime.wandb_mirror import Mirror, turned_off
+from babelmill.runtime.wandb_mirror import Mirror
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +89,8 @@ class RunFolder:
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(self.path, model)
         self._opened.callback(self.history.close)
-        if self._tracking == "wandb" and (variable := turned_off()):
-            log.info("%s is set: run.tracking = wandb has no effect", variable)
+        if self._tracking == "wandb" and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
+            log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
         elif self._tracking == "wandb":
             self._opened.callback(Mirror(model, self.path).close)
         return Done(done, self.record.validated)

@@ -1,10 +1,9 @@
 """Mirror a run's record to Weights & Biases, in a separate process that can neither stop nor delay the run.
 
-The process sends each line that is added to `metrics.jsonl`. It works online with a key, and offline without a key or
-if the server does not answer. The run's id consists of the model's name and the fingerprint, so it stays the same after
-a resume. Keys come only from the environment. `WANDB_NAME`, `WANDB_PROJECT`, `WANDB_MODE` and `WANDB_DISABLED` have the
-same meaning as for W&B and transformers. The process ends when its standard input is closed, which happens whenever the
-training ends, even after a kill.
+The process sends each line that is added to `metrics.jsonl`. If W&B cannot be online, for instance without a key, it
+records offline. The run's id consists of the model's name and the fingerprint, so it stays the same after a resume. W&B
+reads its own variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. The process ends when
+its standard input is closed, which happens whenever the training ends, even after a kill.
 """
 
 import json
@@ -22,13 +21,8 @@ from typing import Any
 from babelmill.config.layers import flatten
 
 log = logging.getLogger(__name__)
-
-
-def turned_off() -> str | None:
-    """Return the environment variable that turns W&B off; None if no variable does."""
-    if os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
-        return "WANDB_DISABLED"
-    return "WANDB_MODE" if os.environ.get("WANDB_MODE") == "disabled" else None
+TIMEOUTS = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6"}  # seconds
+QUIET = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
 
 
 class Mirror:
@@ -38,11 +32,12 @@ class Mirror:
 
     def __init__(self, name: str, folder: Path):
         """Start to send all lines that are added to the record of the run in `folder`; `name`: its model."""
-        sent = (folder / "metrics.jsonl").stat().st_size
-        command = [sys.executable, "-m", "babelmill.runtime.wandb_mirror", name, str(folder), str(sent)]
-        quiet = os.environ | {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, text=True, start_new_session=True, env=quiet, **pipes)
+        command = [sys.executable, "-m", __name__, folder, str((folder / "metrics.jsonl").stat().st_size)]
+        ours = {"WANDB_RUN_ID": f"{name}-{folder.name}", "WANDB_RESUME": "allow", "WANDB_DIR": str(folder)}
+        # Defaults; what the user has set; and what must be as it is.
+        environment = {"WANDB_NAME": name, "WANDB_PROJECT": "babelmill"} | os.environ | ours | TIMEOUTS | QUIET
+        options: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, text=True, start_new_session=True, env=environment, **options)
         self._messages = threading.Thread(target=self._pass_on, daemon=True)
         self._messages.start()
 
@@ -63,27 +58,18 @@ class Mirror:
         self._messages.join(1)
 
 
-def begin(name: str, folder: Path) -> Any:
+def begin(folder: Path) -> Any:
     """Begin the W&B run, offline if it cannot be online."""
     import wandb
 
-    run: dict[str, Any] = {
-        "id": f"{name}-{folder.name}",
-        "name": os.environ.get("WANDB_NAME", name),
-        "project": os.environ.get("WANDB_PROJECT", "babelmill"),
-        "dir": str(folder),
-        "config": json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"],
-        "resume": "allow",
-        "settings": wandb.Settings(init_timeout=8.0, finish_timeout=6.0, x_disable_stats=True),
-    }
+    config = json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"]
     try:
-        online = "WANDB_MODE" in os.environ or wandb.login(prompt=False, verify=False)
-        return wandb.init(mode=None if online else "offline", **run)  # None: W&B reads WANDB_MODE
+        return wandb.init(config=config)
     except Exception as error:
         reason = str(error).partition("\n")[0]
         print(f"not online ({reason}), see WANDB_API_KEY and the network; recording in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
-        return wandb.init(mode="offline", **run)
+        return wandb.init(config=config, mode="offline")
 
 
 def new_lines(path: Path, start: int) -> Iterator[str]:
@@ -97,11 +83,11 @@ def new_lines(path: Path, start: int) -> Iterator[str]:
             yield from lines
 
 
-def main(name: str, folder: Path, sent: int) -> None:
+def main(folder: Path, sent: int) -> None:
     """Mirror the record of a run from byte `sent` on, until standard input ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the signal is meant for the training, which may still add lines
     try:
-        run = begin(name, folder)
+        run = begin(folder)
         for line in map(json.loads, new_lines(folder / "metrics.jsonl", sent)):
             values = {key.replace(".", "/"): value for key, value in flatten(line, f"{line['kind']}.").items()}
             run.log({key: value for key, value in values.items() if isinstance(value, int | float)}, step=line["step"])
@@ -111,4 +97,4 @@ def main(name: str, folder: Path, sent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
