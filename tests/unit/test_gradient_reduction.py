@@ -1,9 +1,11 @@
 """`train.gradient_reduction: bf16`: processes send half as much, and the sum is nearly the same."""
 
+import contextlib
 import os
 import socket
 import traceback
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -36,6 +38,19 @@ def make_trainer(kind: str, folder: Path, processes, reduction: str):
     return Trainer(settings, made, Plan(train, 1.0, layouts), tokens, (layouts, tokens), processes)
 
 
+@contextlib.contextmanager
+def copies_sent():
+    """Yield the list of bytes of all sums in bf16, to which each is added as it begins."""
+    all_reduce, copied = torch.distributed.all_reduce, []
+
+    def watched(tensor, *args, **more):
+        copied.extend([tensor.nbytes] if tensor.dtype == torch.bfloat16 else [])
+        return all_reduce(tensor, *args, **more)
+
+    with patch.object(torch.distributed, "all_reduce", watched):
+        yield copied
+
+
 def gradient(rank: int, size: int, port: int, folder: str, results) -> None:
     """Send the gradient of a step, by kind of model and reduction."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
@@ -49,7 +64,9 @@ def gradient(rank: int, size: int, port: int, folder: str, results) -> None:
                 trainer = make_trainer(kind, Path(folder), processes, reduction)
                 trainer.begin_alike()
                 trainer._learn_share(trainer.plan.step(20), [])
-                trainer._gradients.reduce()
+                with copies_sent() as copied:
+                    trainer._gradients.reduce()
+                assert trainer._gradients.copies == sum(copied), "which memory must have room for"
                 gradients = [parameter.grad.flatten() for parameter in trainer.network.trained().values()]
                 found[kind, reduction] = torch.cat(gradients).numpy().copy()
                 trainer.run_step(20)

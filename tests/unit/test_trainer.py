@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import training_mask
 from babelmill.runtime.processes import Processes
-from babelmill.training import dropout, gradients, work
+from babelmill.training import dropout, fitting, gradients, work
 from babelmill.training.fitting import Fitted
 from babelmill.training.opening import block
 from babelmill.training.trainer import Trainer
@@ -223,6 +223,20 @@ def test_the_largest_passes_that_fit_are_found(make, monkeypatch, memory, rows):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     trainer.find_size()
     assert trainer.micro_batch_tokens == rows * max(trainer.train.sequence_lengths)
+
+
+def test_memory_for_what_comes_later_is_taken_while_passes_are_tried(make, monkeypatch):
+    """The two moments of each weight, in fp32, and the copies of gradients that are sent."""
+    trainer, taken = make(objective="masked"), []
+    monkeypatch.setattr(fitting.torch, "empty", lambda size, **options: taken.append(size))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(trainer, "_try_pass", lambda *args, **more: None)
+    trainer._gradients.copies = 1000
+    trainer.find_size()
+    assert taken == [2 * sum(parameter.nbytes for parameter in trainer.model.parameters()) + 1000]
 
 
 def test_passes_with_more_targets_have_not_fitted(make):

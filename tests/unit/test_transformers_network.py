@@ -24,6 +24,7 @@ from babelmill.release.prove import KEPT, check_differences, compare_variant, po
 from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
 from babelmill.tokens.vocabulary import Vocabulary
+from babelmill.training import attention_choice
 from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.beginning import load_weights
 from babelmill.training.layouts import Packed
@@ -50,6 +51,19 @@ def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, Micro
     tokens = TokenStream([shard], VOCABULARY, 7, torch.device("cpu"), objective, hides_alone(objective))
     step = plan.step(0)
     return plan, tokens, tokens.micro_batch(step.rows, step.length, step.weights)
+
+
+def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_path):
+    """Said once. On a CPU, PyTorch computes the formula where attention has dropout."""
+    *_, batch = batch_of("bert", tmp_path)
+    for devices, dropout, warnings in ((("cuda",), 0.1, 0), (("cpu",), 0.0, 0), (("cpu",), 0.1, 1)):
+        monkeypatch.setattr(attention_choice, "DEVICES", devices)
+        made = network("bert", attention_probs_dropout_prob=dropout)
+        caplog.clear()
+        for _ in range(2):
+            made.forward(batch, 2)
+        said = [message for message in caplog.messages if "no fused attention" in message]
+        assert len(said) == warnings and all("(heads of width 8, float32)" in message for message in said)
 
 
 # What is proven.

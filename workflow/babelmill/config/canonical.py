@@ -7,6 +7,7 @@ keeps its old place in the file. So a new key invalidates nothing until it is us
 `schema.py` declares all this beside the type of each key.
 """
 
+import functools
 from typing import Any
 
 from babelmill.config.layers import ABSENT, lookup
@@ -14,6 +15,7 @@ from babelmill.config.marks import Implied, Neutral, OnlyIf, Was
 from babelmill.config.schema import Section
 
 
+@functools.cache
 def _marks(section: type[Section], key: str, mark: type) -> Any:
     """Return the mark of class `mark` on a key; None if the key has none."""
     return next((entry for entry in section.model_fields[key].metadata if isinstance(entry, mark)), None)

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -116,11 +117,8 @@ def _is_empty(node: object) -> bool:
 @functools.cache
 def _path(module: str) -> Path | None:
     """Return the file of the module `a.b` of the package; None if the package has no such module."""
-    base = PACKAGE.joinpath(*module.split("."))
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
+    base = f"{PACKAGE}/{module.replace('.', '/')}"
+    return next((Path(path) for path in (f"{base}.py", f"{base}/__init__.py") if os.path.isfile(path)), None)
 
 
 def _imports(tree: ast.Module, package: list[str]) -> set[str]:

@@ -27,16 +27,16 @@ class Fitted:
         self._largest[length] = rows, max([targets, *(int(each.targets.sum()) for each in passes)])
 
 
-def rows_that_fit(make: Callable[[int], None], first: int, trained: int, device: torch.device) -> int:
+def rows_that_fit(make: Callable[[int], None], first: int, later: int, device: torch.device) -> int:
     """Return how many rows fit into one forward pass. Two passes of different sizes show how much memory a row takes.
 
     Args:
         make: makes a pass with a given number of rows.
         first: number of rows of the first pass; it is halved until the passes fit.
-        trained: number of trained elements, for which the optimizer will need memory.
+        later: bytes that a step needs besides its passes, and that are not allocated yet.
         device: the GPU.
     """
-    state = torch.zeros(2 * trained, device=device)
+    needed = torch.empty(later, dtype=torch.uint8, device=device)
 
     def peak(rows: int) -> int:
         torch.cuda.reset_peak_memory_stats(device)
@@ -51,7 +51,7 @@ def rows_that_fit(make: Callable[[int], None], first: int, trained: int, device:
             if first == 1:
                 return 1  # if one row does not fit either, the first step reports it
         first //= 2
-    del state
+    del needed
     per_row = max(1.0, (peaks[1] - peaks[0]) / first)
     memory = SHARE_OF_MEMORY * (torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
     return first + max(0, int((memory - peaks[0]) / per_row))

@@ -123,6 +123,7 @@ class ShardedGradients:
         sharding: how they are cut.
     """
 
+    copies = 0  # the size of passes is not searched for a sharded model
     sending = False
 
     def __init__(self, model: nn.Module, parts: Mapping[str, nn.Parameter], sharding: Sharding):

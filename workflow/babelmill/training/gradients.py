@@ -58,6 +58,7 @@ class FlatGradients:
         parameters = in_order_of_arrival(model)
         with torch.no_grad():
             self.flat, views = segments(parameters, ALIGNMENT)
+        self.copies = 2 * self.flat.numel() if self._in_bf16 and processes.size > 1 else 0
         self._buckets: list[torch.Tensor] = []
         self._sizes: list[int] = []
         bucket_of, begin, members = [], 0, 0

@@ -23,7 +23,12 @@ class Gradients(Protocol):
 
     The calls of a step are: `zero()`; backward passes, with `last_backward()` before the last one; `reduce()`;
     `clip()`.
+
+    Attributes:
+        copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
     """
+
+    copies: int
 
     def zero(self) -> None:
         """Forget the gradients."""

@@ -82,16 +82,16 @@ def interleave(shares: np.ndarray) -> np.ndarray:
     nth = np.concatenate([np.arange(share) for share in shares])
     release = nth * PERIOD // shares[language]
     due = -(-(nth + 1) * PERIOD // shares[language])
+    order = np.argsort(release, kind="stable")
+    releases, rows = release[order].tolist(), list(zip(due[order].tolist(), language[order].tolist(), strict=True))
     waiting: list[tuple[int, int]] = []
-    arrivals = np.argsort(release, kind="stable")
-    schedule, arrived = np.empty(PERIOD, dtype=np.int64), 0
+    schedule, arrived = [], 0
     for position in range(PERIOD):
-        while arrived < PERIOD and release[arrivals[arrived]] <= position:
-            row = arrivals[arrived]
-            heapq.heappush(waiting, (int(due[row]), int(language[row])))
+        while arrived < PERIOD and releases[arrived] <= position:
+            heapq.heappush(waiting, rows[arrived])
             arrived += 1
-        schedule[position] = heapq.heappop(waiting)[1]
-    return schedule
+        schedule.append(heapq.heappop(waiting)[1])
+    return np.array(schedule)
 
 
 class LanguageSchedule:

@@ -41,6 +41,7 @@ Returned = TypeVar("Returned")
 
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
+MOMENT_BYTES = 8  # of the optimizer's two moments in fp32, per trained element
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
 
@@ -376,7 +377,8 @@ class Trainer:
         length = max(self.train.sequence_lengths)
         trained = sum(parameter.numel() for parameter in self.network.trained().values())
         first = max(1, FIRST_TOKENS // length)
-        fitting = rows_that_fit(lambda size: self._try_pass(length, size, training=True), first, trained, self.device)
+        later = MOMENT_BYTES * trained + self._gradients.copies
+        fitting = rows_that_fit(lambda size: self._try_pass(length, size, training=True), first, later, self.device)
         self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)
 

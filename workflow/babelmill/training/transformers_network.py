@@ -1,5 +1,7 @@
 """Train a model of transformers, with its own masked or causal class and dropout. Documents are kept apart."""
 
+import contextlib
+
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -10,7 +12,7 @@ from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
 from babelmill.tokens.vocabulary import Vocabulary
-from babelmill.training import randomness, transformers_models
+from babelmill.training import attention_choice, randomness, transformers_models
 from babelmill.training.adapters import add_adapters, alpha_of, frozen_in
 from babelmill.training.batches import MicroBatch
 from babelmill.training.document_masks import documents, positions
@@ -128,6 +130,7 @@ class TransformersNetwork(Network):
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
+        self._watched = attention_choice.watched(processes.device) if processes.main else contextlib.nullcontext()
         self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
         shard(with_loss, self.blocks, processes, train, loaded)
         self._parts = parts_of(made)
@@ -138,7 +141,9 @@ class TransformersNetwork(Network):
 
     def forward(self, batch: MicroBatch, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Network.forward`."""
-        result = self._with_loss(batch, groups)
+        with self._watched:
+            result = self._with_loss(batch, groups)
+        self._watched = contextlib.nullcontext()
         if not torch.is_grad_enabled():
             self._with_loss.reshard()  # pyright: ignore  # else FSDP2 keeps weights for a backward pass
         return result
