@@ -1,9 +1,10 @@
 """Run Python programs in processes that have large libraries imported already.
 
-They are forks of a server (`program_server.py`), one for all processes of a test session, that has imported Snakemake,
-PyTorch and others, and nothing of ours. A program runs in its fork as `python -m` would run it, without the two to five
-seconds of CPU time that the imports take; the tests start hundreds of them. For such a program `sys.executable` is a
-command that asks the server, too: the jobs of Snakemake, and the processes that they start, are forks as well.
+They are forks of a server (`program_server.py`), one for a test session, that has imported Snakemake, PyTorch, our
+package and others. A program runs in its fork as `python -m` would run it, without the two to five seconds of CPU time
+that the imports take; the tests start hundreds of them. For such a program `sys.executable` is a command that asks the
+server, too: the jobs of Snakemake, and the processes that they start, are forks as well. So are the test processes of
+pytest-xdist, but there `sys.executable` is Python's own.
 """
 
 import multiprocessing
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import program_server
+import program_client
 
 CONTEXT = multiprocessing.get_context("forkserver")  # for functions of a test
 CONTEXT.set_forkserver_preload(["torch", "transformers.modeling_utils"])
@@ -25,10 +26,14 @@ VARIABLE = "BABELMILL_PROGRAM_SERVER"  # its folder
 STARTED = []  # by this process
 
 
-def start_server() -> None:
-    """Start the server for this process and all that it starts; it imports nothing before the first request."""
+def start_server() -> str:
+    """Start the server for this process and all that it starts; it imports nothing before the first request.
+
+    Returns:
+        the command that runs Python in a fork of it.
+    """
     folder = tempfile.mkdtemp(prefix="babelmill-programs-")
-    command = shlex.join([sys.executable, "-IS", program_server.__file__, "ask", folder])
+    command = shlex.join([sys.executable, "-IS", program_client.__file__, folder])
     python = Path(folder, "python")
     python.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     python.chmod(0o755)
@@ -36,7 +41,7 @@ def start_server() -> None:
         listener.bind(f"{folder}/socket")
         listener.listen(100)
         server = subprocess.Popen(
-            [sys.executable, program_server.__file__, "serve", folder, str(listener.fileno())],
+            [sys.executable, Path(__file__).with_name("program_server.py"), folder, str(listener.fileno())],
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             stdin=subprocess.PIPE,  # it ends with this process: when nobody can write there any more
             pass_fds=[listener.fileno()],
@@ -44,6 +49,7 @@ def start_server() -> None:
         )
     STARTED.append(server)
     os.environ[VARIABLE] = folder
+    return str(python)
 
 
 def run_module(module: str, *arguments, **where) -> subprocess.CompletedProcess:
@@ -83,7 +89,7 @@ class Program:
         self._said, said = os.pipe() if outputs is None else (None, None)
         with open(os.devnull, "r+") as nothing:
             opened = [nothing, nothing, said] if outputs is None else [nothing, *outputs]
-            self._connection, self.pid = program_server.ask(
+            self._connection, self.pid = program_client.ask(
                 os.environ[VARIABLE],
                 [*map(str, words)],
                 str(cwd or os.getcwd()),

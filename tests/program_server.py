@@ -1,15 +1,15 @@
 """Fork Python programs from a process that has already imported large libraries. Tests use it through `prepared.py`.
 
-    python program_server.py serve FOLDER FILE_DESCRIPTOR   the server, which waits for requests until its input ends
-    python program_server.py ask FOLDER -m MODULE ...       have it run a program in the place of `python -m MODULE ...`
+    python program_server.py FOLDER FILE_DESCRIPTOR   the server, which waits for requests until its input ends
 
-A request is one message: what to run, and the file descriptors of standard input, output and error. The server answers
-with the number of the process, and with its exit code when it has ended. Whoever ends the one that asks ends the program.
-In a SLURM job, a program belongs to the job, and is on its node, as the one that asks is.
+A request (`program_client.py`) is one message: what to run, and the file descriptors of standard input, output and error.
+The server answers with the number of the process, and with its exit code when it has ended. Whoever ends the one that asks
+ends the program. In a SLURM job, a program belongs to the job, and is on its node, as the one that asks is. All forks have
+the same hashes of texts, so tests for which the order of a set may matter start a fresh Python.
 """
 
 import contextlib
-import json
+import marshal
 import os
 import signal
 import socket
@@ -36,65 +36,26 @@ LIBRARIES += [
     "scipy.spatial",
 ]
 LIBRARIES += ["filelock", "jinja2.sandbox", "truststore", "anyio", "h11", "httpcore2", "PIL.Image", "regex"]
-FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+# Our modules that import neither transformers nor huggingface_hub, which read the environment.
+PACKAGE = "babelmill"
+COMMANDS = ["accept", "clean", "compare", "config", "plan", "report", "show", "status", "why"]
+OURS = ["settings", "corpus.__main__", "shards", "train", "export", "predict", "report", "cli", "hub.credentials"]
+OURS += [f"commands.{name}" for name in COMMANDS]
+# Kinds of Snakemake's plugins. To find those of a kind, it looks through all installed packages. (One of the loggers is
+# ours, so programs look for loggers themselves.)
+PLUGINS = ["Executor", "Storage", "Report", "Scheduler"]
+MADV_COLLAPSE = 25  # of Linux 6.1 and later
 MOST_BYTES = 200_000  # of a request; mostly environment variables
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def ask(folder: str, command: list[str], cwd: str, environment: dict[str, str], descriptors: list[int], **more):
-    """Have the server of a folder run a program.
-
-    Args:
-        folder: of the server.
-        command: the words after `python`: `-m` and a module, `-c` and code, or a file; and arguments.
-        cwd: the folder that the program runs in.
-        environment: all its environment variables.
-        descriptors: of its standard input, output and error.
-        more: `session`: whether it begins a session, as `start_new_session` of subprocess does; `asker`: the process
-            whose SLURM job and node it shares.
-
-    Returns:
-        a connection that has the program's exit code when it has ended, negative if a signal ended it; and the number of
-        its process.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(f"{folder}/socket")
-    request = json.dumps({"command": command, "cwd": cwd, "environment": environment} | more)
-    socket.send_fds(connection, [request.encode()], descriptors)
-    return connection, int(connection.recv(100))
-
-
-def stand_for(folder: str, arguments: list[str]) -> None:
-    """Be `python arguments` for whoever started this process: forward its signals, end as the program does."""
-    command = arguments[1:] if arguments[:1] == ["-u"] else arguments
-    option = command[0].startswith("-") and command[0] not in ("-m", "-c")
-    job = {"asker": os.getpid()} if "SLURM_JOB_ID" in os.environ else {}
-    # In a job whose processes SLURM follows by their parents, not by a control group, they cannot be the server's.
-    if option or (job and "slurm" not in freezer_of(os.getpid())):
-        os.execv(sys.executable, [sys.executable, *arguments])
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a process to forward them to
-    connection, process = ask(folder, command, os.getcwd(), dict(os.environ), [0, 1, 2], **job)
-    for number in FORWARDED:
-        signal.signal(number, lambda number, _: os.kill(process, number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    code = int(connection.recv(100))
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
-def freezer_of(process: int) -> str:
-    """Return the control group by which SLURM follows the processes of a job; empty if it has none of that kind."""
-    with open(f"/proc/{process}/cgroup") as file:
-        return next((line.split(":", 2)[2].strip() for line in file if ":freezer:" in line), "")
+WORKFLOW = os.path.join(os.path.dirname(HERE), "workflow")
 
 
 def join(asker: int) -> None:
     """Belong to the SLURM job of a process, be on its node (a UTS namespace), and bear its number as a name."""
     import ctypes
     import platform
+
+    from program_client import freezer_of
 
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/sys/fs/cgroup/freezer{freezer_of(asker)}/cgroup.procs", "w") as file:
@@ -138,6 +99,7 @@ class Server:
         if not self._prepared:
             prepare()
             gc.freeze()
+            collapse()
             self._prepared = True
         connection, _ = self._listener.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
@@ -148,7 +110,7 @@ class Server:
         if not process:
             for other in (self._listener, connection, *self._running.values()):
                 other.close()
-            return json.loads(message) | {"descriptors": descriptors, "python": f"{self._folder}/python"}
+            return marshal.loads(message) | {"descriptors": descriptors, "python": f"{self._folder}/python"}
         for descriptor in descriptors:
             os.close(descriptor)
         self._running[process] = connection
@@ -183,14 +145,45 @@ class Server:
 
 def prepare() -> None:
     """Do once what programs would do when they import."""
+    import importlib
     import inspect
+    import weakref
 
-    from import_structures import Known, found  # a program that asks has no path to it
+    from import_structures import Known, found  # a program that asks has no path to these
+    from modules_of_server import Shared
 
     for library in LIBRARIES:
         __import__(library)
+    for kind in PLUGINS:
+        registry = importlib.import_module(f"snakemake_interface_{kind.lower()}_plugins.registry")
+        getattr(registry, f"{kind}PluginRegistry")()
+    sys.path.insert(0, WORKFLOW)
+    with contextlib.suppress(Exception):  # a module that is being edited: programs will say what is wrong with it
+        for module in OURS:
+            __import__(f"{PACKAGE}.{module}")
+        for stage in sys.modules[f"{PACKAGE}.stages"].STAGES.values():
+            _ = stage.digest  # which it remembers
+    sys.path.remove(WORKFLOW)
+    Shared(PACKAGE)
     Known(found())
+    for finalizer in weakref.finalize._registry:  # pyright: ignore[reportAttributeAccessIssue]
+        finalizer.atexit = False  # no program takes the libraries apart at its end
     inspect.getmodule(inspect.currentframe())  # it looks for the files of all modules, and remembers them
+
+
+def collapse() -> None:
+    """Move memory into huge pages, where Linux can do that: a process with 90,000 small ones takes 20 ms longer to fork."""
+    import ctypes
+
+    advise, size = ctypes.CDLL(None).madvise, 2**21
+    with open("/proc/self/maps") as file:
+        regions = [line.split() for line in file]
+    for place, access, _, _, _, *name in regions:
+        if access.startswith("rw") and name in ([], ["[heap]"]):
+            begin, end = (int(address, 16) for address in place.split("-"))
+            begin, end = -(-begin // size) * size, end // size * size
+            if begin < end:
+                advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), MADV_COLLAPSE)
 
 
 def _tell(connection: socket.socket, number: int) -> None:
@@ -200,8 +193,12 @@ def _tell(connection: socket.socket, number: int) -> None:
 
 def become(request: dict) -> None:
     """Be the program that was asked for."""
+    import random
     import runpy
+    import tempfile
     import types
+
+    import numpy
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -216,6 +213,9 @@ def become(request: dict) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    tempfile.tempdir = None  # it is found anew, from this program's TMPDIR
+    random.seed()
+    numpy.random.seed()
     kind, *command = request["command"]
     folders = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     first = cwd if kind in ("-m", "-c") else os.path.dirname(os.path.abspath(kind))
@@ -261,6 +261,4 @@ def end(error: BaseException | None) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ask":
-        stand_for(sys.argv[2], sys.argv[3:])
-    become(Server(sys.argv[2], socket.socket(fileno=int(sys.argv[3]))).serve())
+    become(Server(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))).serve())

@@ -289,7 +289,7 @@ class Training:
         return "".join(log.read_text() for log in logs)
 
     def processes(self) -> list[psutil.Process]:
-        """Those that train, not what started them, nor what stands for them (`program_server.py`)."""
+        """Those that train, not what started them, nor what stands for them (`program_client.py`)."""
         named = {process.info["name"]: process for process in psutil.process_iter(["name"])}
         return [named.get(f"for {process.pid}", process) for process in self._commands()]
 

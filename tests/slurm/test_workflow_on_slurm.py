@@ -123,9 +123,14 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     training = cluster.training(workspace, "eng")
     story = training.stopped_by_its_time_limit(1)
     cluster.wait("its time limit", lambda: next(story, "told") == "told" or run.process.poll() is not None)
-    cluster.wait("the job to come back", lambda: training.job or run.process.poll() is not None)
-    cluster.wait("training", lambda: len(training.devices) == 4 or run.process.poll() is not None)
-    assert [len(seen.split(",")) for seen in training.devices] == [2, 2, 2, 2]
+
+    def come_back() -> list[str]:
+        """The GPUs that its four processes see, once it trains again; those of before may not be gone yet."""
+        assert run.process.poll() is None, run.said
+        devices = training.devices
+        return devices if len(devices) == 4 and training.said.count("parameters, ") == 2 else []
+
+    assert [len(seen.split(",")) for seen in cluster.wait("training", come_back)] == [2, 2, 2, 2]
     assert run.finish() == 0, run.said
     assert "4 x cpu; going on after step" in training.said
     jobs = re.findall(r"is SLURM job (\d+)", run.said)

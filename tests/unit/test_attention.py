@@ -90,9 +90,11 @@ def test_dropout_drops_weights_and_keeps_the_mean(implementation):
     torch.manual_seed(0)
     inputs = tensors()
     buckets, everything = position_buckets(19, 19, 32, 512), torch.ones(1, 1, 19, 19, dtype=torch.bool)
-    arguments = (*inputs, buckets, visible(everything, torch.float64))
-    expected, _ = attend(implementation, *arguments)
-    runs = torch.stack([attend(implementation, *arguments, dropout=0.3)[0].detach() for _ in range(2000)])
+    others = (*inputs[3:], buckets, visible(everything, torch.float64))
+    expected, _ = attend(implementation, *inputs[:3], *others)
+    copies = [states.repeat(100, 1, 1, 1) for states in inputs[:3]]
+    runs = torch.cat([attend(implementation, *copies, *others, dropout=0.3)[0].detach() for _ in range(20)])
+    runs = runs.unflatten(0, (2000, 2))
     error = runs.std(0) / 2000**0.5
     assert ((runs.mean(0) - expected).abs() < 6 * error).all()
     assert error.min() > 0

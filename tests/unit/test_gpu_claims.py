@@ -1,17 +1,16 @@
 """GPUs are shared out between the jobs of a machine."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from babelmill.core.files import UserError
 from babelmill.runtime import gpu_claims
+from prepared import Program
 
 CLAIM = """
-import os, sys
+import os, sys, time
 from babelmill.runtime import gpu_claims
 from babelmill.core.files import UserError
 try:
@@ -19,7 +18,7 @@ try:
     print(os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
 except UserError as error:
     print("error:", error, flush=True)
-sys.stdin.read()
+time.sleep(600)
 """
 
 
@@ -30,10 +29,12 @@ def job(tmp_path):
 
     def start(count, devices="0,1,2", **more):
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": devices, "TMPDIR": str(tmp_path)} | more
-        command = [sys.executable, "-c", CLAIM, str(count)]
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        read, write = os.pipe()
+        process = Program("-c", CLAIM, count, environment=environment, outputs=[write, 2])
         running.append(process)
-        return process.stdout.readline().strip(), process
+        os.close(write)
+        with open(read) as said:
+            return said.readline().strip(), process
 
     yield start
     for process in running:

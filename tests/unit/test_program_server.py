@@ -1,12 +1,15 @@
 """Programs that are forked from a prepared process end as those do that Python starts, and with whoever started them."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from babelmill.stages import STAGES
+from conftest import ROOT
 from prepared import VARIABLE, run_module, run_python
 
 WAITS = """
@@ -52,6 +55,36 @@ def test_what_it_starts_comes_from_there_too(tmp_path):
     (tmp_path / "starts.py").write_text(INNER)
     done = run_module("starts", cwd=tmp_path, environment=os.environ | {"GREETING": "hello"})
     assert (done.returncode, done.stdout, done.stderr) == (3, "hello True\n", "bad\n")
+
+
+def test_our_package_is_imported_from_where_it_is_found(tmp_path):
+    """No program has it when it begins; an edited copy is another package."""
+    code = "import sys; print('babelmill' in sys.modules); import babelmill.config.schema as found, babelmill.core\n"
+    code += "print(found.__file__, found.__spec__.origin, found.__spec__.loader.__class__.__name__)\n"
+    code += (
+        "print(len(sys.meta_path[1]._modules) > 100, {'transformers', 'huggingface_hub', 'wandb'} & set(sys.modules))"
+    )
+    copy = tmp_path / "workflow"
+    shutil.copytree(ROOT / "workflow/babelmill", copy / "babelmill")
+    for workflow in (ROOT / "workflow", copy):
+        path = workflow / "babelmill/config/schema.py"
+        done = run_python("-c", code, environment=os.environ | {"PYTHONPATH": str(workflow)})
+        shared = str(workflow != copy)
+        assert done.stdout.split() == ["False", *[str(path)] * 2, "SourceFileLoader", shared, "set()"], done.stderr
+
+
+def test_its_temporary_folder_and_its_random_numbers_are_its_own(tmp_path):
+    code = "import numpy, random, tempfile; print(tempfile.gettempdir(), random.random(), numpy.random.rand())"
+    said = [run_python("-c", code, environment=os.environ | {"TMPDIR": str(tmp_path)}).stdout.split() for _ in "12"]
+    assert said[0][0] == said[1][0] == str(tmp_path) and not set(said[0][1:]) & set(said[1][1:])
+
+
+def test_each_stage_imports_what_it_uses():
+    """Alone in a process: the others may be forks of one that has imported all of our modules."""
+    for stage in (*STAGES, "cli"):
+        code = f"import sys; sys.meta_path[1]._modules.clear(); import babelmill.{stage}"
+        done = run_python("-c", code)
+        assert done.returncode == 0, done.stderr
 
 
 def test_transformers_has_the_names_that_it_finds_itself():
