@@ -140,7 +140,7 @@ class Data:
 
     def run_settings(self, **run) -> None:
         """Write the run settings."""
-        values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 12, **run}
+        values = {"checkpoint_every": 4, "checkpoint_share": 1, "log_every": 1, "validate_every": 6, **run}
         values.setdefault("micro_batch_tokens", 96)
         write_json(
             self.folder / "run.json",

@@ -340,6 +340,14 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
     assert not any(b"0" * 40 in path.read_bytes() for path in files)
 
 
+def test_where_the_user_wants_it_offline_there_is_no_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    sender = mirror(tmp_path)
+    sender.PATIENCE = 120.0
+    sender.close()
+    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
+
+
 def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
     (tmp_path / "wandb.py").write_text("raise ImportError('half installed')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")

@@ -134,8 +134,8 @@ def test_rows_of_a_language_are_counted_across_any_cut():
 @pytest.mark.parametrize("ratio", ["1/2", "2/5", "15/16", "2/3"])
 @pytest.mark.parametrize("sizes", [(5000,), (4000, 4000), (4000, 4000, 4000), (9000, 600)])
 def test_each_language_keeps_the_hybrid_ratio_at_every_prefix(ratio, sizes):
-    plan = Plan(settings(max_steps=80, hybrid_ratio=ratio, global_batch_tokens=512), 1.0, counts(*sizes))
-    rows = [plan.step(step).rows for step in range(80)]
+    plan = Plan(settings(max_steps=200, hybrid_ratio=ratio, global_batch_tokens=512), 1.0, counts(*sizes))
+    rows = [plan.step(step).rows for step in range(200)]
     language = np.concatenate([step.language for step in rows])
     masked = np.concatenate([step.kind == 0 for step in rows])
     share = Fraction(ratio)

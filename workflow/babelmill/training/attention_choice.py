@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
+from babelmill.runtime.processes import Processes
+
 log = logging.getLogger(__name__)
 
 DEVICES = ("cuda",)  # on a CPU, PyTorch computes the formula whenever attention has dropout
@@ -44,6 +46,6 @@ class _Choices(TorchFunctionMode):
             self._warned = True
 
 
-def watched(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Return a context for the first forward pass of a model."""
-    return _Choices() if device.type in DEVICES else contextlib.nullcontext()
+def watched(processes: Processes) -> contextlib.AbstractContextManager[Any]:
+    """Return a context for the first forward pass of a model. Only the main process warns."""
+    return _Choices() if processes.main and processes.device.type in DEVICES else contextlib.nullcontext()

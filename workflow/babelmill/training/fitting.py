@@ -6,6 +6,7 @@ import torch
 
 from babelmill.training.batches import Rows
 
+MOMENT_BYTES = 8  # of the optimizer's two moments in fp32, per trained element
 SHARE_OF_MEMORY = 0.85  # share of a GPU's memory that forward passes and all tensors of training may take
 
 

@@ -22,7 +22,7 @@ from babelmill.training.ahead import Ahead
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.batches import Rows
 from babelmill.training.compilation import LEAST_ROWS
-from babelmill.training.fitting import Fitted, rows_that_fit
+from babelmill.training.fitting import MOMENT_BYTES, Fitted, rows_that_fit
 from babelmill.training.layouts import Layout
 from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
@@ -41,7 +41,6 @@ Returned = TypeVar("Returned")
 
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
-MOMENT_BYTES = 8  # of the optimizer's two moments in fp32, per trained element
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
 
@@ -376,8 +375,8 @@ class Trainer:
         """Find how large forward passes may be, by trying the longest rows with the most targets."""
         length = max(self.train.sequence_lengths)
         trained = sum(parameter.numel() for parameter in self.network.trained().values())
-        first = max(1, FIRST_TOKENS // length)
         later = MOMENT_BYTES * trained + self._gradients.copies
+        first = max(1, FIRST_TOKENS // length)
         fitting = rows_that_fit(lambda size: self._try_pass(length, size, training=True), first, later, self.device)
         self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
         log.info("forward passes of %d tokens fit into memory", self.micro_batch_tokens)

@@ -130,7 +130,7 @@ class TransformersNetwork(Network):
         self._shapes = {name: parameter.shape for name, parameter in made.named_parameters()}
         plain = {name.replace(BASE_LAYER, "."): shape for name, shape in self._shapes.items()}
         self.sharding = Sharding(self._shapes | plain, processes)
-        self._watched = attention_choice.watched(processes.device) if processes.main else contextlib.nullcontext()
+        self._watched = attention_choice.watched(processes)
         self.model, self.blocks, self._with_loss = made, blocks_of(made), with_loss
         shard(with_loss, self.blocks, processes, train, loaded)
         self._parts = parts_of(made)
