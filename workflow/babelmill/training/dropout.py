@@ -10,6 +10,7 @@ All rows share the table of relative positions, so it loses the same elements in
 
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,15 +20,28 @@ from babelmill.training import randomness
 from babelmill.training.randomness import SHARED_DROPOUT
 
 GOLDEN = randomness.GOLDEN - 2**32  # as int32
+SMALL = 2**16  # numbers that NumPy mixes in a third of PyTorch's time; of more, PyTorch gives each thread a part
 
 
 def mix(x: torch.Tensor) -> torch.Tensor:
     """Do what `randomness.mix` does, in int32. Right shifts fill negative numbers with ones, which masks remove."""
+    if x.device.type == "cpu" and x.numel() <= SMALL and not torch.compiler.is_compiling():
+        return torch.from_numpy(_mix_on_host(x.numpy().view(np.uint32)).view(np.int32))
     x = x ^ ((x >> 16) & 0xFFFF)
     x.mul_(0x21F0AAAD)
     x.bitwise_xor_((x >> 15) & 0x1FFFF)
     x.mul_(0x735A2D97)
     return x.bitwise_xor_((x >> 15) & 0x1FFFF)
+
+
+def _mix_on_host(x: np.ndarray) -> np.ndarray:
+    """Do what `mix` does, in uint32."""
+    x = np.bitwise_xor(x, x >> 16, out=np.empty_like(x))
+    x *= np.uint32(0x21F0AAAD)
+    x ^= x >> 15
+    x *= np.uint32(0x735A2D97)
+    x ^= x >> 15
+    return x
 
 
 def counter(number: int, device: torch.device) -> torch.Tensor:

@@ -110,7 +110,8 @@ class Trainer:
         whole, planning = Span(self.device), Span(self.device)
         step = self._ahead.take(number)
         data = [planning.end()]
-        self.model.train()
+        if not self.model.training:  # after a validation
+            self.model.train()
         self.network.begin_step(number)
         sums = self._learn_share(step, data)
         self._gradients.reduce()
@@ -264,10 +265,9 @@ class Trainer:
         size = self.processes.size
         micro_batches = self._dealt(split(rows, max(1, self.micro_batch_tokens // length)))
         for first in range(0, len(micro_batches), size):
-            if first % (LEAVE_EVERY * size) == 0:
-                votes = Votes(leave=leave()).of_all(self.processes)
-                if Votes.read(votes).leave:
-                    return False
+            asked = first % (LEAVE_EVERY * size) == 0
+            if asked and Votes.read(Votes(leave=leave()).of_all(self.processes)).leave:
+                return False
             if first + self.processes.rank < len(micro_batches):
                 sums += self._statistics(micro_batches[first + self.processes.rank], length)
         return True
@@ -374,8 +374,7 @@ class Trainer:
     def find_size(self) -> None:
         """Find how large forward passes may be, by trying the longest rows with the most targets."""
         length = max(self.train.sequence_lengths)
-        trained = sum(parameter.numel() for parameter in self.network.trained().values())
-        later = MOMENT_BYTES * trained + self._gradients.copies
+        later = MOMENT_BYTES * sum(part.numel() for part in self.network.trained().values()) + self._gradients.copies
         first = max(1, FIRST_TOKENS // length)
         fitting = rows_that_fit(lambda size: self._try_pass(length, size, training=True), first, later, self.device)
         self.micro_batch_tokens = min(fitting * length, self.train.global_batch_tokens)
