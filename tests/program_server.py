@@ -149,7 +149,7 @@ def prepare() -> None:
     import inspect
     import weakref
 
-    from import_structures import Known, found  # a program that asks has no path to these
+    from import_caches import Known, found  # a program that asks has no path to these
     from modules_of_server import Shared
 
     for library in LIBRARIES:
