@@ -30,7 +30,10 @@ SMALL = {
     "targets": ["eng", "deu"],
     "preset": "tiny",
     "tokenizer": {"vocab_size": 320},
-    "model": {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 2},
+    "model": {
+        **{"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 2},
+        "max_position_embeddings": 128,
+    },
     "train": {
         "max_steps": 8,
         "global_batch_tokens": 256,
