@@ -22,7 +22,7 @@ from babelmill.core import manifest
 from training_data import VOCABULARY, Data, wait_for_step
 
 STEPS = 24
-SIZES = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 96}
+SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}
 # By kind: the objective, and what adapters need. There are as many of them as weights, so that writing takes a while.
 KINDS = {
     "llama": ("causal", {}),

@@ -61,15 +61,24 @@ def test_texts_that_are_cut_are_counted(whole, tmp_path):
     )
 
 
+def dealt(whole, folder: Path, processes: int) -> LabelledData:
+    """A run whose whole micro-batches are dealt to some processes."""
+    data = LabelledData.at(folder, whole)
+    data.settings(micro_batch_tokens=32, optimizer="adamw", typos=0.5)
+    data.train("model", processes)
+    return data
+
+
+@pytest.fixture(scope="module")
+def alone(whole, tmp_path_factory) -> LabelledData:
+    """Such a run of one process."""
+    return dealt(whole, tmp_path_factory.mktemp("alone") / "data", 1)
+
+
 @pytest.mark.parametrize("processes", [2, 3])
-def test_any_number_of_processes_gives_the_same_model(whole, tmp_path, processes):
-    """Whole micro-batches are dealt, in which attention drops alike."""
-    one, several = (LabelledData.at(tmp_path / name, whole) for name in ("one", "several"))
-    for data in (one, several):
-        data.settings(micro_batch_tokens=32, optimizer="adamw", typos=0.5)
-    one.train()
-    several.train("model", processes)
-    assert difference(one, several) < 1e-5
+def test_any_number_of_processes_gives_the_same_model(whole, alone, tmp_path, processes):
+    """Attention drops alike."""
+    assert difference(alone, dealt(whole, tmp_path / "several", processes)) < 1e-5
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(whole, tmp_path):
