@@ -15,7 +15,7 @@ from prepared import run_module
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]
 
-STEPS = 200
+STEPS = 150
 THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere, and jobs find room beside each other
 
 
@@ -23,7 +23,7 @@ def long_run() -> dict:
     """Two processes, and hardly a checkpoint but those that are saved on leaving."""
     values = copy.deepcopy(SMALL)
     values["train"]["max_steps"] = STEPS
-    values["run"] = {"log_every": 1, "checkpoint_every": 150, "validate_every": 0}
+    values["run"] = {"log_every": 1, "checkpoint_every": 120, "validate_every": 0}
     return values | {"resources": {"gpus": 2}}
 
 
