@@ -18,14 +18,13 @@ import torch
 from safetensors.torch import load_file
 
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import run_lock
+from babelmill.runtime import run_lock, wandb_mirror
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_folder import RunFolder
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.stopping import Stop, seconds_left
-from babelmill.runtime.wandb_mirror import Mirror
 from babelmill.training.metrics import summarize
 from babelmill.training.objectives import objective_of
 from training_data import section
@@ -304,11 +303,12 @@ def test_a_full_disk_while_the_record_is_written(tmp_path):
         record.append({"step": 1})
 
 
-def mirror(folder) -> Mirror:
-    """A mirror of an empty record."""
+def mirror(folder, monkeypatch, patience: float):
+    """Mirror a record that is empty at first, and wait so many seconds for the mirror's end."""
+    monkeypatch.setattr(wandb_mirror, "PATIENCE", patience)
     (folder / "metrics.jsonl").touch()
     (folder / "identity.json").write_text(json.dumps({"settings": {"train": {"seed": 1}}}))
-    return Mirror("eng", folder)
+    return wandb_mirror.mirror("eng", folder)
 
 
 @pytest.fixture
@@ -328,11 +328,9 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
     monkeypatch.setenv("WANDB_NAME", "a name of one's own")
     folder = tmp_path / "0123456789abcdef"
     folder.mkdir()
-    sender = mirror(folder)
-    with open(folder / "metrics.jsonl", "a") as file:
+    # On a busy machine importing W&B alone may take long.
+    with mirror(folder, monkeypatch, patience=120), open(folder / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"step": 1, "kind": "train", "loss": 2.0, "languages": {"eng": {"loss": 2.0}}}) + "\n")
-    sender.PATIENCE = 120.0  # on a busy machine importing W&B alone may take long
-    sender.close()
     assert f"see WANDB_API_KEY and the network; recording in {folder}" in caplog.text
     (recorded,) = folder.glob("wandb/offline-run-*-eng-0123456789abcdef/*.wandb")
     assert b"train/languages/eng/loss" in recorded.read_bytes() and b"a name of one's own" in recorded.read_bytes()
@@ -342,16 +340,16 @@ def test_where_the_server_does_not_answer_metrics_are_recorded_offline(
 
 def test_where_the_user_wants_it_offline_there_is_no_warning(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    sender = mirror(tmp_path)
-    sender.PATIENCE = 120.0
-    sender.close()
+    with mirror(tmp_path, monkeypatch, patience=120):
+        pass
     assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 1 and not caplog.text
 
 
 def test_where_it_cannot_begin_a_line_says_why(tmp_path, monkeypatch, caplog):
     (tmp_path / "wandb.py").write_text("raise ImportError('half installed')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
-    mirror(tmp_path).close()
+    with mirror(tmp_path, monkeypatch, patience=120):
+        pass
     assert "W&B: turned off for the rest of this run: half installed" in caplog.text
 
 
@@ -359,8 +357,7 @@ def test_the_end_of_a_run_does_not_wait_for_ever(tmp_path, monkeypatch, silent_s
     """A server that does not answer, at a time when the run is over at once."""
     monkeypatch.setenv("WANDB_BASE_URL", silent_server)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    sender = mirror(tmp_path)
-    sender.PATIENCE = 0.1
-    sender.close()
+    with mirror(tmp_path, monkeypatch, patience=0.1):
+        pass
     assert "W&B did not finish" in caplog.text
-    assert sender._process.returncode == -signal.SIGKILL
+    assert not subprocess.run(["pgrep", "-f", f"wandb_mirror {tmp_path}"], capture_output=True).stdout

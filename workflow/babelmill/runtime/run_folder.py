@@ -30,7 +30,7 @@ from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.record import Record
 from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.snapshots import Snapshots
-from babelmill.runtime.wandb_mirror import Mirror
+from babelmill.runtime.wandb_mirror import mirror
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class RunFolder:
         if self._tracking == "wandb" and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "on", "true", "yes"):
             log.info("WANDB_DISABLED is set: run.tracking = wandb has no effect")
         elif self._tracking == "wandb":
-            self._opened.callback(Mirror(model, self.path).close)
+            self._opened.enter_context(mirror(model, self.path))
         return Done(done, self.record.validated)
 
     def save(
