@@ -114,9 +114,9 @@ class Labelled(LabelledData):
     def all(self) -> None:
         """Train, export, evaluate, convert."""
         each = {kind: [f"{kind}/{language}" for language in self.languages] for kind in ("shards", "corpora")}
-        steps = {"max_steps": 150, "global_batch_tokens": 640}
-        self.settings(self.SMALL, labels=self.LABELS, optimizer="adamw", learning_rate=5e-3, **steps)
-        self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=75)
+        steps = {"max_steps": 100, "global_batch_tokens": 640}
+        self.settings(self.SMALL, labels=self.LABELS, optimizer="adamw", learning_rate=1e-2, **steps)
+        self.run_settings(micro_batch_tokens=640, checkpoint_every=1000, validate_every=50)
         self.train()
         made = {"model": "model", "tokenizer": "tokenizer"}
         self.stage("export", "export", made | {"shards": each["shards"]}, "--checkpoints", str(self.folder))
