@@ -21,7 +21,7 @@ from babelmill.config.stage_settings import Settings
 from babelmill.core import manifest
 from training_data import VOCABULARY, Data, wait_for_step
 
-STEPS = 24
+STEPS = 16
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}
 # By kind: the objective, and what adapters need. There are as many of them as weights, so that writing takes a while.
 KINDS = {
@@ -34,7 +34,7 @@ OTHERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("eurobert", "e
 
 def expected(kind: str) -> list[tuple[int, str]]:
     """The lines of a record; what goes on from another model is validated before it begins."""
-    validated = [0, 12, STEPS] if "adapters" in kind else [12, STEPS]
+    validated = [0, 8, STEPS] if "adapters" in kind else [8, STEPS]
     return sorted([(step, "train") for step in range(1, STEPS + 1)] + [(step, "validation") for step in validated])
 
 
@@ -61,7 +61,7 @@ def finished_runs(tmp_path_factory) -> Callable[[str], Data]:
         # Of 160 tokens: micro-batches of 96 and 64, so that two processes have one each, and a third one none.
         train = {"optimizer": "adamw", "learning_rate": 0.004, "eps": 1e-6, "micro_batch_tokens": 96} | more
         data.settings({"architecture": "transformers", **model}, max_steps=STEPS, objective=objective, **train)
-        data.run_settings(checkpoint_every=1, keep=3, validate_every=12)
+        data.run_settings(checkpoint_every=1, keep=3, validate_every=8)
         data.train("model", 2)
         lines = [line["loss"] for line in data.metrics() if line["kind"] == "validation"]
         assert lines[-1] < lines[0]
