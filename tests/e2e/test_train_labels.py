@@ -64,7 +64,7 @@ def test_texts_that_are_cut_are_counted(whole, tmp_path):
 def dealt(whole, folder: Path, processes: int) -> LabelledData:
     """A run whose whole micro-batches are dealt to some processes."""
     data = LabelledData.at(folder, whole)
-    data.settings(micro_batch_tokens=32, optimizer="adamw", typos=0.5)
+    data.settings(micro_batch_tokens=32, optimizer="adamw", typos=0.5, max_steps=8)
     data.train("model", processes)
     return data
 
