@@ -19,8 +19,9 @@ WEIGHTS = ("model.safetensors", "ema.safetensors")
 
 
 def long_run() -> dict:
-    """The small model, trained for long enough to be interrupted in the middle."""
+    """The small model with one layer, trained for long enough to be interrupted in the middle."""
     values = copy.deepcopy(SMALL)
+    values["model"]["num_hidden_layers"] = 1
     values["train"]["max_steps"] = 90
     values["run"] = {"log_every": 1, "checkpoint_every": 10, "checkpoint_share": 1, "validate_every": 30}
     return values

@@ -20,8 +20,9 @@ THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere,
 
 
 def long_run() -> dict:
-    """Two processes, and hardly a checkpoint but those that are saved on leaving."""
+    """Two processes of a model of one layer, and hardly a checkpoint but those that are saved on leaving."""
     values = copy.deepcopy(SMALL)
+    values["model"]["num_hidden_layers"] = 1
     values["train"]["max_steps"] = STEPS
     values["run"] = {"log_every": 1, "checkpoint_every": 120, "validate_every": 0}
     return values | {"resources": {"gpus": 2}}

@@ -109,6 +109,7 @@ def test_a_job_that_slurm_does_not_take(workspace, start):
 def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
     values = copy.deepcopy(TWO)
+    values["model"]["num_hidden_layers"] = 1
     values["train"] |= {"max_steps": 100}
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
@@ -158,7 +159,8 @@ def test_nodes_that_do_not_meet(workspace, monkeypatch):
 def test_a_crash_of_the_login_node(workspace, cluster, start):
     """A second Snakemake is refused; after a crash the job that still runs is cancelled, and a new one goes on."""
     values = copy.deepcopy(TWO)
-    values["train"]["max_steps"] = 150
+    values["model"]["num_hidden_layers"] = 1
+    values["train"]["max_steps"] = 100
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
     target = "results/models/eng/manifest.json"
@@ -192,4 +194,4 @@ def test_a_crash_of_the_login_node(workspace, cluster, start):
     went_on = int(re.search(r"going on after step (\d+)", training.said)[1])
     assert step <= left == went_on, "the cancelled job has saved a checkpoint, and no step is lost"
     lines = [json.dumps([line["kind"], line["step"]]) for line in training.metrics]
-    assert len(lines) == len(set(lines)) == 151
+    assert len(lines) == len(set(lines)) == 101
