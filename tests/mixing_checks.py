@@ -61,8 +61,8 @@ def compare_the_end() -> None:
     print("the end: kept", flush=True)
 
 
-def compare_in_a_model(checkpointing: bool, compiled: bool) -> None:
-    """Loss and gradient of a whole model in training, against the shipped operations."""
+def compare_in_a_model(checkpointing: bool) -> None:
+    """Loss and gradient of a whole model in training, one of whose blocks is compiled, against the shipped operations."""
     shape = GPTBertShape(60, 32, 48, 2, 4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     rows = torch.randint(60, (3, 20), generator=torch.Generator().manual_seed(1))
     seen = training_mask(torch.zeros_like(rows), torch.tensor([True, False, True]))
@@ -74,13 +74,14 @@ def compare_in_a_model(checkpointing: bool, compiled: bool) -> None:
             torch.nn.init.normal_(alpha, std=0.3)
         if sums:
             mixing_kernel.install(model, sums)
-        for block in model.transformer.attention_layers if compiled and sums else ():
+        if sums and not checkpointing:
+            block = model.transformer.attention_layers[1]
             block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
         features = model.classifier.features(model.encode(rows, seen).flatten(0, 1))
         (features * torch.randn(features.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     exact, rounded = (((each - gradients[0]).norm() / gradients[0].norm()).item() for each in gradients[1:])
-    print(f"a model, again {checkpointing}, compiled {compiled}: {exact:.1e}, bf16 {rounded:.1e}", flush=True)
+    print(f"a model, again {checkpointing}: {exact:.1e}, bf16 {rounded:.1e}", flush=True)
     assert exact < 1e-5 and rounded < 0.01
 
 
@@ -90,5 +91,5 @@ if __name__ == "__main__":
     a_part_that_is_no_number()
     compare_the_identity()
     compare_the_end()
-    for checkpointing, compiled in ((False, False), (True, False), (False, True)):
-        compare_in_a_model(checkpointing, compiled)
+    for checkpointing in (False, True):
+        compare_in_a_model(checkpointing)

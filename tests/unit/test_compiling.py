@@ -29,6 +29,9 @@ SHORT, LONG = 3, 35  # steps with rows of 16 and of 32 tokens
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch):
     """Each test compiles anew, and a shape without a graph is an error."""
+    monkeypatch.setattr(
+        torch._dynamo.config, "fake_tensor_cache_enabled", False
+    )  # it costs a tenth more than it spares
     monkeypatch.setattr(compilation, "STRICT", True)
     yield
     torch.compiler.set_stance("default")
