@@ -37,7 +37,7 @@ def learn(model: GPTBert, rows: torch.Tensor, steps: int = 220, ahead: int = 1) 
     `ahead` is 0 if the hidden token is learnt at its own position, as BabyBabelLM's code does it.
     """
     generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, foreach=True)
     real = rows != PAD
     both = (real[:, None, :] & real[:, :, None])[:, None]
     for step in range(steps):
