@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor import config as inductor
 
 from babelmill.training import compilation, plan
@@ -30,7 +29,10 @@ def nothing_compiled(monkeypatch):
     torch._dynamo.reset()
 
 
-def compiled(backend: str) -> tuple[Graphs, CompileCounterWithBackend]:
+def compiled(backend: str):
+    """Return graphs of a backend, and what counts them."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
+
     counting = CompileCounterWithBackend(backend)
     return Graphs(Compiler(counting)), counting
 

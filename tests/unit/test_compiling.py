@@ -8,7 +8,6 @@ import sys
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from babelmill.core.files import UserError
 from babelmill.model.gpt_bert import GPTBertShape
@@ -71,6 +70,8 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
 
     A shape that has none after all is computed without one, and a line says why.
     """
+    from torch._dynamo.testing import CompileCounterWithBackend  # a second, which only these tests need
+
     counting = CompileCounterWithBackend("aot_eager")
     trainer, plain = make(Compiler(counting)), make()
     trainer.begin_alike()

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, precision_recall_fscore_support, top_k_accuracy_score
 
 from babelmill.evaluation import labels
 from babelmill.evaluation.labels import Found, Sets
@@ -45,6 +44,9 @@ def lists_of(sets: Sets) -> list[list[int]]:
 
 
 def test_figures_are_scikit_learns(drawn):
+    # Which takes seconds, so not in each process that collects tests.
+    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
     truth, chances = drawn
     predicted = found(chances)
     ours = labels.figures(Sets.of(truth), predicted)
@@ -64,6 +66,8 @@ def test_figures_are_scikit_learns(drawn):
 
 
 def test_top_k_of_one_code_is_scikit_learns(drawn):
+    from sklearn.metrics import top_k_accuracy_score
+
     truth, chances = drawn
     single = [codes[0] % CODES for codes in truth]
     ours = labels.figures(Sets.of([[code] for code in single]), found(chances, 1.0))

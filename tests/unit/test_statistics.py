@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from babelmill.suites.statistics import bootstrap, holm, mcnemar
 
@@ -16,6 +15,8 @@ def test_mcnemar_is_the_exact_one():
     second = points(np.array([0] * 5 + [1] * 15 + [1] * 60 + [0] * 20))
     found = mcnemar(first, second)
     assert found[:3] == (5, 15, 0)
+    from scipy.stats import binom  # which takes a second, so not in each process that collects tests
+
     assert found.p == pytest.approx(2 * binom.cdf(5, 20, 0.5)) == pytest.approx(0.04138947, abs=1e-8)
     assert mcnemar(first, first).p == 1.0
 
