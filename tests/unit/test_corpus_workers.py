@@ -1,5 +1,6 @@
 """The stage `corpus` with several processes: the same bytes and the same errors, and an end that leaves nothing."""
 
+import functools
 import gzip
 import json
 import os
@@ -28,9 +29,12 @@ from babelmill.corpus.tally import Tally
 from babelmill.settings import read_settings
 from prepared import run_python
 
-RANDOM = random.Random(1)
-WORDS = [f"word{i}" for i in range(500)]
-TEXTS = [" ".join(RANDOM.choices(WORDS, k=RANDOM.randint(1, 60))) for _ in range(9000)]
+
+@functools.cache
+def texts() -> list[str]:
+    """Nine thousand texts."""
+    choose, words = random.Random(1), [f"word{i}" for i in range(500)]
+    return [" ".join(choose.choices(words, k=choose.randint(1, 60))) for _ in range(9000)]
 
 
 @pytest.fixture(autouse=True)
@@ -52,17 +56,17 @@ def lines(texts: list[str]) -> bytes:
 def every_format(folder):
     """A file of each format, with damage, and copies of the same documents far apart from each other."""
     Path("texts").mkdir()
-    for i, text in enumerate(TEXTS[:300]):
+    for i, text in enumerate(texts()[:300]):
         Path("texts", f"{i:03}.txt").write_text(text + "\r\nend")
     Path("texts/bad.txt").write_bytes(b"\xff")
     Path("a.jsonl").write_bytes(
-        b"not JSON\n" * 3 + lines(TEXTS) + b'{"text": "\xff"}\n{"other": 1}\n' + lines(TEXTS[:99])
+        b"not JSON\n" * 3 + lines(texts()) + b'{"text": "\xff"}\n{"other": 1}\n' + lines(texts()[:99])
     )
-    Path("b.json.gz").write_bytes(gzip.compress(lines(TEXTS[::-1]), 1, mtime=0)[:-9])
-    Path("c.jsonl.zst").write_bytes(pa.Codec("zstd").compress(lines(TEXTS), asbytes=True))
-    Path("d.txt").write_text("\n".join(TEXTS))
-    Path("e.csv").write_text("text,prompt\n" + "".join(f'"{text}\n\u0001",p\n' for text in TEXTS) + "one,two,three\n")
-    table = pa.table({"text": [*(text.encode() for text in TEXTS), b"\xff"], "prompt": ["p"] * 9001})
+    Path("b.json.gz").write_bytes(gzip.compress(lines(texts()[::-1]), 1, mtime=0)[:-9])
+    Path("c.jsonl.zst").write_bytes(pa.Codec("zstd").compress(lines(texts()), asbytes=True))
+    Path("d.txt").write_text("\n".join(texts()))
+    Path("e.csv").write_text("text,prompt\n" + "".join(f'"{text}\n\u0001",p\n' for text in texts()) + "one,two,three\n")
+    table = pa.table({"text": [*(text.encode() for text in texts()), b"\xff"], "prompt": ["p"] * 9001})
     pq.write_table(table, "f.parquet", row_group_size=700)
     pq.write_table(table.slice(5), "g.parquet")
     raw = bytearray(Path("f.parquet").read_bytes())
@@ -158,18 +162,24 @@ def test_workers_start_where_names_of_temporary_files_are_long(tmp_path):
 
 
 FAULTS = {
-    "line 9001: not JSON": {"b.jsonl": lines(TEXTS) + b"{broken\n", "c.jsonl.gz": gzip.compress(lines(TEXTS), 1)[:-99]},
-    "set corpus.text_column": {"b.jsonl": b"\n" * BLOCK + b'{"other": 1}\n' + lines(TEXTS), "c.jsonl": b"{broken\n"},
-    "truncated": {"b.jsonl.gz": gzip.compress(lines(TEXTS), 1)[:-99], "c.txt": b"\xff"},
-    "end with CR alone": {"b.txt": b"one\r" * BLOCK, "c.jsonl": b"{broken\n"},
+    "line 9001: not JSON": lambda: {
+        "b.jsonl": lines(texts()) + b"{broken\n",
+        "c.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99],
+    },
+    "set corpus.text_column": lambda: {
+        "b.jsonl": b"\n" * BLOCK + b'{"other": 1}\n' + lines(texts()),
+        "c.jsonl": b"{broken\n",
+    },
+    "truncated": lambda: {"b.jsonl.gz": gzip.compress(lines(texts()), 1)[:-99], "c.txt": b"\xff"},
+    "end with CR alone": lambda: {"b.txt": b"one\r" * BLOCK, "c.jsonl": b"{broken\n"},
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_first_fault_is_named_whoever_meets_it(folder, fault):
-    for name, content in FAULTS[fault].items():
+    for name, content in FAULTS[fault]().items():
         Path(name).write_bytes(content)
-    Path("a.jsonl").write_bytes(lines(TEXTS))
+    Path("a.jsonl").write_bytes(lines(texts()))
     messages = []
     for threads in (1, 2, 5):
         with pytest.raises(UserError) as error:
@@ -183,7 +193,7 @@ def test_the_first_fault_is_named_whoever_meets_it(folder, fault):
 
 @pytest.mark.parametrize("victim", ["worker", "SIGTERM", "SIGKILL", "SIGINT"])
 def test_a_killed_process_ends_all(folder, victim):
-    Path("0.jsonl").write_bytes(lines(TEXTS) * 2)
+    Path("0.jsonl").write_bytes(lines(texts()) * 2)
     for i in range(1, 60):
         os.link("0.jsonl", f"{i}.jsonl")
     command = [sys.executable, "-m", "babelmill.corpus", "--settings", settings_file(files=["*.jsonl"]), "--out", "out"]
