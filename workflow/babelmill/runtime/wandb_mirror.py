@@ -21,8 +21,8 @@ from babelmill.config.layers import flatten
 
 log = logging.getLogger(__name__)
 PATIENCE = 15.0  # seconds to wait for the process after the end of the training
-FIXED = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6", "WANDB_RESUME": "allow"}  # seconds
-FIXED |= {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
+FIXED = {"WANDB_INIT_TIMEOUT": "8", "WANDB_FINISH_TIMEOUT": "6"}  # seconds
+FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
 
 
 @contextlib.contextmanager
