@@ -40,15 +40,13 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
-from babelmill.model.mixing import LayerMixing  # noqa: E402
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training import amounts, attention_triton, mixing_kernel  # noqa: E402
+from babelmill.training import amounts, attention_triton, dropout, mixing_triton  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
 from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
 from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
 from babelmill.training.loss import loss  # noqa: E402
-from babelmill.training.mixing_triton import TritonSums  # noqa: E402
 from babelmill.training.objectives import objective_of  # noqa: E402
 from babelmill.training.one_hot_attention import OneHotAttention  # noqa: E402
 from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
@@ -102,15 +100,15 @@ class Count(TorchDispatchMode):
 
 
 class Block(torch.autograd.Function):
-    """Stands for a compiled block, which is counted elsewhere: it reads the residual and returns a change in bf16."""
+    """Stands for a compiled block, which is counted elsewhere."""
 
     @staticmethod
     def forward(ctx, hidden):
-        return torch.empty_like(hidden, dtype=torch.bfloat16)
+        return torch.empty_like(hidden)
 
     @staticmethod
     def backward(ctx, gradient):
-        return torch.empty_like(gradient, dtype=torch.float32)
+        return torch.empty_like(gradient)
 
 
 class Part:
@@ -182,17 +180,15 @@ def compiled(module: nn.Module, *inputs) -> Part:
         result = result[0] if isinstance(result, tuple | list) else result
         result.backward(torch.ones_like(result))
 
-    with patch.object(torch.compiler, "is_compiling", lambda: True):
-        both(lambda: run(named, *inputs))
-        return sum(found, Part(flops=Part.of(lambda: both(lambda: module(*inputs))).flops))
+    both(lambda: run(named, *inputs))
+    return sum(found, Part(flops=Part.of(lambda: both(lambda: module(*inputs))).flops))
 
 
 @torch.no_grad()
 def compiled_function(function, *inputs) -> Part:
     """Count what Inductor makes of a function without gradients and products."""
     found = []
-    with patch.object(torch.compiler, "is_compiling", lambda: True):
-        aot_function(function, fw_compiler=fused_part(found), decompositions=select_decomp_table())(*inputs)
+    aot_function(function, fw_compiler=fused_part(found), decompositions=select_decomp_table())(*inputs)
     return sum(found, Part())
 
 
@@ -227,30 +223,34 @@ class Attending(nn.Module):
 def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     """Count the parts of one of our steps, with one forward pass of so many tokens."""
     rows, width, layers = tokens // length, shape.hidden_size, shape.num_hidden_layers
-    model = GPTBert(shape)
+    model, keys = GPTBert(shape), Keys(0, torch.device("cpu"))
+    keys.rows = torch.zeros(rows, dtype=torch.int32)
+    dropout.install(model, keys, KeyedAttention)
+    mixing_triton.install(model)
+    for layer in model.transformer.attention_layers:  # whose keys would be constants of the graph
+        layer.relative_dropout = nn.Dropout(shape.attention_probs_dropout_prob)
     hidden = torch.zeros(rows, length, width, requires_grad=True)
+    normalized = torch.zeros(rows, length, width, dtype=torch.bfloat16, requires_grad=True)
     relative = torch.zeros(2 * shape.position_bucket_size - 1, width, requires_grad=True)
     buckets = torch.zeros(length, length, dtype=torch.int64)
     allowed = training_mask(torch.zeros(rows, length, dtype=torch.int64), torch.zeros(rows, dtype=torch.bool))
     parts = {}
     with torch.autocast("cpu", torch.bfloat16):
         seen = visible(allowed, torch.bfloat16)
-        layer, inputs = model.transformer.attention_layers[0], (hidden, relative, buckets, seen)
-        keys = torch.zeros(rows, dtype=torch.int32)
+        layer, inputs = model.transformer.attention_layers[0], (normalized, relative, buckets, seen)
         for kind, name in KINDS.items():
-            parts[name] = compiled(Attending(layer, kind), keys, *inputs) * layers
-        parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], hidden) * layers
-        if shape.layer_mixing:
-            parts["layer mixing"] = Part.of(lambda: mix(layers, hidden))
+            parts[name] = compiled(Attending(layer, kind), keys.rows, *inputs) * layers
+        parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], normalized) * layers
+        parts["dropout, layer mixing, normalisation"] = Part.of(lambda: mix(model, hidden))
         parts["embedding, head, loss"] = head(model, hidden, tokens)
     parts |= making(shape.vocab_size, rows, length)
     return parts | {END: update(model)}
 
 
-def mix(layers: int, hidden: torch.Tensor) -> None:
+def mix(model: GPTBert, hidden: torch.Tensor) -> None:
     """Mix the layers of a forward and a backward pass."""
-    mixed, add = mixing_kernel.LayerMixingByHand(LayerMixing(2 * layers), TritonSums).start(hidden)
-    for _ in range(2 * layers):
+    mixed, add = model.transformer.dwa_modules.start(hidden)
+    for _ in range(2 * model.config.num_hidden_layers):
         mixed = add(mixed, Block.apply(mixed))
     mixed.backward(torch.empty_like(mixed))
 
@@ -383,7 +383,8 @@ def main() -> None:
         codes["published"] = lambda: published(args.published, shape, args.length, args.tokens)
     print("| code | part | kernels | GB | TFLOP | calculated ms |\n|---|---|---|---|---|---|")
     for code, count in codes.items():
-        with FakeTensorMode() as mode, V.set_fake_mode(mode):
+        on_gpu = patch.object(torch.compiler, "is_compiling", lambda: True)  # which chooses what a GPU would compute
+        with FakeTensorMode() as mode, V.set_fake_mode(mode), on_gpu:
             parts = count()
         used = [part for name, part in parts.items() if not name.endswith(("not compiled", "not used"))]
         for name, part in parts.items():

@@ -29,21 +29,12 @@ from torch.nn import functional as F
 from babelmill.model.attention import Visible, position_buckets, visible
 from babelmill.model.gpt_bert import training_mask
 from babelmill.training.dropout import KeyedAttention, Keys, draw
+from babelmill.training.dropout_triton import kept
 
 # Queries (and keys) per tile, and warps per program. They were chosen by the registers that the compiler spills for
 # sm_90: with tiles of 64 the backward pass would spill 600 bytes per thread; with these it spills 170, and the forward
 # pass none.
 FORWARD, BACKWARD = (64, 8), (32, 4)
-
-
-@triton.jit
-def _mix(x):
-    """Do what `dropout.mix` does, in uint32."""
-    x ^= x >> 16
-    x *= 0x21F0AAAD
-    x ^= x >> 15
-    x *= 0x735A2D97
-    return x ^ (x >> 15)
 
 
 @triton.jit
@@ -66,10 +57,7 @@ def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
 @triton.jit
 def _kept(key, h, i, j, T, dropped):
     """Return which weights of a tile are kept, as `dropout.keep` does for the elements [n, T, T] of a row."""
-    element = (h * T + i[:, None]) * T + j[None, :]
-    number = _mix(key ^ _mix((element >> 1).to(tl.uint32) + 0x9E3779B9))
-    half = tl.where((element & 1) == 1, number >> 16, number & 0xFFFF)
-    return (half ^ 0x8000) >= dropped
+    return kept(key, (h * T + i[:, None]) * T + j[None, :], dropped)
 
 
 @triton.jit

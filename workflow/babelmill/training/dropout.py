@@ -124,13 +124,13 @@ class RowDropout(nn.Dropout):
 
     def __init__(self, p: float, place: int, keys: Keys, of: str):
         super().__init__(p)
-        self._place, self._keys, self._of = counter(place, keys.step.device), keys, of
+        self.place, self.keys, self._of = counter(place, keys.step.device), keys, of
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the input; in training, some of its elements are dropped and the others scaled."""
         if not self.training or self.p == 0.0 or not input.numel():  # a pass may have no target at all
             return input
-        keys = draw(getattr(self._keys, self._of), self._place)
+        keys = draw(getattr(self.keys, self._of), self.place)
         kept = keep(keys, input.numel() // len(keys), self.p).mul_(1 / (1 - self.p))
         return input * kept.view(input.shape).to(input.dtype)
 

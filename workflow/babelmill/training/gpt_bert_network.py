@@ -17,7 +17,6 @@ from babelmill.training.compilation import Compiler, Graphs
 from babelmill.training.dropout import KeyedAttention
 from babelmill.training.gradients import FlatGradients
 from babelmill.training.loss import by_target, from_scores, loss
-from babelmill.training.mixing_kernel import WeightedSums
 from babelmill.training.network import Network
 from babelmill.training.one_hot_attention import OneHotAttention
 from babelmill.training.randomness import INITIALIZATION
@@ -76,10 +75,10 @@ class GPTBertNetwork(Network):
             attention_type = cpu_kernels.CPUAttention
         elif by_hand:
             attention_type = attention_kernel.choose(processes, width, precision) if on_gpu else OneHotAttention
-            fused = on_gpu and self._shape.layer_mixing
-            sums = mixing_kernel.fused(processes, precision) if fused else WeightedSums
-            mixing_kernel.install(model, sums)
+            mixing_kernel.install(model)
         dropout.install(model, self.keys, attention_type)
+        if by_hand and on_gpu:
+            mixing_kernel.install_fused(model, processes, precision)
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""

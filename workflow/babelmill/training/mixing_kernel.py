@@ -7,8 +7,9 @@ recurrence, run backwards. The gradient of the weights is one matrix product at 
 from the last x to the first one; no other kind of backward pass is supported.
 
 In both directions a row is a sum of two tensors: h_{j+1} is x_j plus the change by a sub-block, and the gradient of x_j
-is what that sub-block gives plus what h_{j+1} gives. So one function, `WeightedSums.next`, adds, stores and sums. On
-GPUs, `mixing_triton.py` does this in one kernel.
+is what that sub-block gives plus what h_{j+1} gives. So one function, `WeightedSums.next`, adds, stores and sums.
+
+In bf16 on GPUs, `mixing_triton.py` does more of a model's work at once.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from babelmill.model.gpt_bert import GPTBert
 from babelmill.model.mixing import LayerMixing
 from babelmill.runtime.processes import Processes
 from babelmill.training import kernel_trial
@@ -32,11 +34,9 @@ class WeightedSums:
         shape: shape of a row.
     """
 
-    row_type: torch.dtype | None = None  # None: the type of the matrix
-
     def __init__(self, matrix: torch.Tensor, shape: torch.Size):
         self.matrix = matrix
-        self.rows = matrix.new_empty(len(matrix), *shape, dtype=self.row_type)
+        self.rows = matrix.new_empty(len(matrix), *shape)
         self.done = 0
 
     def next(
@@ -64,38 +64,35 @@ class WeightedSums:
             return self.rows.flatten(1) @ others.flatten(1).T
 
 
-def fused(processes: Processes, precision: str) -> type[WeightedSums]:
-    """Return the sums to use on a GPU: in bf16 those of our kernel, if all processes can use it.
-
-    In fp32 the sums of this file move fewer bytes than the kernel would.
-
-    Args:
-        processes: this process among the others; all call this together.
-        precision: `train.precision`.
-    """
-    if precision != "bf16":
-        return WeightedSums
-
-    def trial() -> float:
-        from babelmill.training import mixing_triton  # imports Triton, which comes with PyTorch for GPUs
-
-        sizes, sums = mixing_triton.SIZES, mixing_triton.TritonSums
-        found = [mixing_triton.difference(processes.device, sums, numbers=size) for size in sizes]
-        return torch.tensor(found).max().item()  # nan if one is
-
-    if not kernel_trial.passed(processes, trial, "layer mixing is PyTorch's, which is slower"):
-        return WeightedSums
-    from babelmill.training import mixing_triton
-
-    return mixing_triton.TritonSums
-
-
-def install(model: nn.Module, sums: type[WeightedSums] = WeightedSums) -> None:
+def install(model: nn.Module) -> None:
     """Let a model mix its layers with this file's functions. Its weights and their names do not change."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, LayerMixing):
-                setattr(module, name, LayerMixingByHand(child, sums))
+                setattr(module, name, LayerMixingByHand(child))
+
+
+def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:
+    """Let a model use our kernels for layer mixing if it mixes layers and all processes can use them.
+
+    In fp32, the functions of this file move fewer bytes than the kernels would.
+
+    Args:
+        model: the model, after `install` and `dropout.install`.
+        processes: this process among the others; all call this together.
+        precision: `train.precision`.
+    """
+
+    def trial() -> float:
+        from babelmill.training import mixing_triton  # imports Triton, which comes with PyTorch for GPUs
+
+        return mixing_triton.difference(processes.device, model.config.hidden_size)
+
+    otherwise = "layer mixing is PyTorch's, which is slower"
+    if precision == "bf16" and model.config.layer_mixing and kernel_trial.passed(processes, trial, otherwise):
+        from babelmill.training import mixing_triton
+
+        mixing_triton.install(model)
 
 
 class _State:
@@ -120,7 +117,7 @@ class _State:
         if self.gradients is None or position >= self.position:  # a new backward pass
             size = position + 1
             turned = matrix[:size, :size].flip(0, 1).T.contiguous()
-            self.gradients, self.gradient_of_row = type(self.sums)(turned, shape), None
+            self.gradients, self.gradient_of_row = WeightedSums(turned, shape), None
         row, *more = (part for part in (given, self.gradient_of_row) if part is not None)
         self.position = position
         self.gradient_of_row, result = self.gradients.next(row, more[0] if more else None, dtype)
@@ -175,12 +172,12 @@ class _Mix(torch.autograd.Function):
 class LayerMixingByHand(LayerMixing):
     """Computes `LayerMixing` with the functions of this file and the weights of another `LayerMixing`."""
 
-    def __init__(self, mixing: LayerMixing, sums: type[WeightedSums] = WeightedSums):
+    def __init__(self, mixing: LayerMixing):
         super().__init__(0)
-        self.alphas, self._sums = mixing.alphas, sums
+        self.alphas = mixing.alphas
 
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
         """Return x_0, and a function that turns (x_j, the change by the next sub-block) into x_{j+1}; all [B, T, H]."""
         matrix = self.matrix(hidden)
-        state = _State(self._sums(matrix.detach(), hidden.shape))
+        state = _State(WeightedSums(matrix.detach(), hidden.shape))
         return _Start.apply(hidden, matrix, state), lambda x, change: _Mix.apply(x, change, state)

@@ -1,15 +1,21 @@
-"""Compute layer mixing on GPUs with a Triton kernel that adds, stores and sums in one pass for each sub-block.
+"""Compute layer mixing on GPUs, together with the dropout before it and the normalisation after it.
 
-It computes h_t = x + change, stores it as row t of a bf16 buffer, and returns sum_{i <= t} M[t, i] h_i. The sum
-is in fp32, and its newest term is h_t before rounding. So rounding errors do not build up from layer to layer where M
-is near the identity, as it is at first. The backward pass is the same recurrence (`mixing_kernel.py`), so the same
-kernel computes it; it also returns its result in the type of the change.
+Between two sub-blocks of a model stand dropout, the residual sum, layer mixing and a normalisation. Each would read and
+write whole hidden states. Here one kernel per sub-block does all of them. It stores nothing but the change (the
+sub-block's output after dropout) and its result (the input of the next sub-block's first product).
 
-Before every eighth row, a second kernel begins the next eight sums with all rows so far, and reads each of them once.
-The first kernel adds only the rows after them.
+For this, the formulas of `babelmill.model.mixing`, x_j = sum_{i <= j} M[j, i] h_i and h_i = x_{i-1} + c_i, are put into
+each other: x_j = sum_{i <= j} W[j, i] c_i, where c_0 = h_0 is the embedding and c_i the change by the i-th sub-block.
+The matrix is W = (1 - M S)^-1 M, where M S is M with its columns moved to the left by one. The scale of dropout is part
+of W, so the c_i are the numbers that a matrix product gave, in bf16, and nothing is rounded before it is summed.
 
-There are no atomic additions, and every run computes the same numbers. The number of rows has no limit. The kernels get
-it at run time, so they are built only once.
+The gradient of c_i is sum_{j >= i} W[j, i] g_j, where g_j is the gradient of x_j that the next sub-block gives: the
+same recurrence, run backwards. The gradient of W is one matrix product at the end. So a backward pass must run from the
+last x to the first one; no other kind of backward pass is supported.
+
+Before every fifth row, a second kernel begins the next five sums with all rows so far, and reads each of them once. The
+kernel of a sub-block adds only the rows after them. There are no atomic additions, and every run computes the same
+numbers. The number of rows has no limit, and the kernels are built only once.
 
 The kernels have not run on a GPU yet: tests run them in Triton's interpreter and build them for GPUs of NVIDIA and AMD.
 """
@@ -18,49 +24,90 @@ The kernels have not run on a GPU yet: tests run them in Triton's interpreter an
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
 # (a type checker does not know what Triton makes of a function)
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
+from torch import nn
+from torch.nn import functional as F
 
+from babelmill.model.gpt_bert import GPTBert, Normalization
 from babelmill.model.mixing import LayerMixing
-from babelmill.training.mixing_kernel import LayerMixingByHand, WeightedSums
+from babelmill.training.dropout import Keys, RowDropout
+from babelmill.training.dropout_triton import kept, mix
 
-BLOCK, WARPS = 1024, 4  # numbers of a row per program: a thread of the first kernel loads 16 bytes of each row
-SUMS = 8  # sums to which the second kernel adds a row at once; a power of 2
+SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
+WARPS = 4  # of a program of the second kernel
+BLOCK = 512  # numbers of a row per program of the second kernel
 COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
-ROWS = SUMS + 3  # of a trial: three sums are begun by the second kernel
-# Numbers per row of the trials. Triton builds a kernel of its own for multiples of 16, and the second number is large
-# enough for the products of `COLUMNS` numbers.
-SIZES = 3 * BLOCK + 5, 2 * COLUMNS + 3 * BLOCK
+ROWS = 11  # of a trial: the second kernel begins sums twice
 
 
-@triton.jit(do_not_specialize=["t"], do_not_specialize_on_alignment=["WEIGHTS"])
-def _add_store_sum(
-    X, CHANGE, BEGUN, EARLIER, WEIGHTS, ROW, RESULT, NARROW, N, t,
-    ADDS: tl.constexpr, GOES_ON: tl.constexpr, NARROWS: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip
-    """Compute B numbers of a row, and of its sum with BEGUN and with the t rows before it."""
-    first = tl.program_id(0).to(tl.int64) * B
-    n = tl.arange(0, B)
-    inside = n < N - first
-    newest = tl.load(X + first + n, mask=inside)
-    if ADDS:
-        newest += tl.load(CHANGE + first + n, mask=inside).to(tl.float32)
-    tl.store(ROW + first + n, newest.to(ROW.dtype.element_ty), mask=inside)
-    sums, place = tl.zeros([B], tl.float32), EARLIER + first
+@triton.jit
+def _dropped(x, KEYS, PLACE, token, n, length, H, limit):
+    """Drop elements n of a token's numbers x, as `dropout.RowDropout` does, but do not scale the others."""
+    key = mix(tl.load(KEYS + token // length).to(tl.uint32, bitcast=True) ^ tl.load(PLACE).to(tl.uint32, bitcast=True))
+    return tl.where(kept(key, token % length * H + n, limit), x, 0.0)
+
+
+@triton.jit
+def _sum(newest, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON: tl.constexpr):
+    """Return the weighted sum of the newest row and the t < SUMS rows before it, added to BEGUN."""
+    sums = tl.load(WEIGHTS + t) * newest
     if GOES_ON:
-        sums += tl.load(BEGUN + first + n, mask=inside)
-    for i in tl.range(0, t, loop_unroll_factor=4):
-        sums += tl.load(WEIGHTS + i) * tl.load(place + n, mask=inside).to(tl.float32)
-        place += N
-    sums += tl.load(WEIGHTS + t) * newest
-    tl.store(RESULT + first + n, sums, mask=inside)
-    if NARROWS:
-        tl.store(NARROW + first + n, sums.to(NARROW.dtype.element_ty), mask=inside)
+        sums += tl.load(BEGUN + place, mask=inside, other=0.0).to(tl.float32)
+    for i in tl.static_range(SUMS - 1):  # unrolled, so that the loads do not wait for each other
+        weight = tl.load(WEIGHTS + i, mask=i < t, other=0.0)
+        sums += weight * tl.load(EARLIER + place, mask=inside & (i < t), other=0.0).to(tl.float32)
+        EARLIER += N
+    return sums
+
+
+@triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
+def _mix_forward(
+    CHANGE, BEGUN, EARLIER, WEIGHTS, STORED, RESULT, SCALE, KEYS, PLACE, N, H, t, length, limit, eps,
+    GOES_ON: tl.constexpr, DROPS: tl.constexpr, NORMALIZES: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """Compute the input of the next sub-block for one token: drop, store, sum, normalise."""
+    token, n = tl.program_id(0), tl.arange(0, B)
+    inside, place = n < H, token.to(tl.int64) * H + n
+    change = tl.load(CHANGE + place, mask=inside, other=0.0).to(tl.float32)
+    if DROPS:
+        change = _dropped(change, KEYS, PLACE, token, n, length, H, limit)
+    tl.store(STORED + place, change.to(STORED.dtype.element_ty), mask=inside)
+    x = _sum(change, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
+    if NORMALIZES:
+        x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
+        scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
+        x *= scale
+        tl.store(SCALE + token, scale)
+    tl.store(RESULT + place, x.to(RESULT.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
+def _mix_backward(
+    GRADIENT, NORMALIZED, SCALE, BEGUN, EARLIER, WEIGHTS, STORED, RESULT, KEYS, PLACE, N, H, t, length, limit,
+    GOES_ON: tl.constexpr, DROPS: tl.constexpr, NORMALIZES: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of a change for one token: the gradient of the normalisation; store, sum, drop."""
+    token, n = tl.program_id(0), tl.arange(0, B)
+    inside, place = n < H, token.to(tl.int64) * H + n
+    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
+    if NORMALIZES:
+        y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
+        gradient -= tl.sum(gradient, 0) / H + y * (tl.sum(gradient * y, 0) / H)
+        gradient *= tl.load(SCALE + token)
+    tl.store(STORED + place, gradient.to(STORED.dtype.element_ty), mask=inside)
+    result = _sum(gradient, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
+    if DROPS:
+        result = _dropped(result, KEYS, PLACE, token, n, length, H, limit)
+    tl.store(RESULT + place, result.to(RESULT.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["t", "stride", "count"], do_not_specialize_on_alignment=["WEIGHTS"])
-def _sum_rows(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, B: tl.constexpr):
+def _begin_sums(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, B: tl.constexpr):
     """Compute B numbers of `count` <= S sums of t rows."""
     first = tl.program_id(0).to(tl.int64) * B
     n, s = tl.arange(0, B), tl.arange(0, S)
@@ -71,56 +118,109 @@ def _sum_rows(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, B:
         sums += weights[:, None] * tl.load(place + n, mask=inside).to(tl.float32)[None, :]
         place += N
     places = RESULT + s.to(tl.int64)[:, None] * N + first + n[None, :]
-    tl.store(places, sums, mask=exists[:, None] & inside[None, :])
+    tl.store(places, sums.to(RESULT.dtype.element_ty), mask=exists[:, None] & inside[None, :])
 
 
-@torch.library.custom_op("babelmill::add_store_sum", mutates_args=("row",))
-def _next(
-    x: torch.Tensor,
-    change: torch.Tensor | None,
+def _launch(kernel: Any, hidden: torch.Tensor, tensors: dict[str, torch.Tensor | None], p: float, **more: Any) -> None:
+    """Run a kernel for each token of hidden states [B, T, H]. A tensor that is None is not used."""
+    rows, length, width = hidden.shape
+    block, earlier, stored = triton.next_power_of_2(width), tensors["EARLIER"], tensors["STORED"]
+    assert earlier is not None
+    numbers = {"N": hidden.numel(), "H": width, "t": len(earlier), "length": length, "limit": round(p * 2**16)}
+    switches = {"GOES_ON": tensors["BEGUN"] is not None, "DROPS": p > 0, "B": block}
+    used = {name: stored if tensor is None else tensor for name, tensor in tensors.items()}
+    kernel[(rows * length,)](**used, **numbers, **switches, **more, num_warps=min(8, max(1, block // 256)))
+
+
+@torch.library.custom_op("babelmill::mix_forward", mutates_args=("stored",))
+def _forward(
+    change: torch.Tensor,
     begun: torch.Tensor | None,
     earlier: torch.Tensor,
     weights: torch.Tensor,
-    row: torch.Tensor,
-    narrow: torch.dtype | None,
-) -> list[torch.Tensor]:
-    """Write x + change into `row`. Return its weighted sum with the earlier rows, and again in type `narrow` if given.
+    stored: torch.Tensor,
+    keys: torch.Tensor | None,
+    place: torch.Tensor | None,
+    p: float,
+    eps: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Drop elements of a change and write it into `stored`. Return its sum with earlier changes, normalised or not.
 
     Args:
-        x, change: [N]; x is float32, change has any type.
-        begun: [N] float32, what is added to the sum.
-        earlier: [t, N], rows before this one.
-        weights: [t + 1] float32, of the earlier rows and of this one.
-        row: [N], of the type of the earlier rows.
-        narrow: a second type of the result.
+        change: [B, T, H], of any type.
+        begun: [B T H], to which the sum is added.
+        earlier: [t, B T H], the changes before this one.
+        weights: [t + 1] float32, of the earlier changes and of this one.
+        stored: [B T H].
+        keys, place, p: see `RowDropout`; with p = 0 nothing is dropped.
+        eps: see `Normalization`; None: the sum is not normalised.
+
+    Returns:
+        The sum, [B, T, H] in the type of `stored`, and by what it was multiplied to normalise it, [B, T] float32.
+        If it is not normalised: the sum in float32, and an empty tensor.
     """
-    results = [torch.empty_like(x)] + ([torch.empty_like(x, dtype=narrow)] if narrow else [])
-    switches = {"ADDS": change is not None, "GOES_ON": begun is not None, "NARROWS": narrow is not None}
-    tensors = (x, x if change is None else change, x if begun is None else begun, earlier, weights, row)
-    _add_store_sum[(triton.cdiv(x.numel(), BLOCK),)](
-        *tensors, results[0], results[-1], x.numel(), len(earlier), **switches, B=BLOCK, num_warps=WARPS
-    )
-    return results
+    result = torch.empty_like(change, dtype=torch.float32 if eps is None else stored.dtype)
+    scale = torch.empty(0 if eps is None else change.shape[:2], device=change.device)
+    sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
+    tensors = {"CHANGE": change, **sums, "RESULT": result, "SCALE": scale, "KEYS": keys, "PLACE": place}
+    _launch(_mix_forward, change, tensors, p, eps=eps or 0.0, NORMALIZES=eps is not None)
+    return result, scale
 
 
-@_next.register_fake
-def _(x, change, begun, earlier, weights, row, narrow):
-    return [torch.empty_like(x)] + ([torch.empty_like(x, dtype=narrow)] if narrow else [])
+@_forward.register_fake
+def _(change, begun, earlier, weights, stored, keys, place, p, eps):
+    result = torch.empty_like(change, dtype=torch.float32 if eps is None else stored.dtype)
+    return result, torch.empty(0 if eps is None else change.shape[:2], device=change.device)
 
 
-@torch.library.custom_op("babelmill::sum_rows", mutates_args=())
+@torch.library.custom_op("babelmill::mix_backward", mutates_args=("stored",))
+def _backward(
+    gradient: torch.Tensor,
+    normalized: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    begun: torch.Tensor | None,
+    earlier: torch.Tensor,
+    weights: torch.Tensor,
+    stored: torch.Tensor,
+    keys: torch.Tensor | None,
+    place: torch.Tensor | None,
+    p: float,
+    kind: torch.dtype,
+) -> torch.Tensor:
+    """Write the gradient of an x into `stored`. Return its sum with later gradients, the gradient of a change.
+
+    Args:
+        gradient: [B, T, H], the gradient of what `_forward` returned.
+        normalized, scale: what it returned, if it normalised its sum.
+        begun, earlier, weights, stored, keys, place, p: as in `_forward`, for gradients.
+        kind: type of the result, which has the shape of `gradient`.
+    """
+    result = torch.empty_like(gradient, dtype=kind)
+    sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
+    tensors = {"GRADIENT": gradient, "NORMALIZED": normalized, "SCALE": scale, **sums}
+    tensors |= {"RESULT": result, "KEYS": keys, "PLACE": place}
+    _launch(_mix_backward, gradient, tensors, p, NORMALIZES=scale is not None)
+    return result
+
+
+@_backward.register_fake
+def _(gradient, normalized, scale, begun, earlier, weights, stored, keys, place, p, kind):
+    return torch.empty_like(gradient, dtype=kind)
+
+
+@torch.library.custom_op("babelmill::begin_sums", mutates_args=())
 def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return weights [S, t], float32, times the rows `earlier` [t, N], as [S, N] float32; S is at most `SUMS`."""
+    """Return weights [S, t] times the rows `earlier` [t, N], as [S, N] of the same type; S is at most `SUMS`."""
     count, numbers = len(weights), earlier.size(1)
-    sums = torch.empty(count, numbers, device=earlier.device)
-    grid, shape = (triton.cdiv(numbers, BLOCK),), {"S": SUMS, "B": BLOCK, "num_warps": 2 * WARPS}
-    _sum_rows[grid](earlier, weights, sums, numbers, len(earlier), weights.stride(0), count, **shape)
+    sums, block = earlier.new_empty(count, numbers), {"S": triton.next_power_of_2(SUMS.value), "B": BLOCK}
+    grid, sizes = (triton.cdiv(numbers, BLOCK),), (numbers, len(earlier), weights.stride(0), count)
+    _begin_sums[grid](earlier, weights, sums, *sizes, **block, num_warps=WARPS)
     return sums
 
 
 @_begin.register_fake
 def _(earlier, weights):
-    return torch.empty(len(weights), earlier.size(1), device=earlier.device)
+    return earlier.new_empty(len(weights), earlier.size(1))
 
 
 def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -135,60 +235,195 @@ def _products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     return torch.addmm(sums, rows[:, whole:].float(), others[:, whole:].float().T)
 
 
-class TritonSums(WeightedSums):
-    """Computes `WeightedSums` of float32 tensors with the kernel of this file."""
+def of_changes(matrix: torch.Tensor) -> torch.Tensor:
+    """Return W for the matrix M of `LayerMixing`; both are [S, S] and lower triangular."""
+    moved = F.pad(matrix[:, 1:], (0, 1))
+    return torch.linalg.solve_triangular(-moved, matrix, upper=False, unitriangular=True)
 
-    row_type = torch.bfloat16
-    _begun: torch.Tensor | None = None  # what the second kernel computed, [up to SUMS, N]
 
-    def next(
-        self, row: torch.Tensor, change: torch.Tensor | None, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `WeightedSums.next`."""
-        t, rows, matrix = self.done, self.rows.flatten(1), self.matrix
+class _Sums:
+    """Holds rows, and computes which inputs the kernel of the next row needs.
+
+    Args:
+        matrix: [S, S] float32, the weights of all sums, lower triangular.
+        numbers: the numbers of a row.
+        kind: their type.
+    """
+
+    def __init__(self, matrix: torch.Tensor, numbers: int, kind: torch.dtype):
+        self.matrix, self.done = matrix, 0
+        self.rows = matrix.new_empty(len(matrix), numbers, dtype=kind)
+        self._begun: torch.Tensor | None = None  # by the second kernel, [up to SUMS, N]
+
+    def next(self) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return `begun`, `earlier`, `weights` and `stored` of the next row; see `_forward`."""
+        t, matrix = self.done, self.matrix
+        start = t - t % SUMS.value
         self.done += 1
-        start = t - t % SUMS
         if t == start and t > 0:
             self._begun = None  # frees its memory first
-            self._begun = _begin(rows[:t], matrix[t : t + SUMS, :t])
+            self._begun = _begin(self.rows[:t], matrix[t : t + SUMS.value, :t])
         begun = None if self._begun is None else self._begun[t - start]
-        tensors = [None if x is None else x.reshape(-1) for x in (row, change)]
-        narrow = None if dtype == torch.float32 else dtype
-        results = _next(*tensors, begun, rows[start:t], matrix[t, start : t + 1], rows[t], narrow)
-        return results[0].view(row.shape), results[-1].view(row.shape)
-
-    def products(self, others: torch.Tensor) -> torch.Tensor:
-        """See `WeightedSums.products`."""
-        with torch.autocast(others.device.type, enabled=False):
-            return _products(self.rows.flatten(1), others.flatten(1))
+        return begun, self.rows[start:t], matrix[t, start : t + 1], self.rows[t]
 
 
-def difference(device: torch.device, sums: type[WeightedSums], rows: int = ROWS, numbers: int = SIZES[0]) -> float:
-    """Return the largest difference between some sums and the formula in float64.
+class _Pass:
+    """Holds the state of a forward pass, and of its backward pass: the changes, and the gradients of all x.
 
-    All x and all gradients are compared, each relative to its largest number; the gradients of all weights count as one
-    tensor. Each x is used twice, as in a model: for the next change and for the next x. Changes have the type of the
-    stored rows.
+    Args:
+        mixing: the module.
+        matrix: W.
+        hidden: the embedding, [B, T, H].
     """
-    generator = torch.Generator().manual_seed(rows)
-    mixing = LayerMixing(rows - 1)
+
+    def __init__(self, mixing: "FusedMixing", matrix: torch.Tensor, hidden: torch.Tensor):
+        self._mixing, self._kind = mixing, mixing.kind
+        self.changes = _Sums(matrix, hidden.numel(), mixing.kind)
+        self._gradients: _Sums | None = None
+        self._position = -1
+        self._dropouts = [mixing.dropout_of(position) for position in range(len(matrix))]
+
+    def forward(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x_j for c_j before dropout, normalised unless it is the last one, and by what it was multiplied."""
+        j = self.changes.done
+        eps = self._mixing.eps if j + 1 < len(self._dropouts) else None
+        return _forward(change.contiguous(), *self.changes.next(), *self._dropouts[j], eps)
+
+    def backward(
+        self,
+        j: int,
+        gradient: torch.Tensor,
+        normalized: torch.Tensor | None,
+        scale: torch.Tensor | None,
+        kind: torch.dtype,
+    ) -> torch.Tensor:
+        """Return the gradient of c_j before dropout, for that of what `forward` returned. Each call has a lower j."""
+        if self._gradients is None or j >= self._position:  # a new backward pass
+            turned = self.changes.matrix[: j + 1, : j + 1].flip(0, 1).T.contiguous()
+            self._gradients = _Sums(turned, gradient.numel(), self._kind)
+        self._position = j
+        inputs = self._gradients.next()
+        return _backward(gradient.contiguous(), normalized, scale, *inputs, *self._dropouts[j], kind)
+
+    def matrix_gradient(self) -> torch.Tensor:
+        """Return the gradient of W, after the gradients of all changes. Its upper triangle has no meaning."""
+        assert self._gradients is not None, "the gradients of all changes come first"
+        size = len(self._gradients.matrix)
+        result = torch.zeros_like(self.changes.matrix)
+        with torch.autocast(result.device.type, enabled=False):
+            result[:size, :size] = _products(self._gradients.rows, self.changes.rows[:size]).flip(0)
+        self._gradients = None  # frees its memory before the graph is freed
+        return result
+
+
+class _Next(torch.autograd.Function):
+    """Computes the next x. `matrix`, of which the first call computes the gradient, is None in all others."""
+
+    @staticmethod
+    def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _Pass) -> torch.Tensor:
+        ctx.state, ctx.position, ctx.kind = state, state.changes.done, change.dtype
+        result, scale = state.forward(change)
+        if scale.numel():
+            ctx.save_for_backward(result, scale)
+        return result
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        normalized, scale = ctx.saved_tensors or (None, None)
+        result = ctx.state.backward(ctx.position, gradient, normalized, scale, ctx.kind)
+        return result, None if ctx.position else ctx.state.matrix_gradient(), None
+
+
+class FusedMixing(LayerMixing):
+    """Computes `LayerMixing`, the dropout of all changes, and the normalisation of all results but the last.
+
+    Args:
+        mixing: the module whose weights are used.
+        dropouts: each drops elements of the embedding or of the change by a sub-block.
+        eps: see `Normalization`.
+    """
+
+    kind = torch.bfloat16  # type of changes and of normalised results
+
+    def __init__(self, mixing: LayerMixing, dropouts: list[RowDropout], eps: float):
+        super().__init__(0)
+        self.alphas, self._dropouts, self.eps = mixing.alphas, dropouts, eps
+        scales = torch.tensor([1 / (1 - dropout.p) for dropout in dropouts])
+        self.register_buffer("_scales", scales.to(mixing.alphas[0].device), persistent=False)
+
+    def dropout_of(self, position: int) -> tuple[torch.Tensor | None, torch.Tensor | None, float]:
+        """Return the rows' keys, the counter and the probability of the dropout of a change, in this forward pass."""
+        dropout = self._dropouts[position]
+        return (dropout.keys.rows, dropout.place, dropout.p) if self.training and dropout.p else (None, None, 0.0)
+
+    def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+        """Return the normalised x_0, and a function that turns a change into the next x; all [B, T, H]."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            matrix = of_changes(self.matrix(hidden.float()))
+            matrix = matrix * self.get_buffer("_scales") if self.training else matrix
+        state = _Pass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
+        return _Next.apply(hidden, matrix, state), lambda _, change: _Next.apply(change, None, state)
+
+
+class _Moved(nn.Dropout):
+    """Drops nothing: layer mixing drops these elements."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input
+
+
+def install(model: GPTBert, kind: type[FusedMixing] = FusedMixing) -> None:
+    """Let a model use `FusedMixing`, after `dropout.install`. Its weights and their names do not change."""
+    encoder, dropouts = model.transformer, [model.embedding.dropout]
+    model.embedding.dropout = _Moved(dropouts[0].p)
+    for attend, feed_forward in zip(encoder.attention_layers, encoder.mlp_layers, strict=True):
+        dropouts += [attend.dropout, feed_forward.mlp[-1]]
+        attend.dropout, feed_forward.mlp[-1] = (_Moved(dropout.p) for dropout in dropouts[-2:])
+        attend.pre_layer_norm = feed_forward.mlp[0] = nn.Identity()
+    encoder.dwa_modules = kind(encoder.dwa_modules, dropouts, model.config.layer_norm_eps)
+
+
+def difference(
+    device: torch.device, width: int, rows: int = ROWS, p: float = 0.1, kind: type[FusedMixing] = FusedMixing
+) -> float:
+    """Return the largest difference between the kernels and the formula in float64.
+
+    All results and all gradients are compared, each relative to its largest number; the gradients of all weights count
+    as one tensor.
+
+    Args:
+        device: where to compute.
+        width: width of the hidden states.
+        rows: number of hidden states that are mixed.
+        p: probability of dropping an element.
+        kind: the class to compare.
+    """
+    generator, eps = torch.Generator().manual_seed(rows), 1e-5
+    shape = 2, COLUMNS // width + 3, width
+    mixing, normalize, keys = LayerMixing(rows - 1), Normalization(width, eps), Keys(7, device)
     with torch.no_grad():
         for alpha in mixing.alphas:
             alpha.copy_(torch.randn(len(alpha), generator=generator) / len(alpha))
             alpha[-1] += 1.0
-    given = [torch.randn(numbers, generator=generator) for _ in range(2)]
-    gates = [torch.randn(numbers, generator=generator) / 5 for _ in range(rows - 1)]
+    keys.begin_pass(torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), 1)
+    dropouts = [RowDropout(p, place, keys, "rows") for place in range(rows)]
+    hidden, gradient = (torch.randn(shape, generator=generator) for _ in range(2))
+    gates = [torch.randn(shape, generator=generator).to(kind.kind) for _ in range(rows - 1)]
     found = []
-    for kind, by_hand, changes in ((torch.float64, False, torch.float64), (torch.float32, True, sums.row_type)):
-        mixing.to(device, kind).zero_grad()
-        hidden = given[0].to(device, kind).requires_grad_()
-        x, add = (LayerMixingByHand(mixing, sums) if by_hand else mixing).start(hidden)
-        xs, parts = [x], []
-        for gate in gates:
-            parts.append((xs[-1] * gate.to(device, kind)).to(changes))
-            xs.append(add(xs[-1], parts[-1]))
-        leaves = [hidden, *parts, *mixing.alphas]
-        gradients = torch.autograd.grad(xs[-1], leaves, given[1].to(device, kind))
-        found.append([x.detach().double() for x in (*xs, *gradients[:rows], torch.cat(gradients[rows:]))])
+    for fused, wide, narrow in ((False, torch.float64, torch.float64), (True, torch.float32, kind.kind)):
+        mixing.to(device, wide).zero_grad()
+        leaves = [hidden.to(device, wide), *(gate.to(device, narrow) for gate in gates)]
+        leaves = [leaf.detach().requires_grad_() for leaf in leaves] + list(mixing.alphas)
+        mixed = kind(mixing, dropouts, eps).start(leaves[0]) if fused else mixing.start(dropouts[0](leaves[0]))
+        (x, add), results = mixed, []
+        for gate, drop in zip(leaves[1:rows], dropouts[1:], strict=True):
+            results.append(x if fused else normalize(x))
+            change = results[-1] * gate
+            x = add(x, change if fused else drop(change))
+        gradients = torch.autograd.grad(x, leaves, gradient.to(device, wide))
+        weights = torch.cat(gradients[rows:])
+        found.append([result.detach().double() for result in (*results, x, *gradients[:rows], weights)])
     pairs = zip(*found, strict=True)
     return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for theirs, ours in pairs]).max().item()
