@@ -13,6 +13,7 @@ more. Matrix products read and write while they compute, so for those of a part,
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -64,18 +65,19 @@ def attention_flops(query, *_, out_val=None, **__) -> int:
     return 2 * 2 * rows * heads * length**2 * width
 
 
-def attention_backward_flops(_do, _delta, _lse, query, *_, out_val=None, **__) -> int:
-    """Return the operations of both backward kernels: 7 products, and 2 with one-hot matrices, which are twice as wide.
+def attention_backward_flops(_do, _delta, _lse, query, *_, products=0, out_val=None, **__) -> int:
+    """Return the operations of a backward kernel: some products of the size of scores, and one with a one-hot matrix.
 
-    The one-hot matrices have R = 64 columns, and tiles of scores have twice as many distances as keys.
+    The one-hot matrix has R = 64 columns, and tiles of scores have twice as many distances as keys.
     """
     rows, heads, length, width = query
-    return 2 * rows * heads * length**2 * (7 * width + 2 * 2 * 64)
+    return 2 * rows * heads * length**2 * (products * width + 2 * 64)
 
 
 PRODUCTS_OF_OURS = {
     torch.ops.babelmill.attention: attention_flops,
-    torch.ops.babelmill.attention_backward: attention_backward_flops,
+    torch.ops.babelmill.attention_backward_of_queries: partial(attention_backward_flops, products=3),
+    torch.ops.babelmill.attention_backward_of_keys: partial(attention_backward_flops, products=4),
 }
 
 

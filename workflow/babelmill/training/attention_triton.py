@@ -147,11 +147,11 @@ def _tile_gradient(
 
 @triton.jit
 def _backward_of_queries(
-    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT,
+    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, OUT, DELTA, DQ, DCONTENT,
     sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
     heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of B queries, and of their products with the table of keys."""
+    """Compute the gradients of B queries, and of their products with the table of keys; and DELTA for these queries."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     hb = h * (tl.num_programs(1) // heads) + b
@@ -162,7 +162,8 @@ def _backward_of_queries(
     do = _states(DO, b, h, i, sob, soh, sot, T, D)
     content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
-    delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
+    delta = tl.sum(do.to(tl.float32) * _states(OUT, b, h, i, sgb, sgh, sgt, T, D).to(tl.float32), 1)
+    tl.store(DELTA + bh * T + i, delta, mask=i < T)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
@@ -175,13 +176,14 @@ def _backward_of_queries(
         )
         dq += _dot(ds.to(k.dtype), k)
         dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, k.dtype)
+    dq += _dot(dcontent.to(q.dtype), _states(TABLE, 0, h, r, 0, R * D, D, R, D))
     _store(DQ, dq, b, h, i, sgb, sgh, sgt, T, D)
     _store(DCONTENT, dcontent, 0, hb, i, 0, T * R, R, T, R)
 
 
 @triton.jit
 def _backward_of_keys(
-    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION,
+    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION,
     sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
     heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
@@ -211,6 +213,7 @@ def _backward_of_keys(
         turned = tl.trans(ds)
         dk += _dot(turned.to(q.dtype), q)
         dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, q.dtype)
+    dk += _dot(dposition.to(k.dtype), _states(TABLE, 0, h, r, 0, R * D, D, R, D))
     _store(DK, dk, b, h, j, sgb, sgh, sgt, T, D)
     _store(DV, dv, b, h, j, sgb, sgh, sgt, T, D)
     _store(DPOSITION, dposition, 0, hb, j, 0, T * R, R, T, R)
@@ -256,6 +259,8 @@ def _attention(
     v: torch.Tensor,
     content: torch.Tensor,
     position: torch.Tensor,
+    key_table: torch.Tensor,
+    query_table: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     keys: torch.Tensor,
@@ -266,6 +271,8 @@ def _attention(
     Args:
         q, k, v: [B, n, T, d].
         content, position: [n, B, T, R], q times the table of keys, and k times the table of queries.
+        key_table, query_table: [n, R, d]. The backward pass needs them: the gradients of q and k include what they get
+            through `content` and `position`.
         lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
         mask: [B, 1, T, T], added to the scores.
         keys: [B] int32, the rows' dropout keys for this place in the model.
@@ -279,12 +286,41 @@ def _attention(
 
 
 @_attention.register_fake
-def _(q, k, v, content, position, lut, mask, keys, dropout):
+def _(q, k, v, content, position, key_table, query_table, lut, mask, keys, dropout):
     return _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("babelmill::attention_backward", mutates_args=())
-def _attention_backward(
+@torch.library.custom_op("babelmill::attention_backward_of_queries", mutates_args=())
+def _gradients_of_queries(
+    do: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    key_table: torch.Tensor,
+    lut: torch.Tensor,
+    mask: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q and `content`, and the sums over d of the values times their gradients, [B, n, T]."""
+    dq, dcontent, delta = _like(q), torch.empty_like(content), torch.empty_like(lse)
+    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dq)]
+    tensors = (q, k, v, content, position, key_table, lut, mask, keys, do, lse, out, delta, dq, dcontent)
+    _launch(_backward_of_queries, BACKWARD, q, tensors, strides, dropout)
+    return dq, dcontent, delta
+
+
+@_gradients_of_queries.register_fake
+def _(do, out, lse, q, k, v, content, position, key_table, lut, mask, keys, dropout):
+    return _like(q), torch.empty_like(content), torch.empty_like(lse)
+
+
+@torch.library.custom_op("babelmill::attention_backward_of_keys", mutates_args=())
+def _gradients_of_keys(
     do: torch.Tensor,
     delta: torch.Tensor,
     lse: torch.Tensor,
@@ -293,27 +329,23 @@ def _attention_backward(
     v: torch.Tensor,
     content: torch.Tensor,
     position: torch.Tensor,
+    query_table: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of q, k, v, content and position.
-
-    `delta` [B, n, T] holds the sums over d of the values times their gradients.
-    """
-    dq, dk, dv = _like(q), _like(k), _like(v)
-    dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
-    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dq)]
-    read = (q, k, v, content, position, lut, mask, keys, do, lse, delta)
-    _launch(_backward_of_queries, BACKWARD, q, (*read, dq, dcontent), strides, dropout)
-    _launch(_backward_of_keys, BACKWARD, q, (*read, dk, dv, dposition), strides, dropout)
-    return dq, dk, dv, dcontent, dposition
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of k, v and `position`. `delta` is a result of `_gradients_of_queries`."""
+    dk, dv, dposition = _like(k), _like(v), torch.empty_like(position)
+    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dk)]
+    tensors = (q, k, v, content, position, query_table, lut, mask, keys, do, lse, delta, dk, dv, dposition)
+    _launch(_backward_of_keys, BACKWARD, q, tensors, strides, dropout)
+    return dk, dv, dposition
 
 
-@_attention_backward.register_fake
-def _(do, delta, lse, q, k, v, content, position, lut, mask, keys, dropout):
-    return _like(q), _like(k), _like(v), torch.empty_like(content), torch.empty_like(position)
+@_gradients_of_keys.register_fake
+def _(do, delta, lse, q, k, v, content, position, query_table, lut, mask, keys, dropout):
+    return _like(k), _like(v), torch.empty_like(position)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -322,10 +354,12 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Te
 
 
 def _gradients(ctx: Any, do: torch.Tensor, _lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    *tensors, out, lse = ctx.saved_tensors
+    *given, key_table, query_table, lut, mask, keys, out, lse = ctx.saved_tensors
     do = do if do.stride(3) == 1 else do.contiguous()
-    delta = (do.float() * out).sum(-1)
-    return *_attention_backward(do, delta, lse, *tensors, ctx.dropout), None, None, None, None
+    more = lut, mask, keys, ctx.dropout
+    dq, dcontent, delta = _gradients_of_queries(do, out, lse, *given, key_table, *more)
+    dk, dv, dposition = _gradients_of_keys(do, delta, lse, *given, query_table, *more)
+    return dq, dk, dv, dcontent, dposition, None, None, None, None, None, None
 
 
 _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
@@ -339,10 +373,11 @@ class TritonAttention(KeyedAttention):
         query, key, value, query_table, key_table, buckets = tensors
         rows = max(16, triton.next_power_of_2(key_table.size(1)))
         tables = [F.pad(table, (0, 0, 0, rows - table.size(1))) for table in (key_table, query_table)]
-        content, position = _with_table(query, tables[0]), _with_table(key, tables[1])
+        content, position = _with_table(query.detach(), tables[0]), _with_table(key.detach(), tables[1])
         lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
         keys, mask = draw(self._keys.rows, self._place), visible.penalty.contiguous()
-        values, _ = _attention(query, key, value, content, position, lut, mask, keys, dropout)
+        fixed = [table.detach().contiguous() for table in tables]
+        values, _ = _attention(query, key, value, content, position, *fixed, lut, mask, keys, dropout)
         return values * visible.alive
 
 
