@@ -1,4 +1,4 @@
-"""Build the Triton kernel of layer mixing for GPUs that are not here, and print what each build takes."""
+"""Build the Triton kernels of layer mixing for GPUs that are not here, and print what each build takes."""
 
 import os
 import re
@@ -11,30 +11,34 @@ from triton.compiler import ASTSource
 
 from babelmill.training import mixing_triton as kernels
 
-TYPES = {"EARLIER": "*bf16", "ROW": "*bf16", "CHANGE": "*bf16", "NARROW": "*bf16", "N": "i32"}
+FLOAT32 = "WEIGHTS", "SCALE"
+INTEGERS = "KEYS", "PLACE"
+USED, UNUSED = (dict.fromkeys(("GOES_ON", "DROPS", "NORMALIZES"), value) for value in (True, False))
 BUILDS = [
-    (90, kernels._add_store_sum, {"ADDS": True, "GOES_ON": True, "NARROWS": True}),
-    (90, kernels._add_store_sum, {"ADDS": False, "GOES_ON": False, "NARROWS": False}),
-    (90, kernels._sum_rows, {"S": kernels.SUMS}),
-    (80, kernels._add_store_sum, {"ADDS": True, "GOES_ON": True, "NARROWS": True}),
-    (80, kernels._sum_rows, {"S": kernels.SUMS}),
+    (90, kernels._mix_forward, USED),
+    (90, kernels._mix_forward, UNUSED),
+    (90, kernels._mix_backward, USED),
+    (90, kernels._begin_sums, {}),
+    (80, kernels._mix_backward, USED),
+    (80, kernels._begin_sums, {}),
 ]
 
 
 def built(gpu: GPUTarget, kernel, switches: dict[str, int]):
     """A kernel for a number of elements that is a multiple of 16, as PyTorch's tensors are aligned."""
-    constants = {"B": kernels.BLOCK} | switches
-    types = TYPES | {name: "i32" for name in kernel.arg_names if name.islower()}
-    signature = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}
+    begins = kernel is kernels._begin_sums
+    sizes = {"S": 8, "B": kernels.BLOCK} if begins else {"B": 1024}
+    constants, types = switches | sizes, {"N": "i32", "H": "i32", "eps": "fp32"}
+    types |= dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(INTEGERS, "*i32")
+    types |= {name: "i32" for name in kernel.arg_names if name.islower() and name != "eps"}
+    signature = {name: "constexpr" if name in constants else types.get(name, "*bf16") for name in kernel.arg_names}
     aligned = {
         (i,): [["tt.divisibility", 16]]
         for i, name in enumerate(kernel.arg_names)
         if name.isupper() and name not in constants and name != "WEIGHTS"
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    return triton.compile(
-        source, target=gpu, options={"num_warps": kernels.WARPS * (1 + (kernel is kernels._sum_rows))}
-    )
+    return triton.compile(source, target=gpu, options={"num_warps": kernels.WARPS})
 
 
 def resources(cubin: bytes) -> tuple[int, int]:
@@ -58,8 +62,8 @@ if __name__ == "__main__":
         print(f"{found.metadata.shared} bytes shared, {wide} loads of 16 bytes", flush=True)
         assert stack == 0 and registers <= 64 and found.metadata.shared <= 16384
         assert not re.search(r"\b(red|atom)\.", ptx), "an atomic addition"
-        assert kernel is kernels._sum_rows or "cvt.rn.bf16" in ptx, "the rows are not rounded to the nearest"
-    for _, kernel, switches in (BUILDS[0], BUILDS[2]):
+        assert "cvt.rn.bf16" in ptx, "numbers are not rounded to the nearest"
+    for _, kernel, switches in BUILDS[2:4]:
         code = built(GPUTarget("hip", "gfx90a", 64), kernel, switches).asm["amdgcn"]
         print("gfx90a:", *re.findall(r"\.(vgpr_count: +\d+|vgpr_spill_count: \d+)", code))
         assert re.search(r"vgpr_spill_count: 0\b", code) and "_atomic_" not in code

@@ -66,7 +66,7 @@ def close(got: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     """One for each kind of block, length and use, whatever the number of layers and of rows; one for micro-batches of
-    each length; and one for the loss of each use. The numbers are the same.
+    each length; and one each for the classifier and the loss of each use. The numbers are the same.
 
     A shape that has none after all is computed without one, and a line says why.
     """
@@ -75,7 +75,7 @@ def test_all_graphs_are_made_before_the_first_step(make, monkeypatch, caplog):
     counting = CompileCounterWithBackend("aot_eager")
     trainer, plain = make(Compiler(counting)), make()
     trainer.begin_alike()
-    graphs = 2 * (2 + 1) + 2 + 2  # two kinds of blocks; two lengths, and one to validate
+    graphs = 2 * (2 + 1) + 2 + 2 * 2  # two kinds of blocks; two lengths, and one to validate
     assert counting.frame_count == graphs
     for step, tokens in ((SHORT, 320), (LONG, 320), (LONG, 96), (LONG, 32)):  # all rows at once, 3, and one
         trainer.micro_batch_tokens = plain.micro_batch_tokens = tokens
@@ -130,7 +130,7 @@ def test_a_signal_ends_the_compilation_of_more(make, compiler_is_ended):
 
     trainer = make(Compiler(backend))
     trainer.begin_alike(lambda: bool(seen))
-    assert len(seen) == (1 if compiler_is_ended else 4), "of the first shape: micro-batch, blocks, loss"
+    assert len(seen) == (1 if compiler_is_ended else 5), "of the first shape: micro-batch, blocks, classifier, loss"
     assert gradient(trainer, LONG).any()  # the last step, without a graph
 
 

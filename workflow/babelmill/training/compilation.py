@@ -1,9 +1,9 @@
-"""Compile a model's blocks, its loss and micro-batches: decide which graphs there are, and make them before training.
+"""Compile a model's parts, its loss and micro-batches: decide which graphs there are, and make them before training.
 
-There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. (The loss does
-not depend on the length of rows.) So all graphs are known, and made, before the first step. If another shape occurs
-later, it is computed without a graph, with a warning. To make a graph for it would stop the run for minutes, perhaps in
-a step that has to end soon because of a signal or the end of an allocation.
+There is one graph per length of rows in training, and one for validation; the number of rows is dynamic. (The
+classifier and the loss do not depend on the length of rows.) So all graphs are known, and made, before the first step.
+If another shape occurs later, it is computed without a graph, with a warning. To make a graph for it would stop the run
+for minutes, perhaps in a step that has to end soon because of a signal or the end of an allocation.
 """
 
 import logging

@@ -60,6 +60,8 @@ class GPTBertNetwork(Network):
         self.compiled = graphs
         for block in self.blocks:
             block.forward = graphs.of(block.forward, self._batched)
+        classifier = self._gpt_bert.classifier
+        classifier.features = graphs.of(classifier.features, lambda hidden: [hidden, self.keys.targets])
         self._from_scores = graphs.of(from_scores, by_target)
 
     def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
