@@ -33,7 +33,7 @@ KINDS = {  # kinds of kernels, as patterns of their names; the first that fits c
     "NCCL": "nccl",
     "attention": "^_forward|^_backward_of|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
-    "layer mixing": "add_store_sum|^_sum_rows",
+    "dropout, layer mixing, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums",
     "matrix times vector (mixing)": "gemv|dot_kernel",
     "fp32 products (mixing)": "sgemm|f32f32|gemmSN|s1688gemm|simt",
     "products": "gemm|nvjet|cutlass|xmma|splitK|Cijk",
@@ -136,14 +136,13 @@ def environment(case) -> None:
     torch = case.torch
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.training import attention_kernel, mixing_kernel
+    from babelmill.training import attention_kernel
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
     if case.cuda:
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
         alone = Processes(0, 1, 1, case.device)
         found["training's attention"] = attention_kernel.choose(alone, 64, "bf16").__name__
-        found["training's mixing"] = mixing_kernel.fused(alone, "bf16").__name__
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)
@@ -259,7 +258,7 @@ def waits(case) -> None:
 def parts(case) -> None:
     """Measure single parts of a step in ms: the optimizer, a micro-batch, attention, products that limit the rest."""
     torch = case.torch
-    from babelmill.training import mixing_kernel
+    from babelmill.training.mixing_kernel import LayerMixingByHand
 
     def note(name, function, times=10 if case.cuda else 1) -> float:
         for _ in range(3):
@@ -286,15 +285,28 @@ def parts(case) -> None:
     hidden = torch.randn(tokens // length, length, trainer.network._shape.hidden_size, device=case.device)
     mixing, layers = trainer.model.transformer.dwa_modules, 2 * trainer.network._shape.num_hidden_layers
     change, gradient = torch.zeros_like(hidden, dtype=torch.bfloat16), torch.ones_like(hidden)
+    trainer.network.keys.rows = torch.zeros(len(hidden), dtype=torch.int32, device=case.device)
+
+    class Block(torch.autograd.Function):
+        """Stands for a sub-block, and takes no time."""
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kind = x.dtype
+            return change.view_as(change)
+
+        @staticmethod
+        def backward(ctx, _):
+            return change if ctx.kind == change.dtype else gradient
 
     def mix(module) -> None:
         x, add = module.start(hidden.detach().requires_grad_())
         for _ in range(layers):
-            x = add(x, change.detach().requires_grad_())
+            x = add(x, Block.apply(x))
         x.backward(gradient)
 
-    note(f"layer mixing ({mixing._sums.__name__})", lambda: mix(mixing))
-    note("layer mixing without our kernel", lambda: mix(mixing_kernel.LayerMixingByHand(mixing)))
+    note(f"layer mixing ({type(mixing).__name__})", lambda: mix(mixing))
+    note("layer mixing without our kernels, dropout and normalisation", lambda: mix(LayerMixingByHand(mixing)))
     sizes = ((16384, 768, 5120), (16384, 2560, 768), (65536, 768, 5120), (16384, 384, 2560))
     for m, k, n in sizes if case.cuda else ((64, 64, 64),):
         a, b = (torch.randn(*size, device=case.device, dtype=torch.bfloat16) for size in ((m, k), (k, n)))

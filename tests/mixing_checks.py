@@ -8,7 +8,8 @@ import torch
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training import dropout, mixing_triton
-from babelmill.training.mixing_triton import FusedMixing, difference
+from babelmill.training.kernel_differences import of_mixing
+from babelmill.training.mixing_triton import FusedMixing
 
 CPU = torch.device("cpu")
 mixing_triton.COLUMNS = 64  # so that products have parts and a rest
@@ -21,7 +22,7 @@ class Exact(FusedMixing):
 def compare_alone(rows: int) -> None:
     """Results and all gradients, with changes of both types."""
     for kind, most in ((Exact, 2e-6), (FusedMixing, 0.05)):  # the interpreter rounds towards 0
-        found = difference(CPU, 77, rows, kind=kind)
+        found = of_mixing(CPU, 77, rows, kind=kind)
         print(f"S {rows}, {kind.kind}: {found:.1e}", flush=True)
         assert found < most
     assert found > 1e-4  # bf16 was used
@@ -30,7 +31,7 @@ def compare_alone(rows: int) -> None:
 def a_part_that_is_no_number(products=mixing_triton._products) -> None:
     """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
     mixing_triton._products = lambda *rows: products(*rows) * torch.nan  # the gradients of the weights alone
-    assert math.isnan(difference(CPU, 77, 3, kind=Exact))
+    assert math.isnan(of_mixing(CPU, 77, 3, kind=Exact))
     mixing_triton._products = products
     print("not a number: found", flush=True)
 

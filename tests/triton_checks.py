@@ -9,7 +9,8 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training import dropout
-from babelmill.training.attention_triton import TritonAttention, difference
+from babelmill.training.attention_triton import TritonAttention
+from babelmill.training.kernel_differences import of_attention
 
 CPU = torch.device("cpu")
 
@@ -17,7 +18,7 @@ CPU = torch.device("cpu")
 def compare_alone(length: int) -> None:
     """Compare values and gradients of one attention."""
     for probability in (0.0, 0.1):
-        found = difference(CPU, 16, length, probability, torch.float32)
+        found = of_attention(CPU, 16, length, probability, torch.float32)
         print(f"T {length}, dropout {probability}: {found:.1e}", flush=True)
         assert found < 2e-6
 

@@ -38,11 +38,11 @@ def choose(processes: Processes, width: int, precision: str) -> type[KeyedAttent
         return OneHotAttention
 
     def trial() -> float:
-        from babelmill.training import attention_triton  # imports Triton, which comes with PyTorch for GPUs
+        from babelmill.training import kernel_differences  # imports Triton, which comes with PyTorch for GPUs
 
         device, dtype = processes.device, torch.bfloat16
         cases = [(length, dropout) for length in LENGTHS for dropout in (0.1, 0.0)]
-        found = [attention_triton.difference(device, width, *case, dtype) for case in cases]
+        found = [kernel_differences.of_attention(device, width, *case, dtype) for case in cases]
         return torch.tensor(found).max().item()  # nan if one is
 
     if not kernel_trial.passed(processes, trial, otherwise):

@@ -26,9 +26,8 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
-from babelmill.model.attention import Visible, position_buckets, visible
-from babelmill.model.gpt_bert import training_mask
-from babelmill.training.dropout import KeyedAttention, Keys, draw
+from babelmill.model.attention import Visible
+from babelmill.training.dropout import KeyedAttention, draw
 from babelmill.training.dropout_triton import kept
 
 # Queries (and keys) per tile, and warps per program. They were chosen by the registers that the compiler spills for
@@ -379,34 +378,3 @@ class TritonAttention(KeyedAttention):
         fixed = [table.detach().contiguous() for table in tables]
         values, _ = _attention(query, key, value, content, position, *fixed, lut, mask, keys, dropout)
         return values * visible.alive
-
-
-def difference(device: torch.device, width: int, length: int, dropout: float, dtype: torch.dtype) -> float:
-    """Return the largest difference between the kernels and the formula in float64.
-
-    Values and gradients are compared, each relative to its largest number, for a causal and a bidirectional row of
-    three documents. The second row has padding.
-    """
-    generator = torch.Generator().manual_seed(length)
-    segments = torch.arange(length).repeat(2, 1) * 3 // length
-    segments[1, -3:] = -1
-    seen = visible(training_mask(segments, torch.tensor([True, False])), dtype)
-    keys = Keys(7, device)
-    keys.begin_pass(
-        torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), length
-    )
-    buckets = position_buckets(length, length, 32, 512, device)
-    drawn = [
-        torch.randn(size, generator=generator).to(dtype) for size in ((2, length, 6 * width), *[(2, 63, width)] * 2)
-    ]
-    gradient = torch.randn(2, 2, length, width, generator=generator).to(dtype)
-    found = []
-    for attention, kind in ((KeyedAttention(3, keys), torch.float64), (TritonAttention(3, keys), dtype)):
-        leaves = [x.to(device, kind).requires_grad_() for x in drawn]
-        query, key, value = (part.unflatten(2, (2, width)).transpose(1, 2) for part in leaves[0].chunk(3, 2))
-        mask = Visible(*(part.to(device, kind) for part in seen))
-        values, _ = attention(query, key, value, leaves[1], leaves[2], buckets, mask, dropout)
-        values.backward(gradient.to(device, kind))
-        found.append([values.detach(), *(leaf.grad for leaf in leaves)])
-    pairs = [(ours.double(), theirs) for theirs, ours in zip(*found, strict=True)]
-    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for ours, theirs in pairs]).max().item()

@@ -84,9 +84,9 @@ def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:
     """
 
     def trial() -> float:
-        from babelmill.training import mixing_triton  # imports Triton, which comes with PyTorch for GPUs
+        from babelmill.training import kernel_differences  # imports Triton, which comes with PyTorch for GPUs
 
-        return mixing_triton.difference(processes.device, model.config.hidden_size)
+        return kernel_differences.of_mixing(processes.device, model.config.hidden_size)
 
     otherwise = "layer mixing is PyTorch's, which is slower"
     if precision == "bf16" and model.config.layer_mixing and kernel_trial.passed(processes, trial, otherwise):
