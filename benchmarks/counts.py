@@ -13,7 +13,6 @@ more. Matrix products read and write while they compute, so for those of a part,
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -27,7 +26,7 @@ from torch._inductor.debug import DebugContext
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 from torch._inductor.graph import GraphLowering
-from torch._inductor.ir import ExternKernelOut
+from torch._inductor.ir import ExternKernelOut, FallbackKernel, MultiOutput
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.nn import functional as F
@@ -40,7 +39,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.attention import visible  # noqa: E402
-from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask  # noqa: E402
+from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
 from babelmill.training import amounts, attention_triton, dropout, mixing_triton  # noqa: E402
@@ -65,20 +64,22 @@ def attention_flops(query, *_, out_val=None, **__) -> int:
     return 2 * 2 * rows * heads * length**2 * width
 
 
-def attention_backward_flops(_do, _delta, _lse, query, *_, products=0, out_val=None, **__) -> int:
-    """Return the operations of a backward kernel: some products of the size of scores, and one with a one-hot matrix.
+def attention_backward_flops(_do, _out, _lse, query, *_, out_val=None, **__) -> int:
+    """Return the operations of both backward kernels: 7 products, and 2 with one-hot matrices, which are twice as wide.
 
-    The one-hot matrix has R = 64 columns, and tiles of scores have twice as many distances as keys.
+    The one-hot matrices have R = 64 columns, and tiles of scores have twice as many distances as keys.
     """
     rows, heads, length, width = query
-    return 2 * rows * heads * length**2 * (products * width + 2 * 64)
+    return 2 * rows * heads * length**2 * (7 * width + 2 * 2 * 64)
 
 
 PRODUCTS_OF_OURS = {
     torch.ops.babelmill.attention: attention_flops,
-    torch.ops.babelmill.attention_backward_of_queries: partial(attention_backward_flops, products=3),
-    torch.ops.babelmill.attention_backward_of_keys: partial(attention_backward_flops, products=4),
+    torch.ops.babelmill.attention_backward: attention_backward_flops,
 }
+
+
+BACKWARD = torch.ops.babelmill.attention_backward.default
 
 
 class Count(TorchDispatchMode):
@@ -101,16 +102,28 @@ class Count(TorchDispatchMode):
         return result
 
 
-class Block(torch.autograd.Function):
-    """Stands for a compiled block, which is counted elsewhere."""
+class Compiled(torch.autograd.Function):
+    """Stands for a compiled part of a model, which is counted elsewhere."""
 
     @staticmethod
     def forward(ctx, hidden):
-        return torch.empty_like(hidden)
+        ctx.kind = hidden.dtype
+        return torch.empty_like(hidden, dtype=torch.bfloat16)
 
     @staticmethod
     def backward(ctx, gradient):
-        return torch.empty_like(gradient)
+        return torch.empty_like(gradient, dtype=ctx.kind)
+
+
+class Features(nn.Module):
+    """Computes the features of a classifier."""
+
+    def __init__(self, classifier: Classifier):
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.classifier.features(hidden)
 
 
 class Part:
@@ -142,6 +155,18 @@ class Part:
         return 1e3 * max((self.bytes - self.of_products) / BYTES + products, self.kernels * KERNEL)
 
 
+def size(node) -> int:
+    """Return the bytes of a tensor of Inductor's."""
+    return node.get_numel() * node.get_dtype().itemsize
+
+
+def moved_by(node) -> int:
+    """Return the bytes that a kernel of Inductor's moves. Both kernels of our backward pass read its inputs."""
+    if isinstance(node.node, FallbackKernel):
+        return (1 + (node.node.op_overload is BACKWARD)) * sum(map(size, node.node.inputs))
+    return size(node.node) if isinstance(node.node, MultiOutput) else node.get_read_write_buffers_sizes()
+
+
 def fused_part(found: list[Part]):
     """Return a compiler that enters into `found` what Inductor makes of a graph after it has fused what it can."""
 
@@ -154,7 +179,7 @@ def fused_part(found: list[Part]):
             lowering.init_wrapper_code()
             lowering._update_scheduler()
             nodes = lowering.scheduler.nodes
-            moved = {node: node.get_read_write_buffers_sizes() for node in nodes}
+            moved = {node: moved_by(node) for node in nodes}
         products = sum(moved[node] for node in nodes if isinstance(node.node, ExternKernelOut))
         found.append(Part(len(nodes), sum(moved.values()), products))
         return make_boxed_func(graph.forward)
@@ -229,8 +254,9 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     keys.rows = torch.zeros(rows, dtype=torch.int32)
     dropout.install(model, keys, KeyedAttention)
     mixing_triton.install(model)
-    for layer in model.transformer.attention_layers:  # whose keys would be constants of the graph
+    for layer in model.transformer.attention_layers:  # keyed dropout would have constants in the graph
         layer.relative_dropout = nn.Dropout(shape.attention_probs_dropout_prob)
+    model.classifier.nonlinearity[-2] = nn.Dropout(shape.hidden_dropout_prob)
     hidden = torch.zeros(rows, length, width, requires_grad=True)
     normalized = torch.zeros(rows, length, width, dtype=torch.bfloat16, requires_grad=True)
     relative = torch.zeros(2 * shape.position_bucket_size - 1, width, requires_grad=True)
@@ -253,19 +279,20 @@ def mix(model: GPTBert, hidden: torch.Tensor) -> None:
     """Mix the layers of a forward and a backward pass."""
     mixed, add = model.transformer.dwa_modules.start(hidden)
     for _ in range(2 * model.config.num_hidden_layers):
-        mixed = add(mixed, Block.apply(mixed))
+        mixed = add(mixed, Compiled.apply(mixed))
     mixed.backward(torch.empty_like(mixed))
 
 
 def head(model: GPTBert, hidden: torch.Tensor, tokens: int) -> Part:
-    """Count the embedding, the classifier and the loss; the compiled part of the loss is counted after fusion."""
-    chunks = []
+    """Count the embedding, the classifier and the loss; what is compiled is counted after fusion."""
+    chunks, chosen = [], torch.zeros(int(tokens * PREDICTED), hidden.size(2), requires_grad=True)
 
     def seen(scores, targets, weights, z_loss_weight, learning):
         chunks.append((scores, targets, weights))
         return scores.new_empty((), dtype=torch.float32), scores.new_empty(len(scores), 3), torch.empty_like(scores)
 
     part = Part.of(lambda: around(model, hidden, tokens, seen))
+    part = part + compiled(Features(model.classifier), chosen)
     for chunk in chunks:
         part = part + compiled_function(lambda *tensors: loss_module.from_scores(*tensors, 1e-4, True), *chunk)
     return part
@@ -275,7 +302,7 @@ def around(model: GPTBert, hidden: torch.Tensor, tokens: int, function) -> None:
     """Compute the embedding, the classifier and the loss, forwards and backwards."""
     ids, targets = torch.zeros(hidden.shape[:2], dtype=torch.int64), int(tokens * PREDICTED)
     words, _ = model.embedding(ids)
-    features = model.classifier.features(words.flatten(0, 1)[torch.zeros(targets, dtype=torch.int64)])
+    features = Compiled.apply(words.flatten(0, 1)[torch.zeros(targets, dtype=torch.int64)])
     positions = torch.zeros(targets, dtype=torch.int64)
     batch = SimpleNamespace(targets=positions, weights=positions.float(), groups=positions, importance=None)
     layer = model.embedding.word_embedding.weight, model.classifier.bias

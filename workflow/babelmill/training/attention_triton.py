@@ -289,8 +289,8 @@ def _(q, k, v, content, position, key_table, query_table, lut, mask, keys, dropo
     return _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("babelmill::attention_backward_of_queries", mutates_args=())
-def _gradients_of_queries(
+@torch.library.custom_op("babelmill::attention_backward", mutates_args=())
+def _attention_backward(
     do: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
@@ -300,51 +300,32 @@ def _gradients_of_queries(
     content: torch.Tensor,
     position: torch.Tensor,
     key_table: torch.Tensor,
-    lut: torch.Tensor,
-    mask: torch.Tensor,
-    keys: torch.Tensor,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of q and `content`, and the sums over d of the values times their gradients, [B, n, T]."""
-    dq, dcontent, delta = _like(q), torch.empty_like(content), torch.empty_like(lse)
-    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dq)]
-    tensors = (q, k, v, content, position, key_table, lut, mask, keys, do, lse, out, delta, dq, dcontent)
-    _launch(_backward_of_queries, BACKWARD, q, tensors, strides, dropout)
-    return dq, dcontent, delta
-
-
-@_gradients_of_queries.register_fake
-def _(do, out, lse, q, k, v, content, position, key_table, lut, mask, keys, dropout):
-    return _like(q), torch.empty_like(content), torch.empty_like(lse)
-
-
-@torch.library.custom_op("babelmill::attention_backward_of_keys", mutates_args=())
-def _gradients_of_keys(
-    do: torch.Tensor,
-    delta: torch.Tensor,
-    lse: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    content: torch.Tensor,
-    position: torch.Tensor,
     query_table: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of k, v and `position`. `delta` is a result of `_gradients_of_queries`."""
-    dk, dv, dposition = _like(k), _like(v), torch.empty_like(position)
-    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dk)]
-    tensors = (q, k, v, content, position, query_table, lut, mask, keys, do, lse, delta, dk, dv, dposition)
-    _launch(_backward_of_keys, BACKWARD, q, tensors, strides, dropout)
-    return dk, dv, dposition
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q, k, v, content and position.
+
+    Args:
+        do: gradient of the values.
+        out, lse: the results of `_attention`.
+        others: see `_attention`.
+    """
+    dq, dk, dv = _like(q), _like(k), _like(v)
+    dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
+    delta = torch.empty_like(lse)  # the sums over d of the values times their gradients
+    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dq)]
+    given, more = (q, k, v, content, position), (lut, mask, keys, do, lse)
+    _launch(_backward_of_queries, BACKWARD, q, (*given, key_table, *more, out, delta, dq, dcontent), strides, dropout)
+    _launch(_backward_of_keys, BACKWARD, q, (*given, query_table, *more, delta, dk, dv, dposition), strides, dropout)
+    return dq, dk, dv, dcontent, dposition
 
 
-@_gradients_of_keys.register_fake
-def _(do, delta, lse, q, k, v, content, position, query_table, lut, mask, keys, dropout):
-    return _like(k), _like(v), torch.empty_like(position)
+@_attention_backward.register_fake
+def _(do, out, lse, q, k, v, content, position, key_table, query_table, lut, mask, keys, dropout):
+    return _like(q), _like(k), _like(v), torch.empty_like(content), torch.empty_like(position)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -353,12 +334,9 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Te
 
 
 def _gradients(ctx: Any, do: torch.Tensor, _lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    *given, key_table, query_table, lut, mask, keys, out, lse = ctx.saved_tensors
+    *given, out, lse = ctx.saved_tensors
     do = do if do.stride(3) == 1 else do.contiguous()
-    more = lut, mask, keys, ctx.dropout
-    dq, dcontent, delta = _gradients_of_queries(do, out, lse, *given, key_table, *more)
-    dk, dv, dposition = _gradients_of_keys(do, delta, lse, *given, query_table, *more)
-    return dq, dk, dv, dcontent, dposition, None, None, None, None, None, None
+    return *_attention_backward(do, out, lse, *given, ctx.dropout), None, None, None, None, None, None
 
 
 _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
