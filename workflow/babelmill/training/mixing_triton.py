@@ -52,8 +52,9 @@ def _dropped(x, KEYS, PLACE, token, n, length, H, limit):
 
 
 @triton.jit
-def _sum(newest, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON: tl.constexpr):
-    """Return the weighted sum of the newest row and the t < SUMS rows before it, added to BEGUN."""
+def _store_and_sum(newest, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON: tl.constexpr):
+    """Store the newest row. Return the weighted sum of this row and the t < SUMS rows before it, added to BEGUN."""
+    tl.store(STORED + place, newest.to(STORED.dtype.element_ty), mask=inside)
     sums = tl.load(WEIGHTS + t) * newest
     if GOES_ON:
         sums += tl.load(BEGUN + place, mask=inside, other=0.0).to(tl.float32)
@@ -75,8 +76,7 @@ def _mix_forward(
     change = tl.load(CHANGE + place, mask=inside, other=0.0).to(tl.float32)
     if DROPS:
         change = _dropped(change, KEYS, PLACE, token, n, length, H, limit)
-    tl.store(STORED + place, change.to(STORED.dtype.element_ty), mask=inside)
-    x = _sum(change, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
+    x = _store_and_sum(change, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if NORMALIZES:
         x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
         scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
@@ -98,8 +98,7 @@ def _mix_backward(
         y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
         gradient -= tl.sum(gradient, 0) / H + y * (tl.sum(gradient * y, 0) / H)
         gradient *= tl.load(SCALE + token)
-    tl.store(STORED + place, gradient.to(STORED.dtype.element_ty), mask=inside)
-    result = _sum(gradient, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
+    result = _store_and_sum(gradient, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if DROPS:
         result = _dropped(result, KEYS, PLACE, token, n, length, H, limit)
     tl.store(RESULT + place, result.to(RESULT.dtype.element_ty), mask=inside)
@@ -131,6 +130,12 @@ def _launch(kernel: Any, hidden: torch.Tensor, tensors: dict[str, torch.Tensor |
     kernel[(rows * length,)](**used, **numbers, **switches, **more, num_warps=min(8, max(1, block // 256)))
 
 
+def _results(change: torch.Tensor, stored: torch.Tensor, eps: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return empty tensors for the results of `_forward`."""
+    result = torch.empty_like(change, dtype=torch.float32 if eps is None else stored.dtype)
+    return result, torch.empty(0 if eps is None else change.shape[:2], device=change.device)
+
+
 @torch.library.custom_op("babelmill::mix_forward", mutates_args=("stored",))
 def _forward(
     change: torch.Tensor,
@@ -158,8 +163,7 @@ def _forward(
         The sum, [B, T, H] in the type of `stored`, and by what it was multiplied to normalise it, [B, T] float32.
         If it is not normalised: the sum in float32, and an empty tensor.
     """
-    result = torch.empty_like(change, dtype=torch.float32 if eps is None else stored.dtype)
-    scale = torch.empty(0 if eps is None else change.shape[:2], device=change.device)
+    result, scale = _results(change, stored, eps)
     sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
     tensors = {"CHANGE": change, **sums, "RESULT": result, "SCALE": scale, "KEYS": keys, "PLACE": place}
     _launch(_mix_forward, change, tensors, p, eps=eps or 0.0, NORMALIZES=eps is not None)
@@ -168,8 +172,7 @@ def _forward(
 
 @_forward.register_fake
 def _(change, begun, earlier, weights, stored, keys, place, p, eps):
-    result = torch.empty_like(change, dtype=torch.float32 if eps is None else stored.dtype)
-    return result, torch.empty(0 if eps is None else change.shape[:2], device=change.device)
+    return _results(change, stored, eps)
 
 
 @torch.library.custom_op("babelmill::mix_backward", mutates_args=("stored",))
