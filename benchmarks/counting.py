@@ -8,75 +8,35 @@ from torch._inductor.debug import DebugContext
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 from torch._inductor.graph import GraphLowering
-from torch._inductor.ir import ExternKernelOut, FallbackKernel, MultiOutput
+from torch._inductor.ir import ConcatKernel, ExternKernelOut, FallbackKernel, MultiOutput
 from torch._inductor.virtualized import V
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
-import babelmill.training.attention_triton  # noqa: F401  (it registers its operations)
+from babelmill.training import attention_triton, fused_attention, gate_triton  # noqa: F401  (one registers operations)
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
-MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
 
 
-def attention_flops(query, *_, out_val=None, **__) -> int:
-    """Return the operations of our attention, forwards: the scores, and the weighted values."""
-    rows, heads, length, width = query
-    return 2 * 2 * rows * heads * length**2 * width
-
-
-def attention_backward_flops(_do, _out, _lse, query, *_, out_val=None, **__) -> int:
-    """Return the operations of both backward kernels: 7 products, and 2 with one-hot matrices, which are twice as wide.
-
-    The one-hot matrices have R = 64 columns, and tiles of scores have twice as many distances as keys.
-    """
-    rows, heads, length, width = query
-    return 2 * rows * heads * length**2 * (7 * width + 2 * 2 * 64)
-
-
-PRODUCTS_OF_OURS = {
-    torch.ops.babelmill.attention: attention_flops,
-    torch.ops.babelmill.attention_backward: attention_backward_flops,
-}
-
-
-BACKWARD = torch.ops.babelmill.attention_backward.default
-
-
-class Count(TorchDispatchMode):
-    """Counts kernels and the bytes that they read and write."""
-
-    def __init__(self):
-        super().__init__()
-        self.kernels = self.bytes = self.of_products = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        name = function.overloadpacket.__name__
-        if function.namespace in ("aten", "babelmill") and not function.is_view and name not in NOTHING:
-            written_to = name == "copy_" or function._overloadname == "out"  # given, but not read
-            tensors = tree_leaves((args, kwargs, None if written_to else result))
-            moved = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
-            self.kernels += 1
-            self.bytes += moved
-            self.of_products += moved if name in MATRIX_PRODUCTS else 0
-        return result
-
-
 class Part:
-    """Holds the counts of a part of a step: kernels, bytes, those of matrix products, floating-point operations."""
+    """Holds the counts of a part of a step: kernels, bytes, floating-point operations, seconds without launches."""
 
-    def __init__(self, kernels: float = 0, bytes: float = 0, of_products: float = 0, flops: float = 0):
-        self.kernels, self.bytes, self.of_products, self.flops = kernels, bytes, of_products, flops
+    def __init__(self, kernels: float = 0, bytes: float = 0, flops: float = 0, seconds: float = 0):
+        self.kernels, self.bytes, self.flops, self.seconds = kernels, bytes, flops, seconds
+
+    @classmethod
+    def kernel(cls, bytes: float, flops: float = 0) -> "Part":
+        """Count one kernel. If it is a matrix product, it reads and writes while it computes (roofline model)."""
+        return cls(1, bytes, flops, max(bytes / BYTES, flops / PRODUCTS))
 
     @classmethod
     def of(cls, function) -> "Part":
         """Count the work of a function."""
-        with FlopCounterMode(display=False, custom_mapping=PRODUCTS_OF_OURS) as products, Count() as count:
+        with Count() as count:
             function()
-        return cls(count.kernels, count.bytes, count.of_products, products.get_total_flops())
+        return count.part
 
     def __mul__(self, times: float) -> "Part":
         return Part(*(times * number for number in vars(self).values()))
@@ -90,8 +50,27 @@ class Part:
     @property
     def milliseconds(self) -> float:
         """Return the calculated time."""
-        products = max(self.of_products / BYTES, self.flops / PRODUCTS)
-        return 1e3 * max((self.bytes - self.of_products) / BYTES + products, self.kernels * KERNEL)
+        return 1e3 * max(self.seconds, self.kernels * KERNEL)
+
+
+class Count(TorchDispatchMode):
+    """Counts operations that are no views: each is one kernel, which moves its inputs and outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        name = function.overloadpacket.__name__
+        if function.namespace in ("aten", "babelmill") and not function.is_view and name not in NOTHING:
+            written_to = name == "copy_" or function._overloadname == "out"  # given, but not read
+            tensors = tree_leaves((args, kwargs, None if written_to else result))
+            moved = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+            of_products = flop_registry.get(function.overloadpacket)
+            self.part += Part.kernel(moved, of_products(*args, **kwargs, out_val=result) if of_products else 0)
+        return result
 
 
 def size(node) -> int:
@@ -99,11 +78,52 @@ def size(node) -> int:
     return node.get_numel() * node.get_dtype().itemsize
 
 
-def moved_by(node) -> int:
-    """Return the bytes that a kernel of Inductor's moves. Both kernels of our backward pass read its inputs."""
-    if isinstance(node.node, FallbackKernel):
-        return (1 + (node.node.op_overload is BACKWARD)) * sum(map(size, node.node.inputs))
-    return size(node.node) if isinstance(node.node, MultiOutput) else node.get_read_write_buffers_sizes()
+def of_attention(inputs: list) -> Part:
+    """Count both forward kernels of our attention; of products, the scores and the weighted values."""
+    joint, _, _, _, table, *_ = inputs
+    (rows, length, width), (heads, _, d) = joint.get_size(), table.get_size()
+    values = size(joint) // width * heads * d  # the first kernel writes them, the second reads them
+    return of_kernels(2, values + sum(map(size, inputs)), 2 * 2 * rows * heads * length**2 * d)
+
+
+def of_attention_backward(inputs: list) -> Part:
+    """Count the backward kernels of our attention.
+
+    Both of its kernels for attention compute 7 products together, and 2 with one-hot matrices. A one-hot matrix has R
+    columns, and tiles of scores have twice as many distances as keys.
+    """
+    gradient, _, lse, _, joint, content, position, table, _, _, mask, *_ = inputs
+    (rows, length, _), (heads, buckets, d) = joint.get_size(), table.get_size()
+    of_values_and_delta = 3 * (size(gradient) + size(lse))  # written once, read twice
+    again = 3 * size(gradient) + sum(map(size, (content, position, mask, lse)))  # with queries, keys and values
+    of_bias = 2 * 4 * gradient.get_numel() * (3 / attention_triton.BACKWARD[0] + 1 / gate_triton.TOKENS)
+    products = 2 * rows * heads * length**2 * (7 * d + 2 * 2 * buckets)
+    return of_kernels(6, sum(map(size, inputs)) + of_values_and_delta + again + of_bias, products)
+
+
+def of_kernels(number: int, moved: float, flops: float) -> Part:
+    """Count kernels that are not expected to move bytes while they compute."""
+    return Part(number, moved, flops, moved / BYTES + flops / PRODUCTS)
+
+
+OURS = {
+    torch.ops.babelmill.attention.default: of_attention,
+    torch.ops.babelmill.attention_backward.default: of_attention_backward,
+}
+
+
+def of_node(node) -> Part:
+    """Count the work of a node of Inductor's schedule."""
+    made = node.node
+    if isinstance(made, FallbackKernel):
+        known = OURS.get(made.op_overload)
+        return known(made.inputs) if known else Part.kernel(sum(map(size, made.inputs)))
+    if isinstance(made, MultiOutput):  # a result of an operation before it
+        return Part(0, size(made), 0, size(made) / BYTES)
+    if isinstance(made, ExternKernelOut) and len(made.inputs) > 1:  # not the seeds of random numbers
+        left = made.inputs[-2].get_size()  # the last two inputs are multiplied
+        return Part.kernel(size(made) + sum(map(size, made.inputs)), 2 * made.get_numel() * left[-1])
+    return Part.kernel(node.get_read_write_buffers_sizes()) if not isinstance(made, ConcatKernel) else Part()
 
 
 def fused_part(found: list[Part]):
@@ -111,16 +131,14 @@ def fused_part(found: list[Part]):
 
     def count(graph, examples):
         mode = torch._guards.detect_fake_mode(examples)
+        with DebugContext(), V.set_fake_mode(mode), V.set_real_inputs(examples):
+            compile_fx._recursive_post_grad_passes(graph)
         lowering = GraphLowering(graph, example_inputs=examples, shape_env=mode.shape_env)
         with DebugContext(), V.set_graph_handler(lowering), V.set_fake_mode(mode), V.set_real_inputs(examples):
-            compile_fx._recursive_post_grad_passes(graph)
             lowering.run(*examples)
             lowering.init_wrapper_code()
             lowering._update_scheduler()
-            nodes = lowering.scheduler.nodes
-            moved = {node: moved_by(node) for node in nodes}
-        products = sum(moved[node] for node in nodes if isinstance(node.node, ExternKernelOut))
-        found.append(Part(len(nodes), sum(moved.values()), products))
+            found.append(sum(map(of_node, lowering.scheduler.nodes), Part()))
         return make_boxed_func(graph.forward)
 
     return count
@@ -147,7 +165,7 @@ def compiled(module: nn.Module, *inputs) -> Part:
         result.backward(torch.ones_like(result))
 
     both(lambda: run(named, *inputs))
-    return sum(found, Part(flops=Part.of(lambda: both(lambda: module(*inputs))).flops))
+    return sum(found, Part())
 
 
 @torch.no_grad()

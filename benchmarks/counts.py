@@ -34,10 +34,11 @@ from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training import amounts, attention_triton, dropout, mixing_triton  # noqa: E402
+from babelmill.training import amounts, dropout, mixing_triton  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
 from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
 from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
+from babelmill.training.fused_attention import FusedAttention  # noqa: E402
 from babelmill.training.loss import loss  # noqa: E402
 from babelmill.training.objectives import objective_of  # noqa: E402
 from babelmill.training.one_hot_attention import OneHotAttention  # noqa: E402
@@ -79,24 +80,24 @@ def of_preset(preset: str) -> tuple[GPTBertShape, int]:
 
 
 KINDS = {
-    OneHotAttention: "attention blocks, one-hot products, not used",
-    KeyedAttention: "attention blocks, copies and atomics, not used",
-    attention_triton.TritonAttention: "attention blocks",
+    "attention blocks, one-hot products, not used": OneHotAttention,
+    "attention blocks, copies and atomics, not used": KeyedAttention,
+    "attention blocks": FusedAttention,
 }
 
 
 class Attending(nn.Module):
     """An attention block that computes attention with a class of training, whose dropout keys are an input."""
 
-    def __init__(self, block: nn.Module, kind: type[KeyedAttention]):
+    def __init__(self, block: nn.Module, kind: type):
         super().__init__()
         self.block, self.kind = block, kind
 
     def forward(self, rows: torch.Tensor, *inputs):
-        keys = Keys(0, rows.device)
+        keys, fused = Keys(0, rows.device), self.kind is FusedAttention
         keys.rows = rows
-        self.block.attend = self.kind(1, keys)
-        return self.block(*inputs)
+        self.block.attend = KeyedAttention(1, keys) if fused else self.kind(1, keys)
+        return (FusedAttention(self.block) if fused else self.block)(*inputs)
 
 
 def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
@@ -118,7 +119,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     with torch.autocast("cpu", torch.bfloat16):
         seen = visible(allowed, torch.bfloat16)
         layer, inputs = model.transformer.attention_layers[0], (normalized, relative, buckets, seen)
-        for kind, name in KINDS.items():
+        for name, kind in KINDS.items():
             parts[name] = compiled(Attending(layer, kind), keys.rows, *inputs) * layers
         parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], normalized) * layers
         parts["dropout, layer mixing, normalisation"] = Part.of(lambda: mix(model, hidden))

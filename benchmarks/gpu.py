@@ -31,7 +31,7 @@ SECTIONS = {  # the most seconds of each section; they run in this order
 }
 KINDS = {  # kinds of kernels, as patterns of their names; the first that fits counts
     "NCCL": "nccl",
-    "attention": "^_forward|^_backward_of|fmha|flash|sdpa|attention",
+    "attention": "^_forward|^_backward_of|^_gate_|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
     "dropout, layer mixing, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums",
     "matrix times vector (mixing)": "gemv|dot_kernel",
@@ -136,13 +136,16 @@ def environment(case) -> None:
     torch = case.torch
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.training import attention_kernel
+    from babelmill.model.gpt_bert import GPTBert, GPTBertShape
+    from babelmill.training import attention_kernel, dropout
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
     if case.cuda:
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
         alone = Processes(0, 1, 1, case.device)
-        found["training's attention"] = attention_kernel.choose(alone, 64, "bf16").__name__
+        model = GPTBert(GPTBertShape(16, 128, 64, 2, 1)).to(case.device)
+        dropout.install(model, dropout.Keys(0, case.device), dropout.KeyedAttention)
+        found["our kernels for attention"] = attention_kernel.install_fused(model, alone, "bf16")
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)

@@ -7,11 +7,13 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from babelmill.training import attention_triton as kernels
+from babelmill.training import gate_triton
+from mixing_builds import resources
 
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx90a": 64 << 10, "gfx942": 64 << 10}
-FLOATS = ("scale", "factor")
-FLOAT32 = ("LSE", "DELTA")
+FLOATS = ("scale", "factor", "eps")
+FLOAT32 = ("LSE", "DELTA", "SUMS", "SCALE")
 INTEGERS = ("LUT", "KEYS")
 
 
@@ -20,34 +22,43 @@ def target(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64) if name.startswith("gfx") else GPUTarget("cuda", int(name[3:]), 32)
 
 
-def built(kernel, tile: tuple[int, int], gpu: str, width: int):
-    """Build a kernel for heads of so many numbers, in bf16."""
-    constants = {"DROPS": True, "B": tile[0], "D": width, "R": 64}
+# Each kernel with its warps and constants, for heads of 64 numbers and a width of 768; builds for all GPUs take long.
+FORWARD, BACKWARD = ({"DROPS": True, "B": tile[0], "D": 64, "R": 64} for tile in (kernels.FORWARD, kernels.BACKWARD))
+GATE = {"GATES": True, "B": 1024, "D": 64, "TOKENS": gate_triton.TOKENS}
+BUILDS = [
+    (kernels._forward, kernels.FORWARD[1], FORWARD, ("sm_90", "gfx90a")),
+    (kernels._backward_of_queries, kernels.BACKWARD[1], BACKWARD, ("sm_90", "gfx90a")),
+    (kernels._backward_of_keys, kernels.BACKWARD[1], BACKWARD, SHARED),
+    (gate_triton._gate_forward, 4, GATE, ("sm_90",)),
+    (gate_triton._gate_backward, 4, GATE, SHARED),
+]
+
+
+def built(kernel, warps: int, constants: dict[str, int], gpu: str):
+    """Build a kernel in bf16."""
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {}
     for name in kernel.arg_names:
         if name in constants:
             signature[name] = "constexpr"
         elif name in FLOATS:
             signature[name] = "fp32"
-        elif name.isupper() and name != "T":
+        elif name.isupper() and name not in ("T", "H"):
             signature[name] = "*i32" if name in INTEGERS else "*fp32" if name in FLOAT32 else "*bf16"
         else:
             signature[name] = "i32"
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    return triton.compile(source, target=target(gpu), options={"num_warps": tile[1]})
+    return triton.compile(source, target=target(gpu), options={"num_warps": warps})
 
 
 if __name__ == "__main__":
-    for kernel in (kernels._forward, kernels._backward_of_queries, kernels._backward_of_keys):
-        tile = kernels.FORWARD if kernel is kernels._forward else kernels.BACKWARD
-        for gpu, most in SHARED.items():
-            if (
-                gpu in ("sm_80", "gfx942") and kernel is not kernels._backward_of_keys
-            ):  # the largest; a build takes seconds
-                continue
-            found = built(kernel, tile, gpu, width=64)
+    for kernel, warps, constants, gpus in BUILDS:
+        for gpu in gpus:
+            found = built(kernel, warps, constants, gpu)
             code = found.asm["amdgcn" if gpu.startswith("gfx") else "ptx"]
-            print(kernel.__name__, gpu, found.metadata.shared, "bytes", flush=True)
-            assert found.metadata.shared <= most
+            stack = f", {resources(found.asm['cubin'])[1]} bytes of stack" if gpu.startswith("sm") else ""
+            print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared{stack}", flush=True)
+            assert found.metadata.shared <= SHARED[gpu]
             assert not re.search(r"\b(red|atom)\.|_atomic_", code), "an atomic addition"
-            assert re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"
+            multiplies = kernel in (kernels._forward, kernels._backward_of_queries, kernels._backward_of_keys)
+            assert not multiplies or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"

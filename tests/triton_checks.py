@@ -1,4 +1,4 @@
-"""Compare the Triton kernels with the formula. Run with TRITON_INTERPRET=1, which Triton reads when it is imported.
+"""Compare the Triton kernels of attention blocks with the formula. Run with TRITON_INTERPRET=1, which Triton reads when it is imported.
 
 The type is float32, since products of bfloat16 are wrong in the interpreter.
 """
@@ -8,18 +8,17 @@ import sys
 import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training import dropout
-from babelmill.training.attention_triton import TritonAttention
+from babelmill.training import dropout, fused_attention
 from babelmill.training.kernel_differences import of_attention
 
 CPU = torch.device("cpu")
 
 
 def compare_alone(length: int) -> None:
-    """Compare values and gradients of one attention."""
-    for probability in (0.0, 0.1):
-        found = of_attention(CPU, 16, length, probability, torch.float32)
-        print(f"T {length}, dropout {probability}: {found:.1e}", flush=True)
+    """Compare the result and the gradients of one block."""
+    for probability, gate in ((0.0, True), (0.1, True), (0.1, False)):
+        found = of_attention(CPU, 16, length, probability, torch.float32, gate)
+        print(f"T {length}, dropout {probability}, {'a' if gate else 'no'} gate: {found:.1e}", flush=True)
         assert found < 2e-6
 
 
@@ -32,13 +31,16 @@ def compare_in_a_model(length: int) -> None:
     rows = torch.randint(60, (2, length), generator=torch.Generator().manual_seed(1))
     seen = training_mask(torch.zeros_like(rows), torch.tensor([True, False]))
     gradients = []
-    for kind in (dropout.KeyedAttention, TritonAttention):
+    for fused in (False, True):
         torch.manual_seed(0)
         model, keys = GPTBert(shape).train(), dropout.Keys(5, CPU)
-        dropout.install(model, keys, kind)
+        dropout.install(model, keys, dropout.KeyedAttention)
+        names = [name for name, _ in model.named_parameters()]
         keys.begin_step(3)
         keys.begin_pass(torch.tensor([4, 5]), torch.arange(rows.numel()), length)
-        if kind is TritonAttention:
+        if fused:
+            fused_attention.install(model)
+            assert [name for name, _ in model.named_parameters()] == names
             block = model.transformer.attention_layers[1]
             block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
         hidden = model.encode(rows, seen)

@@ -1,7 +1,9 @@
 """Compute GPT-BERT's attention on GPUs with Triton kernels: scores, positions, mask, softmax and dropout in one pass.
 
-The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They never make a [B, n, T, T]
-tensor; even the mask is only [B, 1, T, T], since all heads share it. They work on tiles of some queries and some keys:
+The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They read queries, keys and values
+where one matrix product has left them, in a tensor [B, T, W], and write their gradients into one such tensor; so
+nothing is copied. They never make a [B, n, T, T] tensor; even the mask is only [B, 1, T, T], since all heads share it.
+They work on tiles of some queries and some keys:
 
 * The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
   rows of the tables. Ordinary matrix products compute these products beforehand.
@@ -10,6 +12,7 @@ tensor; even the mask is only [B, 1, T, T], since all heads share it. They work 
   buckets. So there are no atomic additions, and every run computes the same numbers.
 * The softmax is computed tile by tile (Dao et al., 2022, arXiv:2205.14135), and again in the backward pass.
 * The hash of `dropout.py` decides which attention weights are kept; it gives the same integers here.
+* Each tile also sums the gradients of its queries, keys or values, for the gradient of the bias that was added to them.
 
 The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
 """
@@ -24,10 +27,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch.nn import functional as F
 
-from babelmill.model.attention import Visible
-from babelmill.training.dropout import KeyedAttention, draw
 from babelmill.training.dropout_triton import kept
 
 # Queries (and keys) per tile, and warps per program. They were chosen by the registers that the compiler spills for
@@ -60,18 +60,24 @@ def _kept(key, h, i, j, T, dropped):
 
 
 @triton.jit
-def _states(X, b, h, i, sb, sh, st, T, D: tl.constexpr):
-    """Return positions i of one head of one row of a [B, n, T, D] tensor with these strides; zeros beyond the last."""
+def _states(X, begin, i, stride, limit, D: tl.constexpr):
+    """Return rows i of a matrix that begins at element `begin` of X, [B, D]; zeros from row `limit` on."""
     d = tl.arange(0, D)
-    return tl.load(X + b * sb + h * sh + i[:, None] * st + d[None, :], mask=i[:, None] < T, other=0.0)
+    return tl.load(X + begin + i[:, None] * stride + d[None, :], mask=i[:, None] < limit, other=0.0)
 
 
 @triton.jit
-def _store(X, x, b, h, i, sb, sh, st, T, D: tl.constexpr):
+def _store(X, x, begin, i, stride, limit, D: tl.constexpr):
     """Write what `_states` reads."""
-    d = tl.arange(0, D)
-    place = X + b * sb + h * sh + i[:, None] * st + d[None, :]
-    tl.store(place, x.to(X.dtype.element_ty), mask=i[:, None] < T)
+    place = X + begin + i[:, None] * stride + tl.arange(0, D)[None, :]
+    tl.store(place, x.to(X.dtype.element_ty), mask=i[:, None] < limit)
+
+
+@triton.jit
+def _store_sum(SUMS, x, number: tl.constexpr, b, h, heads, D: tl.constexpr):
+    """Write the sum over a tile's rows x [B, D] into SUMS [rows of the batch times tiles, 3, n, D]."""
+    tile = b * tl.num_programs(0) + tl.program_id(0)
+    tl.store(SUMS + ((tile * 3 + number) * heads + h) * D + tl.arange(0, D), tl.sum(x, 0))
 
 
 @triton.jit
@@ -82,23 +88,22 @@ def _products(X, hb, i, r, T, R: tl.constexpr):
 
 @triton.jit
 def _forward(
-    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, OUT, LSE, sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot,
-    heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, OUT, LSE,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
-    hb = h * (tl.num_programs(1) // heads) + b
+    hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
     i = tl.program_id(0) * B + tl.arange(0, B)
     n, r = tl.arange(0, B), tl.arange(0, R)
-    q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
+    q = _states(Q, begin, i, width, T, D)
     content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     for start in range(0, T, B):
         j = start + n
-        k = _states(K, b, h, j, skb, skh, skt, T, D)
-        v = _states(V, b, h, j, svb, svh, svt, T, D)
+        k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         highest = tl.maximum(high, tl.max(s, 1))
@@ -107,8 +112,7 @@ def _forward(
         if DROPS:
             p = tl.where(_kept(key, h, i, j, T, dropped), p * factor, 0.0)
         out = out * shrink[:, None] + _dot(p.to(v.dtype), v)
-    out = out / total[:, None]
-    _store(OUT, out, b, h, i, sob, soh, sot, T, D)
+    _store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
 
 
@@ -146,62 +150,58 @@ def _tile_gradient(
 
 @triton.jit
 def _backward_of_queries(
-    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, OUT, DELTA, DQ, DCONTENT,
-    sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
-    heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of B queries, and of their products with the table of keys; and DELTA for these queries."""
+    """Compute the gradients of B queries, and of their products with the table of keys."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
-    hb = h * (tl.num_programs(1) // heads) + b
-    begin = tl.program_id(0) * B
+    hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
+    first = tl.program_id(0) * B
     n, r = tl.arange(0, B), tl.arange(0, R)
-    i = begin + n
-    q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
-    do = _states(DO, b, h, i, sob, soh, sot, T, D)
+    i = first + n
+    q = _states(Q, begin, i, width, T, D)
+    do = _states(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
     content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
-    delta = tl.sum(do.to(tl.float32) * _states(OUT, b, h, i, sgb, sgh, sgt, T, D).to(tl.float32), 1)
-    tl.store(DELTA + bh * T + i, delta, mask=i < T)
+    delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         j = start + n
-        k = _states(K, b, h, j, skb, skh, skt, T, D)
-        v = _states(V, b, h, j, svb, svh, svt, T, D)
+        k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         _, ds = _tile_gradient(
             q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped, factor, DROPS
         )
         dq += _dot(ds.to(k.dtype), k)
-        dcontent += _by_bucket(ds, LUT, begin - start, T, True, B, R, k.dtype)
-    dq += _dot(dcontent.to(q.dtype), _states(TABLE, 0, h, r, 0, R * D, D, R, D))
-    _store(DQ, dq, b, h, i, sgb, sgh, sgt, T, D)
-    _store(DCONTENT, dcontent, 0, hb, i, 0, T * R, R, T, R)
+        dcontent += _by_bucket(ds, LUT, first - start, T, True, B, R, k.dtype)
+    dq += _dot(dcontent.to(q.dtype), _states(TABLE, h * R * D, r, D, R, D))
+    _store(DQ, dq, begin, i, width, T, D)
+    _store_sum(SUMS, dq, 0, b, h, heads, D)
+    _store(DCONTENT, dcontent, hb * T * R, i, R, T, R)
 
 
 @triton.jit
 def _backward_of_keys(
-    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION,
-    sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sob, soh, sot, sgb, sgh, sgt,
-    heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
-    hb = h * (tl.num_programs(1) // heads) + b
-    begin = tl.program_id(0) * B
+    hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
+    first = tl.program_id(0) * B
     n, r = tl.arange(0, B), tl.arange(0, R)
-    j = begin + n
-    k = _states(K, b, h, j, skb, skh, skt, T, D)
-    v = _states(V, b, h, j, svb, svh, svt, T, D)
+    j = first + n
+    k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
     position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         i = start + n
-        q = _states(Q, b, h, i, sqb, sqh, sqt, T, D)
-        do = _states(DO, b, h, i, sob, soh, sot, T, D)
+        q = _states(Q, begin, i, width, T, D)
+        do = _states(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
         content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
         lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
         delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
@@ -211,92 +211,73 @@ def _backward_of_keys(
         dv += _dot(tl.trans(p).to(do.dtype), do)
         turned = tl.trans(ds)
         dk += _dot(turned.to(q.dtype), q)
-        dposition += _by_bucket(turned, LUT, start - begin, T, False, B, R, q.dtype)
-    dk += _dot(dposition.to(k.dtype), _states(TABLE, 0, h, r, 0, R * D, D, R, D))
-    _store(DK, dk, b, h, j, sgb, sgh, sgt, T, D)
-    _store(DV, dv, b, h, j, sgb, sgh, sgt, T, D)
-    _store(DPOSITION, dposition, 0, hb, j, 0, T * R, R, T, R)
+        dposition += _by_bucket(turned, LUT, start - first, T, False, B, R, q.dtype)
+    dk += _dot(dposition.to(k.dtype), _states(TABLE, h * R * D, r, D, R, D))
+    _store(DK, dk, begin, j, width, T, D)
+    _store(DV, dv, begin, j, width, T, D)
+    _store_sum(SUMS, dk, 1, b, h, heads, D)
+    _store_sum(SUMS, dv, 2, b, h, heads, D)
+    _store(DPOSITION, dposition, hb * T * R, j, R, T, R)
 
 
-def _strides(x: torch.Tensor) -> tuple[int, int, int]:
-    """Return the strides of the first three dimensions of a [B, n, T, d] tensor; the last stride must be 1."""
-    first, second, third, last = x.stride()
-    assert last == 1, "the numbers of a head must be next to each other in memory"
-    return first, second, third
+def _launch(kernel: Any, tile: tuple[int, int], tensors: tuple[torch.Tensor, ...], width: int, dropout: float) -> None:
+    """Run a kernel for all heads of all rows. It drops the same share of weights as `dropout.keep`.
 
-
-def _like(x: torch.Tensor) -> torch.Tensor:
-    """Return an empty tensor of x's shape [B, n, T, d], stored as [B, T, n, d], which linear layers need."""
-    return x.new_empty(x.size(0), x.size(2), x.size(1), x.size(3)).transpose(1, 2)
-
-
-def _with_table(states: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Return the products of states [B, n, T, d] with a table [n, R, d], [n, B, T, R].
-
-    They are one long product per head. (The gradient of the table, a sum over all rows and positions, is one, too.)
+    Args:
+        kernel: one of those above.
+        tile: `FORWARD` or `BACKWARD`.
+        tensors: the kernel's; the first is part of a tensor [B, T, W].
+        width: W.
+        dropout: probability of dropping a weight.
     """
-    rows, _, length, _ = states.shape
-    return torch.bmm(states.transpose(0, 1).flatten(1, 2), table.mT).unflatten(1, (rows, length))
-
-
-def _launch(
-    kernel: Any, tile: tuple[int, int], q: torch.Tensor, tensors: tuple[Any, ...], strides: list[int], dropout: float
-) -> None:
-    """Run a kernel for all heads of all rows. It drops the same share of weights as `dropout.keep`."""
     block, warps = tile
-    rows, heads, length, width = q.shape
-    grid = triton.cdiv(length, block), rows * heads
-    numbers = heads, length, 1 / math.sqrt(3 * width), round(dropout * 2**16), 1 / (1 - dropout)
-    constants = {"DROPS": dropout > 0, "B": block, "D": width, "R": tensors[3].size(3), "num_warps": warps}
-    kernel[grid](*tensors, *strides, *numbers, **constants)
+    (rows, length, size), (heads, buckets) = tensors[0].shape, (tensors[3].size(0), tensors[3].size(3))
+    numbers = width, heads, length, 1 / math.sqrt(3 * size / heads), round(dropout * 2**16), 1 / (1 - dropout)
+    constants = {"DROPS": dropout > 0, "B": block, "D": size // heads, "R": buckets, "num_warps": warps}
+    kernel[triton.cdiv(length, block), rows * heads](*tensors, *numbers, **constants)
 
 
-@torch.library.custom_op("babelmill::attention", mutates_args=())
-def _attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+def _parts(joint: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+    """Return queries, keys and values (or their gradients), [B, T, H] each, which are parts of `joint` [B, T, W]."""
+    assert joint.is_contiguous()
+    return joint.split(size, -1)[:3]
+
+
+def forward(
+    joint: torch.Tensor,
     content: torch.Tensor,
     position: torch.Tensor,
-    key_table: torch.Tensor,
-    query_table: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
+    size: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values [B, n, T, d], and the logarithm of each softmax's denominator [B, n, T] float32.
+    """Return values [B, T, H], and the logarithm of each softmax's denominator [B, n, T] float32.
 
     Args:
-        q, k, v: [B, n, T, d].
-        content, position: [n, B, T, R], q times the table of keys, and k times the table of queries.
-        key_table, query_table: [n, R, d]. The backward pass needs them: the gradients of q and k include what they get
-            through `content` and `position`.
+        joint: [B, T, W], whose first 3 H columns are queries, keys and values.
+        content, position: [n, B, T, R], queries times the table of keys, and keys times the table of queries.
         lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
         mask: [B, 1, T, T], added to the scores.
         keys: [B] int32, the rows' dropout keys for this place in the model.
         dropout: probability of dropping a weight.
+        size: H.
     """
-    out, lse = _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(out)]
-    tensors = (q, k, v, content, position, lut, mask, keys, out, lse)
-    _launch(_forward, FORWARD, q, tensors, strides, dropout)
-    return out, lse
+    rows, length, width = joint.shape
+    values = joint.new_empty(rows, length, size)
+    lse = joint.new_empty(rows, content.size(0), length, dtype=torch.float32)
+    tensors = (*_parts(joint, size), content, position, lut, mask, keys, values, lse)
+    _launch(_forward, FORWARD, tensors, width, dropout)
+    return values, lse
 
 
-@_attention.register_fake
-def _(q, k, v, content, position, key_table, query_table, lut, mask, keys, dropout):
-    return _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
-@torch.library.custom_op("babelmill::attention_backward", mutates_args=())
-def _attention_backward(
-    do: torch.Tensor,
-    out: torch.Tensor,
+def backward(
+    into: torch.Tensor,
+    gradient: torch.Tensor,
     lse: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    delta: torch.Tensor,
+    joint: torch.Tensor,
     content: torch.Tensor,
     position: torch.Tensor,
     key_table: torch.Tensor,
@@ -305,55 +286,28 @@ def _attention_backward(
     mask: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of q, k, v, content and position.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Write the gradients of queries, keys and values. Return those of content and position, and sums.
 
     Args:
-        do: gradient of the values.
-        out, lse: the results of `_attention`.
-        others: see `_attention`.
+        into: [B, T, W], for the gradients.
+        gradient: [B, T, H], of the values.
+        lse: see `forward`.
+        delta: [B, n, T] float32, for each head the sum of the values times their gradients.
+        key_table, query_table: [n, R, d]: the gradients of queries and keys include what they get through `content` and
+            `position`.
+        others: see `forward`.
+
+    Returns:
+        Two gradients [n, B, T, R], and the sum over all positions of what is written into `into`, [3 H] float32.
     """
-    dq, dk, dv = _like(q), _like(k), _like(v)
+    rows, length, width = joint.shape
+    (heads, _, size), (block, _) = key_table.shape, BACKWARD
+    q, k, v = _parts(joint, heads * size)
+    dq, dk, dv = _parts(into, heads * size)
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
-    delta = torch.empty_like(lse)  # the sums over d of the values times their gradients
-    out = out.transpose(1, 2).contiguous().transpose(1, 2)  # stored as dq is, also if a compiler stored it otherwise
-    strides = [*_strides(q), *_strides(k), *_strides(v), *_strides(do), *_strides(dq)]
-    given, more = (q, k, v, content, position), (lut, mask, keys, do, lse)
-    _launch(_backward_of_queries, BACKWARD, q, (*given, key_table, *more, out, delta, dq, dcontent), strides, dropout)
-    _launch(_backward_of_keys, BACKWARD, q, (*given, query_table, *more, delta, dk, dv, dposition), strides, dropout)
-    return dq, dk, dv, dcontent, dposition
-
-
-@_attention_backward.register_fake
-def _(do, out, lse, q, k, v, content, position, key_table, query_table, lut, mask, keys, dropout):
-    return _like(q), _like(k), _like(v), torch.empty_like(content), torch.empty_like(position)
-
-
-def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.dropout = inputs
-    ctx.save_for_backward(*tensors, *output)
-
-
-def _gradients(ctx: Any, do: torch.Tensor, _lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    *given, out, lse = ctx.saved_tensors
-    do = do if do.stride(3) == 1 else do.contiguous()
-    return *_attention_backward(do, out, lse, *given, ctx.dropout), None, None, None, None, None, None
-
-
-_attention.register_autograd(_gradients, setup_context=_keep_for_backward)
-
-
-class TritonAttention(KeyedAttention):
-    """Computes attention with the kernels of this file. For `place` and `keys`, see `KeyedAttention`."""
-
-    def compute(self, tensors: tuple[torch.Tensor, ...], visible: Visible, dropout: float) -> torch.Tensor:
-        """Do what `KeyedAttention.compute` does."""
-        query, key, value, query_table, key_table, buckets = tensors
-        rows = max(16, triton.next_power_of_2(key_table.size(1)))
-        tables = [F.pad(table, (0, 0, 0, rows - table.size(1))) for table in (key_table, query_table)]
-        content, position = _with_table(query.detach(), tables[0]), _with_table(key.detach(), tables[1])
-        lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
-        keys, mask = draw(self._keys.rows, self._place), visible.penalty.contiguous()
-        fixed = [table.detach().contiguous() for table in tables]
-        values, _ = _attention(query, key, value, content, position, *fixed, lut, mask, keys, dropout)
-        return values * visible.alive
+    sums = lse.new_empty(rows * triton.cdiv(length, block), 3 * heads * size)
+    given, more = (q, k, v, content, position), (lut, mask, keys, gradient, lse, delta)
+    _launch(_backward_of_queries, BACKWARD, (*given, key_table, *more, dq, dcontent, sums), width, dropout)
+    _launch(_backward_of_keys, BACKWARD, (*given, query_table, *more, dk, dv, dposition, sums), width, dropout)
+    return dcontent, dposition, sums.sum(0)

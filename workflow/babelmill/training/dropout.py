@@ -181,7 +181,11 @@ class KeyedAttention:
 
     def kept(self, shape: torch.Size, p: float) -> torch.Tensor:
         """Return which attention weights are kept (see `keep`). `shape` is [B, n, Tq, Tk]."""
-        return keep(draw(self._keys.rows, self._place), shape[1:].numel(), p).view(shape)
+        return keep(self.row_keys(), shape[1:].numel(), p).view(shape)
+
+    def row_keys(self) -> torch.Tensor:
+        """Return the key of each row for this place in the model, [B] int32."""
+        return draw(self._keys.rows, self._place)
 
 
 def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention]) -> None:

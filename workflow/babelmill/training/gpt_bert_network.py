@@ -70,17 +70,17 @@ class GPTBertNetwork(Network):
 
     def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
         """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions."""
-        width, precision = self._shape.hidden_size // self._shape.num_attention_heads, self._train.precision
-        on_gpu, attention_type = self._device.type == "cuda", KeyedAttention
+        attention_type = KeyedAttention
         if by_hand and for_cpu:
             cpu_kernels.install(model)
             attention_type = cpu_kernels.CPUAttention
         elif by_hand:
-            attention_type = attention_kernel.choose(processes, width, precision) if on_gpu else OneHotAttention
             mixing_kernel.install(model)
+            attention_type = OneHotAttention
         dropout.install(model, self.keys, attention_type)
-        if by_hand and on_gpu:
-            mixing_kernel.install_fused(model, processes, precision)
+        if by_hand and self._device.type == "cuda":
+            attention_kernel.install_fused(model, processes, self._train.precision)
+            mixing_kernel.install_fused(model, processes, self._train.precision)
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""

@@ -3,45 +3,74 @@
 import torch
 
 from babelmill.model.attention import Visible, position_buckets, visible
-from babelmill.model.gpt_bert import Normalization, training_mask
+from babelmill.model.gpt_bert import Attention, GPTBertShape, Normalization, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training import mixing_triton
-from babelmill.training.attention_triton import TritonAttention
 from babelmill.training.dropout import KeyedAttention, Keys, RowDropout
+from babelmill.training.fused_attention import FusedAttention
 from babelmill.training.mixing_triton import FusedMixing
 
 ROWS = 11  # hidden states that are mixed: their sums are begun twice
 
 
-def of_attention(device: torch.device, width: int, length: int, dropout: float, dtype: torch.dtype) -> float:
-    """Return the largest difference between the kernels and the formula in float64.
+def of_attention(
+    device: torch.device, width: int, length: int, dropout: float, kind: torch.dtype, gate: bool = True
+) -> float:
+    """Return the largest difference between an attention block with the kernels and the formula in float64.
 
-    Values and gradients are compared, each relative to its largest number, for a causal and a bidirectional row of
-    three documents. The second row has padding.
+    The result and all gradients are compared, each relative to its largest number, for a causal and a bidirectional row
+    of three documents. The second row has padding.
+
+    Args:
+        device: where to compute.
+        width: width of a head.
+        length: tokens per row.
+        dropout: probability of dropping an attention weight.
+        kind: float32, or bfloat16 for autocast.
+        gate: whether the block has gates.
     """
     generator = torch.Generator().manual_seed(length)
     segments = torch.arange(length).repeat(2, 1) * 3 // length
     segments[1, -3:] = -1
-    seen = visible(training_mask(segments, torch.tensor([True, False])), dtype)
     keys = Keys(7, device)
     keys.begin_pass(
         torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), length
     )
+    seen = visible(training_mask(segments, torch.tensor([True, False])).to(device), kind)
     buckets = position_buckets(length, length, 32, 512, device)
-    drawn = [
-        torch.randn(size, generator=generator).to(dtype) for size in ((2, length, 6 * width), *[(2, 63, width)] * 2)
-    ]
-    gradient = torch.randn(2, 2, length, width, generator=generator).to(dtype)
-    found = []
-    for attention, kind in ((KeyedAttention(3, keys), torch.float64), (TritonAttention(3, keys), dtype)):
-        leaves = [x.to(device, kind).requires_grad_() for x in drawn]
-        query, key, value = (part.unflatten(2, (2, width)).transpose(1, 2) for part in leaves[0].chunk(3, 2))
-        mask = Visible(*(part.to(device, kind) for part in seen))
-        values, _ = attention(query, key, value, leaves[1], leaves[2], buckets, mask, dropout)
-        values.backward(gradient.to(device, kind))
-        found.append([values.detach(), *(leaf.grad for leaf in leaves)])
-    pairs = [(ours.double(), theirs) for theirs, ours in zip(*found, strict=True)]
-    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for ours, theirs in pairs]).max().item()
+    block = Attention(GPTBertShape(1, 2 * width, 1, 2, 1, attention_probs_dropout_prob=dropout, gate=gate))
+    with torch.no_grad():
+        for parameter in block.parameters():  # numbers that bf16 can store, so that both compute with the same ones
+            drawn = torch.randn(parameter.shape, generator=generator) / parameter.size(-1) ** 0.5
+            parameter.copy_(drawn.bfloat16())
+    given = [torch.randn(size, generator=generator).bfloat16() for size in ((2, length, 2 * width), (63, 2 * width))]
+    gradient, found = torch.randn(given[0].shape, generator=generator).bfloat16(), []
+    block.attend, block.dropout = KeyedAttention(3, keys), _NoDropout(dropout)
+    block.relative_dropout = torch.nn.Dropout(0.0)
+    for fused, wide in ((False, torch.float64), (True, torch.float32)):
+        module = FusedAttention(block) if fused else block
+        module.to(device, wide).zero_grad()
+        leaves = [x.to(device, wide).requires_grad_() for x in given]
+        mask = Visible(*(part.to(kind if fused else wide) for part in seen))
+        with torch.autocast(device.type, torch.bfloat16, enabled=fused and kind == torch.bfloat16):
+            result, _ = module(*leaves, buckets, mask)
+        result.backward(gradient.to(device, result.dtype))
+        gradients = (leaf.grad for leaf in (*leaves, *module.parameters()))
+        found.append([tensor.double() for tensor in (result.detach(), *gradients) if tensor is not None])
+    return _largest_difference(*found)
+
+
+class _NoDropout(torch.nn.Dropout):
+    """Drops nothing. An attention block takes the probability for its attention weights from this module."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input
+
+
+def _largest_difference(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> float:
+    """Return the largest difference of tensors in float64, each relative to its largest number; nan if one is."""
+    pairs = zip(wanted, found, strict=True)
+    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for theirs, ours in pairs]).max().item()
 
 
 def of_mixing(
@@ -84,5 +113,4 @@ def of_mixing(
         gradients = torch.autograd.grad(x, leaves, gradient.to(device, wide))
         weights = torch.cat(gradients[rows:])
         found.append([result.detach().double() for result in (*results, x, *gradients[:rows], weights)])
-    pairs = zip(*found, strict=True)
-    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for theirs, ours in pairs]).max().item()
+    return _largest_difference(*found)

@@ -1,0 +1,182 @@
+"""Compute GPT-BERT's attention blocks on GPUs: one matrix product, two Triton kernels, one matrix product.
+
+The shipped block multiplies its input with two matrices, one for queries and keys and one for values and gates. Here
+they are put together, so that forwards and backwards one longer product takes the place of two, and the gradients of
+its results are parts of one tensor from the beginning. `attention_triton.py` computes the values, and `gate_triton.py`
+multiplies them by the gate and normalises them.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from babelmill.model.attention import Visible, compute_dtype
+from babelmill.model.gpt_bert import Attention, GPTBert, LayerCache
+from babelmill.training import attention_triton, gate_triton
+from babelmill.training.dropout import KeyedAttention
+
+
+@torch.library.custom_op("babelmill::attention", mutates_args=())
+def _attention(
+    joint: torch.Tensor,
+    bias: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    key_table: torch.Tensor,
+    query_table: torch.Tensor,
+    lut: torch.Tensor,
+    mask: torch.Tensor,
+    alive: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gated and normalised values [B, T, H], and what the backward pass needs.
+
+    Args:
+        joint: [B, T, W]: queries, keys, values and, if W is 4 H and not 3 H, gates.
+        bias: [W], already part of `joint`. The backward pass computes its gradient.
+        alive: see `Visible`.
+        eps: see `Normalization`.
+        others: see `attention_triton`.
+    """
+    size = key_table.size(0) * key_table.size(2)
+    values, lse = attention_triton.forward(joint, content, position, lut, mask, keys, dropout, size)
+    result, scale = gate_triton.forward(values, joint, alive, eps)
+    return result, values, lse, scale
+
+
+@_attention.register_fake
+def _(
+    joint: torch.Tensor, _bias: Any, _content: Any, _position: Any, key_table: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    rows, length, heads = joint.size(0), joint.size(1), key_table.size(0)
+    result = joint.new_empty(rows, length, heads * key_table.size(2))
+    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
+    return result, torch.empty_like(result), lse, joint.new_empty(rows, length, dtype=torch.float32)
+
+
+@torch.library.custom_op("babelmill::attention_backward", mutates_args=())
+def _attention_backward(
+    gradient: torch.Tensor,
+    values: torch.Tensor,
+    lse: torch.Tensor,
+    scale: torch.Tensor,
+    joint: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    key_table: torch.Tensor,
+    query_table: torch.Tensor,
+    lut: torch.Tensor,
+    mask: torch.Tensor,
+    alive: torch.Tensor,
+    keys: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of joint, bias (in float32), content and position.
+
+    Args:
+        gradient: of the first result of `_attention`.
+        values, lse, scale: its other results.
+        others: its inputs.
+    """
+    into = torch.empty_like(joint)
+    of_values, delta, of_gates = gate_triton.backward(
+        into, gradient, values, joint, alive, scale, heads=key_table.size(0)
+    )
+    more = joint, content, position, key_table, query_table, lut, mask, keys, dropout
+    of_content, of_position, sums = attention_triton.backward(into, of_values, lse, delta, *more)
+    return into, sums if of_gates is None else torch.cat([sums, of_gates]), of_content, of_position
+
+
+@_attention_backward.register_fake
+def _(
+    gradient: torch.Tensor,
+    _values: Any,
+    lse: torch.Tensor,
+    _scale: Any,
+    joint: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
+    *_: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_bias = lse.new_empty(joint.size(-1))
+    return torch.empty_like(joint), of_bias, torch.empty_like(content), torch.empty_like(position)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    joint, bias, *tensors, ctx.dropout, _ = inputs
+    ctx.kind = bias.dtype
+    ctx.set_materialize_grads(False)  # of the results that only the backward pass needs
+    ctx.save_for_backward(*output[1:], joint, *tensors)
+
+
+def _gradients(ctx: Any, gradient: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
+    found = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout)
+    of_joint, of_bias, of_content, of_position = found
+    return of_joint, of_bias.to(ctx.kind), of_content, of_position, *[None] * 8
+
+
+_attention.register_autograd(_gradients, setup_context=_keep_for_backward)
+
+
+def _with_table(states: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Return the products of states [B, n, T, d] with a table [n, R, d], [n, B, T, R].
+
+    They are one long product per head. (The gradient of the table, a sum over all rows and positions, is one, too.)
+    """
+    rows, _, length, _ = states.shape
+    return torch.bmm(states.transpose(0, 1).flatten(1, 2), table.mT).unflatten(1, (rows, length))
+
+
+class FusedAttention(Attention):
+    """Computes another `Attention` block with our kernels.
+
+    Args:
+        block: the block, after `dropout.install`. Its weights, their names and its dropout are used.
+    """
+
+    def __init__(self, block: Attention):
+        nn.Module.__init__(self)
+        vars(self).update(vars(block))
+        assert isinstance(block.attend, KeyedAttention)
+        self._keyed = block.attend
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        relative: torch.Tensor,
+        buckets: torch.Tensor,
+        visible: Visible,
+        implementation: str = "sdpa",
+        cache: LayerCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Do what `Attention.forward` does, in training: there are no other implementations and no caches."""
+        hidden = self.pre_layer_norm(hidden)
+        size, dtype = hidden.size(-1), compute_dtype(hidden)
+        projections = self.in_proj_qk, self.in_proj_vg if self.gate else self.in_proj_v
+        weight = torch.cat([projection.weight.to(dtype) for projection in projections])
+        bias = torch.cat([projection.bias for projection in projections])
+        joint = F.linear(hidden, weight, bias.detach())
+        tables = F.linear(self.relative_dropout(relative), weight[: 2 * size], bias[: 2 * size])
+        query, key = map(self._by_head, joint.detach().split(size, -1)[:2])
+        rows = max(16, 2 ** (len(tables) - 1).bit_length())  # a power of two, as Triton needs
+        tables = F.pad(tables, (0, 0, 0, rows - len(tables)))
+        query_table, key_table = map(self._by_head, tables.chunk(2, -1))
+        content, position = _with_table(query, key_table), _with_table(key, query_table)
+        lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
+        dropout = self.dropout.p if self.training else 0.0
+        fixed = [tensor.detach().contiguous() for tensor in (key_table, query_table)]
+        masks = lut, visible.penalty.contiguous(), visible.alive.contiguous(), self._keyed.row_keys()
+        result, *_ = _attention(joint, bias, content, position, *fixed, *masks, dropout, self.post_layer_norm.eps)
+        return self.dropout(self.out_proj(result)), None
+
+
+def install(model: GPTBert) -> None:
+    """Let a model use `FusedAttention`, after `dropout.install`. Its weights and their names do not change."""
+    layers = model.transformer.attention_layers
+    for number, block in enumerate(layers):
+        assert isinstance(block, Attention)
+        layers[number] = FusedAttention(block)

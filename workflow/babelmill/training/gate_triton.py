@@ -1,0 +1,139 @@
+"""Multiply the values of attention by their gate, and normalise the result, on GPUs with Triton kernels.
+
+The backward kernel writes the gate's gradient beside those of queries, keys and values (see `attention_triton.py`). It
+reads the values and their gradient anyway, so it also computes what attention's backward pass needs of both: `delta`,
+for each head the sum of their products.
+
+The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
+"""
+
+# pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
+# (a type checker does not know what Triton makes of a function)
+
+import torch
+import triton
+import triton.language as tl
+
+TOKENS = 16  # per program of the backward kernel, which sums over them
+
+
+@triton.jit
+def _gelu(x):
+    """Return gelu(x) (Hendrycks and Gimpel, 2016, arXiv:1606.08415) and its derivative."""
+    share = 0.5 + 0.5 * tl.erf(x * 0.7071067811865476)
+    return x * share, share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+
+
+@triton.jit
+def _gate_forward(
+    VALUES, GATE, ALIVE, RESULT, SCALE, width, H, eps, GATES: tl.constexpr, B: tl.constexpr
+):  # fmt: skip
+    """Compute one token: its values times `alive` times the gelu of the gate, normalised."""
+    token, n = tl.program_id(0).to(tl.int64), tl.arange(0, B)
+    inside = n < H
+    x = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * tl.load(ALIVE + token).to(tl.float32)
+    if GATES:
+        x *= _gelu(tl.load(GATE + token * width + n, mask=inside, other=0.0).to(tl.float32))[0]
+    x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
+    tl.store(SCALE + token, scale)
+    tl.store(RESULT + token * H + n, (x * scale).to(RESULT.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gate_backward(
+    GRADIENT, VALUES, GATE, ALIVE, SCALE, DVALUES, DGATE, DELTA, SUMS, width, H, T, tokens,
+    GATES: tl.constexpr, B: tl.constexpr, D: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of TOKENS tokens' values and gates, their DELTA, and the sum of the gates' gradients."""
+    n, head = tl.arange(0, B), tl.arange(0, B // D)
+    sums = tl.zeros([B], tl.float32)
+    for s in range(TOKENS):
+        token = tl.program_id(0).to(tl.int64) * TOKENS + s
+        exists = token < tokens
+        inside = (n < H) & exists
+        gradient = tl.load(GRADIENT + token * H + n, mask=inside, other=0.0).to(tl.float32)
+        alive = tl.load(ALIVE + token, mask=exists, other=0.0).to(tl.float32)
+        values = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * alive
+        scale = tl.load(SCALE + token, mask=exists, other=0.0)
+        x = values
+        if GATES:
+            gelu, slope = _gelu(tl.load(GATE + token * width + n, mask=inside, other=0.0).to(tl.float32))
+            x = values * gelu
+        y = tl.where(inside, x - tl.sum(x, 0) / H, 0.0) * scale
+        dx = (gradient - tl.sum(gradient, 0) / H - y * (tl.sum(gradient * y, 0) / H)) * scale
+        dvalues = dx * alive
+        if GATES:
+            dvalues *= gelu
+            dgate = dx * values * slope
+            tl.store(DGATE + token * width + n, dgate.to(DGATE.dtype.element_ty), mask=inside)
+            sums += tl.where(inside, dgate, 0.0)
+        rounded = dvalues.to(DVALUES.dtype.element_ty)  # as attention's backward pass reads it
+        tl.store(DVALUES + token * H + n, rounded, mask=inside)
+        delta = tl.sum(tl.reshape(tl.where(inside, rounded.to(tl.float32) * values, 0.0), [B // D, D]), 1)
+        place = (token // T * (H // D) + head) * T + token % T
+        tl.store(DELTA + place, delta, mask=(head < H // D) & exists)
+    if GATES:
+        tl.store(SUMS + tl.program_id(0) * H + n, sums, mask=n < H)
+
+
+def _gate(joint: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the part of `joint` that is gates, [B, T, H], or, if it has none, `joint`, which is not read."""
+    return joint[..., 3 * size :] if joint.size(-1) > 3 * size else joint
+
+
+def forward(
+    values: torch.Tensor, joint: torch.Tensor, alive: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return values times the gelu of their gates, normalised, [B, T, H], and what normalised them, [B, T] float32.
+
+    Args:
+        values: [B, T, H].
+        joint: [B, T, 4 H], whose last H columns are the gates; or [B, T, 3 H]: there are no gates.
+        alive: [B, 1, T, 1], by which values are multiplied; see `model.attention.Visible`.
+        eps: see `model.gpt_bert.Normalization`.
+    """
+    rows, length, size = values.shape
+    result, scale = torch.empty_like(values), values.new_empty(rows, length, dtype=torch.float32)
+    block, width = triton.next_power_of_2(size), joint.size(-1)
+    tensors = values, _gate(joint, size), alive, result, scale
+    switches = {"GATES": width > 3 * size, "B": block, "num_warps": _warps(block)}
+    _gate_forward[(rows * length,)](*tensors, width, size, eps, **switches)
+    return result, scale
+
+
+def backward(
+    into: torch.Tensor,
+    gradient: torch.Tensor,
+    values: torch.Tensor,
+    joint: torch.Tensor,
+    alive: torch.Tensor,
+    scale: torch.Tensor,
+    heads: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Write the gradient of the gates. Return that of the values, and sums.
+
+    Args:
+        into: as `joint`, for the gradients.
+        gradient: [B, T, H], of what `forward` returned.
+        heads: n.
+        others: see `forward`.
+
+    Returns:
+        The gradient of the values, [B, T, H]; `delta` [B, n, T] float32, for each head the sum of the values times this
+        gradient; the sum over all positions of the gates' gradient, [H] float32, or None without gates.
+    """
+    rows, length, size = values.shape
+    block, width, tokens = triton.next_power_of_2(size), joint.size(-1), rows * length
+    programs, gates = triton.cdiv(tokens, TOKENS), width > 3 * size
+    of_values, delta = torch.empty_like(values), scale.new_empty(rows, heads, length)
+    sums = scale.new_empty(programs, size) if gates else scale
+    tensors = gradient, values, _gate(joint, size), alive, scale, of_values, _gate(into, size), delta, sums
+    switches = {"GATES": gates, "B": block, "D": size // heads, "TOKENS": TOKENS, "num_warps": _warps(block)}
+    _gate_backward[(programs,)](*tensors, width, size, length, tokens, **switches)
+    return of_values, delta, sums.sum(0) if gates else None
+
+
+def _warps(block: int) -> int:
+    return min(8, max(1, block // 256))
