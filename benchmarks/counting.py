@@ -79,26 +79,30 @@ def size(node) -> int:
 
 
 def of_attention(inputs: list) -> Part:
-    """Count both forward kernels of our attention; of products, the scores and the weighted values."""
-    joint, _, _, _, table, *_ = inputs
-    (rows, length, width), (heads, _, d) = joint.get_size(), table.get_size()
-    values = size(joint) // width * heads * d  # the first kernel writes them, the second reads them
-    return of_kernels(2, values + sum(map(size, inputs)), 2 * 2 * rows * heads * length**2 * d)
+    """Count what our attention does forwards: a product with a table, and two kernels, of which one has 3 products."""
+    joint, _, tables, *_ = inputs
+    (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
+    states, products = 2 * rows * length * heads * d, 2 * rows * length * heads * buckets  # bytes, in bf16
+    of_table = Part.kernel(states + products, states * buckets)
+    moved = states + sum(map(size, inputs))  # the values are read by the second kernel
+    return of_table + of_kernels(2, moved, states * (2 * length + buckets))
 
 
 def of_attention_backward(inputs: list) -> Part:
-    """Count the backward kernels of our attention.
+    """Count what our attention does backwards: a kernel for the gate, one for attention, and two products for tables.
 
-    Both of its kernels for attention compute 7 products together, and 2 with one-hot matrices. A one-hot matrix has R
-    columns, and tiles of scores have twice as many distances as keys.
+    For a query's tile and a key's, the second one computes 7 products, and 2 with one-hot matrices. A one-hot matrix
+    has R columns, and tiles of scores have twice as many distances as keys.
     """
-    gradient, _, lse, _, joint, content, position, table, _, _, mask, *_ = inputs
-    (rows, length, _), (heads, buckets, d) = joint.get_size(), table.get_size()
-    of_values_and_delta = 3 * (size(gradient) + size(lse))  # written once, read twice
-    again = 3 * size(gradient) + sum(map(size, (content, position, mask, lse)))  # with queries, keys and values
-    of_bias = 2 * 4 * gradient.get_numel() * (3 / attention_triton.BACKWARD[0] + 1 / gate_triton.TOKENS)
-    products = 2 * rows * heads * length**2 * (7 * d + 2 * 2 * buckets)
-    return of_kernels(6, sum(map(size, inputs)) + of_values_and_delta + again + of_bias, products)
+    gradient, _, _, content, _, lse, joint, tables, *_ = inputs
+    (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
+    states, products = size(gradient), size(content)
+    of_table = Part.kernel(products + states, states * buckets)
+    between = 2 * (states + size(lse))  # the gradient of the values and delta are written and read
+    of_bias = 2 * 2 * states * (3 / attention_triton.BACKWARD[0] + 1 / gate_triton.TOKENS)  # the same, in fp32
+    moved = sum(map(size, inputs)) + between + 2 * products + of_bias
+    of_products = rows * heads * length * (2 * length * (7 * d + 2 * 2 * buckets) + 8 * buckets * d)
+    return of_table * 2 + of_kernels(5, moved, of_products)
 
 
 def of_kernels(number: int, moved: float, flops: float) -> Part:

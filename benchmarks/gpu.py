@@ -134,9 +134,9 @@ def environment(case) -> None:
     Scoring uses PyTorch's attention: rows that may attend to nothing must not give NaN there.
     """
     torch = case.torch
+    from babelmill.model.gpt_bert import GPTBert, GPTBertShape
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.model.gpt_bert import GPTBert, GPTBertShape
     from babelmill.training import attention_kernel, dropout
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}

@@ -27,8 +27,7 @@ FORWARD, BACKWARD = ({"DROPS": True, "B": tile[0], "D": 64, "R": 64} for tile in
 GATE = {"GATES": True, "B": 1024, "D": 64, "TOKENS": gate_triton.TOKENS}
 BUILDS = [
     (kernels._forward, kernels.FORWARD[1], FORWARD, ("sm_90", "gfx90a")),
-    (kernels._backward_of_queries, kernels.BACKWARD[1], BACKWARD, ("sm_90", "gfx90a")),
-    (kernels._backward_of_keys, kernels.BACKWARD[1], BACKWARD, SHARED),
+    (kernels._backward, kernels.BACKWARD[1], BACKWARD, SHARED),
     (gate_triton._gate_forward, 4, GATE, ("sm_90",)),
     (gate_triton._gate_backward, 4, GATE, SHARED),
 ]
@@ -60,5 +59,5 @@ if __name__ == "__main__":
             print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared{stack}", flush=True)
             assert found.metadata.shared <= SHARED[gpu]
             assert not re.search(r"\b(red|atom)\.|_atomic_", code), "an atomic addition"
-            multiplies = kernel in (kernels._forward, kernels._backward_of_queries, kernels._backward_of_keys)
+            multiplies = kernel in (kernels._forward, kernels._backward)
             assert not multiplies or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"

@@ -6,7 +6,7 @@ nothing is copied. They never make a [B, n, T, T] tensor; even the mask is only 
 They work on tiles of some queries and some keys:
 
 * The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
-  rows of the tables. Ordinary matrix products compute these products beforehand.
+  rows of the tables. A kernel computes those of its own queries or keys; it reads those of the others.
 * The gradient of the position part is a sum over equal distances. Each tile of the scores' gradient is skewed, so that
   all elements of a column have the same distance. Then it is multiplied by the one-hot matrix of the distances'
   buckets. So there are no atomic additions, and every run computes the same numbers.
@@ -67,6 +67,12 @@ def _states(X, begin, i, stride, limit, D: tl.constexpr):
 
 
 @triton.jit
+def _table(TABLES, number: tl.constexpr, h, heads, D: tl.constexpr, R: tl.constexpr):
+    """Return a head's table of queries (number 0) or of keys (1), [R, D]; TABLES is [2, n, R, D]."""
+    return _states(TABLES, (number * heads + h) * R * D, tl.arange(0, R), D, R, D)
+
+
+@triton.jit
 def _store(X, x, begin, i, stride, limit, D: tl.constexpr):
     """Write what `_states` reads."""
     place = X + begin + i[:, None] * stride + tl.arange(0, D)[None, :]
@@ -74,9 +80,9 @@ def _store(X, x, begin, i, stride, limit, D: tl.constexpr):
 
 
 @triton.jit
-def _store_sum(SUMS, x, number: tl.constexpr, b, h, heads, D: tl.constexpr):
+def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.constexpr, D: tl.constexpr):
     """Write the sum over a tile's rows x [B, D] into SUMS [rows of the batch times tiles, 3, n, D]."""
-    tile = b * tl.num_programs(0) + tl.program_id(0)
+    tile += b * tl.cdiv(T, B)
     tl.store(SUMS + ((tile * 3 + number) * heads + h) * D + tl.arange(0, D), tl.sum(x, 0))
 
 
@@ -88,17 +94,22 @@ def _products(X, hb, i, r, T, R: tl.constexpr):
 
 @triton.jit
 def _forward(
-    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, OUT, LSE,
+    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, CONTENT, OUT, LSE,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator."""
+    """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator.
+
+    The queries' products with the table of keys are computed here, too, and written for the backward pass.
+    """
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
     i = tl.program_id(0) * B + tl.arange(0, B)
     n, r = tl.arange(0, B), tl.arange(0, R)
     q = _states(Q, begin, i, width, T, D)
-    content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
+    content = _dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
+    _store(CONTENT, content, hb * T * R, i, R, T, R)
+    content = content.to(tl.float32)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     for start in range(0, T, B):
@@ -150,19 +161,19 @@ def _tile_gradient(
 
 @triton.jit
 def _backward_of_queries(
-    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS,
+    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, tile,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, and of their products with the table of keys."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
-    first = tl.program_id(0) * B
+    first = tile * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     i = first + n
     q = _states(Q, begin, i, width, T, D)
     do = _states(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
-    content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
+    content = _dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(DCONTENT.dtype.element_ty).to(tl.float32)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
     delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
@@ -176,26 +187,26 @@ def _backward_of_queries(
         )
         dq += _dot(ds.to(k.dtype), k)
         dcontent += _by_bucket(ds, LUT, first - start, T, True, B, R, k.dtype)
-    dq += _dot(dcontent.to(q.dtype), _states(TABLE, h * R * D, r, D, R, D))
+    dq += _dot(dcontent.to(q.dtype), _table(TABLES, 1, h, heads, D, R))
     _store(DQ, dq, begin, i, width, T, D)
-    _store_sum(SUMS, dq, 0, b, h, heads, D)
+    _store_sum(SUMS, dq, 0, b, h, tile, T, heads, B, D)
     _store(DCONTENT, dcontent, hb * T * R, i, R, T, R)
 
 
 @triton.jit
 def _backward_of_keys(
-    Q, K, V, CONTENT, POSITION, TABLE, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS,
+    Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, tile,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
     bh = tl.program_id(1)
     b, h = bh // heads, bh % heads
     hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
-    first = tl.program_id(0) * B
+    first = tile * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     j = first + n
     k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
-    position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
+    position = _dot(_table(TABLES, 0, h, heads, D, R), tl.trans(k)).to(DPOSITION.dtype.element_ty).to(tl.float32)
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
@@ -212,102 +223,141 @@ def _backward_of_keys(
         turned = tl.trans(ds)
         dk += _dot(turned.to(q.dtype), q)
         dposition += _by_bucket(turned, LUT, start - first, T, False, B, R, q.dtype)
-    dk += _dot(dposition.to(k.dtype), _states(TABLE, h * R * D, r, D, R, D))
+    dk += _dot(dposition.to(k.dtype), _table(TABLES, 0, h, heads, D, R))
     _store(DK, dk, begin, j, width, T, D)
     _store(DV, dv, begin, j, width, T, D)
-    _store_sum(SUMS, dk, 1, b, h, heads, D)
-    _store_sum(SUMS, dv, 2, b, h, heads, D)
+    _store_sum(SUMS, dk, 1, b, h, tile, T, heads, B, D)
+    _store_sum(SUMS, dv, 2, b, h, tile, T, heads, B, D)
     _store(DPOSITION, dposition, hb * T * R, j, R, T, R)
 
 
-def _launch(kernel: Any, tile: tuple[int, int], tensors: tuple[torch.Tensor, ...], width: int, dropout: float) -> None:
+@triton.jit
+def _backward(
+    Q, K, V, CONTENT, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DK, DV, DCONTENT, DPOSITION, SUMS,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of B queries, or of B keys and values.
+
+    Both kinds of programs read all of a head's tensors. They are neighbours, so they find them in the cache.
+    """
+    tile = tl.program_id(0) // 2
+    if tl.program_id(0) % 2 == 0:
+        _backward_of_queries(
+            Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, tile,
+            width, heads, T, scale, dropped, factor, DROPS, B, D, R,
+        )  # fmt: skip
+    else:
+        _backward_of_keys(
+            Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, tile,
+            width, heads, T, scale, dropped, factor, DROPS, B, D, R,
+        )  # fmt: skip
+
+
+def _launch(
+    kernel: Any,
+    programs: int,
+    tile: tuple[int, int],
+    joint: torch.Tensor,
+    tables: torch.Tensor,
+    dropout: float,
+    **tensors: torch.Tensor,
+) -> None:
     """Run a kernel for all heads of all rows. It drops the same share of weights as `dropout.keep`.
 
     Args:
         kernel: one of those above.
+        programs: its programs per tile.
         tile: `FORWARD` or `BACKWARD`.
-        tensors: the kernel's; the first is part of a tensor [B, T, W].
-        width: W.
-        dropout: probability of dropping a weight.
+        joint, tables, dropout: see `forward`.
+        tensors: the kernel's other tensors.
     """
     block, warps = tile
-    (rows, length, size), (heads, buckets) = tensors[0].shape, (tensors[3].size(0), tensors[3].size(3))
-    numbers = width, heads, length, 1 / math.sqrt(3 * size / heads), round(dropout * 2**16), 1 / (1 - dropout)
-    constants = {"DROPS": dropout > 0, "B": block, "D": size // heads, "R": buckets, "num_warps": warps}
-    kernel[triton.cdiv(length, block), rows * heads](*tensors, *numbers, **constants)
+    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
+    numbers = {"width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
+    numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
+    constants = {"DROPS": dropout > 0, "B": block, "D": size, "R": buckets, "num_warps": warps}
+    grid = programs * triton.cdiv(length, block), rows * heads
+    kernel[grid](**_parts("", joint, tables), TABLES=tables, **tensors, **numbers, **constants)
 
 
-def _parts(joint: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+def _parts(before: str, joint: torch.Tensor, tables: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return queries, keys and values (or their gradients), [B, T, H] each, which are parts of `joint` [B, T, W]."""
-    assert joint.is_contiguous()
-    return joint.split(size, -1)[:3]
+    assert joint.is_contiguous() and tables.is_contiguous()
+    parts = joint.split(tables.size(1) * tables.size(3), -1)[:3]
+    return {before + name: part for name, part in zip("QKV", parts, strict=True)}
+
+
+def _by_head(states: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return states [B, T, H] as [n, B T, d]: one long matrix for each head."""
+    return states.flatten(0, 1).unflatten(-1, (heads, -1)).transpose(0, 1)
 
 
 def forward(
     joint: torch.Tensor,
-    content: torch.Tensor,
-    position: torch.Tensor,
+    tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
-    size: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values [B, T, H], and the logarithm of each softmax's denominator [B, n, T] float32.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return values, and what the backward pass needs.
 
     Args:
         joint: [B, T, W], whose first 3 H columns are queries, keys and values.
-        content, position: [n, B, T, R], queries times the table of keys, and keys times the table of queries.
+        tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
         lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
         mask: [B, 1, T, T], added to the scores.
         keys: [B] int32, the rows' dropout keys for this place in the model.
         dropout: probability of dropping a weight.
-        size: H.
+
+    Returns:
+        values [B, T, H]; queries times the table of keys, and keys times the table of queries, [n, B T, R]; the
+        logarithm of each softmax's denominator, [B, n, T] float32.
     """
-    rows, length, width = joint.shape
-    values = joint.new_empty(rows, length, size)
-    lse = joint.new_empty(rows, content.size(0), length, dtype=torch.float32)
-    tensors = (*_parts(joint, size), content, position, lut, mask, keys, values, lse)
-    _launch(_forward, FORWARD, tensors, width, dropout)
-    return values, lse
+    (rows, length, _), heads = joint.shape, tables.size(1)
+    keys_of_heads = _by_head(_parts("", joint, tables)["K"], heads)
+    position = torch.bmm(keys_of_heads, tables[0].mT)
+    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * tables.size(3))
+    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
+    tensors = {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
+    _launch(_forward, 1, FORWARD, joint, tables, dropout, LUT=lut, MASK=mask, KEYS=keys, **tensors)
+    return values, content, position, lse
 
 
 def backward(
     into: torch.Tensor,
     gradient: torch.Tensor,
+    content: torch.Tensor,
+    position: torch.Tensor,
     lse: torch.Tensor,
     delta: torch.Tensor,
     joint: torch.Tensor,
-    content: torch.Tensor,
-    position: torch.Tensor,
-    key_table: torch.Tensor,
-    query_table: torch.Tensor,
+    tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Write the gradients of queries, keys and values. Return those of content and position, and sums.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Write the gradients of queries, keys and values. Return that of the tables, and sums.
 
     Args:
         into: [B, T, W], for the gradients.
         gradient: [B, T, H], of the values.
-        lse: see `forward`.
+        content, position, lse: see `forward`.
         delta: [B, n, T] float32, for each head the sum of the values times their gradients.
-        key_table, query_table: [n, R, d]: the gradients of queries and keys include what they get through `content` and
-            `position`.
         others: see `forward`.
 
     Returns:
-        Two gradients [n, B, T, R], and the sum over all positions of what is written into `into`, [3 H] float32.
+        the gradient of `tables`; the sum over all positions of what is written into `into`, [3 H] float32.
     """
-    rows, length, width = joint.shape
-    (heads, _, size), (block, _) = key_table.shape, BACKWARD
-    q, k, v = _parts(joint, heads * size)
-    dq, dk, dv = _parts(into, heads * size)
+    heads, tiles, parts = tables.size(1), triton.cdiv(joint.size(1), BACKWARD[0]), _parts("", joint, tables)
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
-    sums = lse.new_empty(rows * triton.cdiv(length, block), 3 * heads * size)
-    given, more = (q, k, v, content, position), (lut, mask, keys, gradient, lse, delta)
-    _launch(_backward_of_queries, BACKWARD, (*given, key_table, *more, dq, dcontent, sums), width, dropout)
-    _launch(_backward_of_keys, BACKWARD, (*given, query_table, *more, dk, dv, dposition, sums), width, dropout)
-    return dcontent, dposition, sums.sum(0)
+    sums = lse.new_empty(len(joint) * tiles, 3 * gradient.size(-1))
+    tensors = {"CONTENT": content, "POSITION": position, "LUT": lut, "MASK": mask, "KEYS": keys}
+    tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, **_parts("D", into, tables)}
+    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "SUMS": sums}
+    _launch(_backward, 2, BACKWARD, joint, tables, dropout, **tensors)
+    of_tables = torch.empty_like(tables)
+    torch.bmm(dposition.mT, _by_head(parts["K"], heads), out=of_tables[0])
+    torch.bmm(dcontent.mT, _by_head(parts["Q"], heads), out=of_tables[1])
+    return of_tables, sums.sum(0)

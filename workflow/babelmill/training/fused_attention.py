@@ -22,88 +22,74 @@ from babelmill.training.dropout import KeyedAttention
 def _attention(
     joint: torch.Tensor,
     bias: torch.Tensor,
-    content: torch.Tensor,
-    position: torch.Tensor,
-    key_table: torch.Tensor,
-    query_table: torch.Tensor,
+    tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     alive: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
     eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gated and normalised values [B, T, H], and what the backward pass needs.
 
     Args:
         joint: [B, T, W]: queries, keys, values and, if W is 4 H and not 3 H, gates.
         bias: [W], already part of `joint`. The backward pass computes its gradient.
-        alive: see `Visible`.
+        tables, lut, mask, keys, dropout: see `attention_triton.forward`.
+        alive: [B, 1, T, 1], see `Visible`.
         eps: see `Normalization`.
-        others: see `attention_triton`.
     """
-    size = key_table.size(0) * key_table.size(2)
-    values, lse = attention_triton.forward(joint, content, position, lut, mask, keys, dropout, size)
+    values, content, position, lse = attention_triton.forward(joint, tables, lut, mask, keys, dropout)
     result, scale = gate_triton.forward(values, joint, alive, eps)
-    return result, values, lse, scale
+    return result, values, scale, content, position, lse
 
 
 @_attention.register_fake
-def _(
-    joint: torch.Tensor, _bias: Any, _content: Any, _position: Any, key_table: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    rows, length, heads = joint.size(0), joint.size(1), key_table.size(0)
-    result = joint.new_empty(rows, length, heads * key_table.size(2))
-    lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
-    return result, torch.empty_like(result), lse, joint.new_empty(rows, length, dtype=torch.float32)
+def _(joint: torch.Tensor, _bias: Any, tables: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+    rows, length = joint.size(0), joint.size(1)
+    heads, buckets, size = tables.shape[1:]
+    values = [joint.new_empty(rows, length, heads * size) for _ in range(2)]
+    products = [joint.new_empty(heads, rows * length, buckets) for _ in range(2)]
+    scale, lse = (joint.new_empty(*shape, dtype=torch.float32) for shape in ((rows, length), (rows, heads, length)))
+    return *values, scale, *products, lse
 
 
 @torch.library.custom_op("babelmill::attention_backward", mutates_args=())
 def _attention_backward(
     gradient: torch.Tensor,
     values: torch.Tensor,
-    lse: torch.Tensor,
     scale: torch.Tensor,
-    joint: torch.Tensor,
     content: torch.Tensor,
     position: torch.Tensor,
-    key_table: torch.Tensor,
-    query_table: torch.Tensor,
+    lse: torch.Tensor,
+    joint: torch.Tensor,
+    tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
     alive: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of joint, bias (in float32), content and position.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of joint, bias (in float32) and tables.
 
     Args:
         gradient: of the first result of `_attention`.
-        values, lse, scale: its other results.
+        values, scale, content, position, lse: its other results.
         others: its inputs.
     """
     into = torch.empty_like(joint)
-    of_values, delta, of_gates = gate_triton.backward(
-        into, gradient, values, joint, alive, scale, heads=key_table.size(0)
-    )
-    more = joint, content, position, key_table, query_table, lut, mask, keys, dropout
-    of_content, of_position, sums = attention_triton.backward(into, of_values, lse, delta, *more)
-    return into, sums if of_gates is None else torch.cat([sums, of_gates]), of_content, of_position
+    of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, scale, tables.size(1))
+    more = content, position, lse, delta, joint, tables, lut, mask, keys, dropout
+    of_tables, sums = attention_triton.backward(into, of_values, *more)
+    return into, sums if of_gates is None else torch.cat([sums, of_gates]), of_tables
 
 
 @_attention_backward.register_fake
 def _(
-    gradient: torch.Tensor,
-    _values: Any,
-    lse: torch.Tensor,
-    _scale: Any,
-    joint: torch.Tensor,
-    content: torch.Tensor,
-    position: torch.Tensor,
-    *_: Any,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    of_bias = lse.new_empty(joint.size(-1))
-    return torch.empty_like(joint), of_bias, torch.empty_like(content), torch.empty_like(position)
+    _gradient: Any, _values: Any, scale: torch.Tensor, _content: Any, _position: Any, _lse: Any, *inputs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    joint, tables, *_ = inputs
+    return torch.empty_like(joint), scale.new_empty(joint.size(-1)), torch.empty_like(tables)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
@@ -114,21 +100,11 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Te
 
 
 def _gradients(ctx: Any, gradient: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
-    found = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout)
-    of_joint, of_bias, of_content, of_position = found
-    return of_joint, of_bias.to(ctx.kind), of_content, of_position, *[None] * 8
+    of_joint, of_bias, of_tables = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout)
+    return of_joint, of_bias.to(ctx.kind), of_tables, *[None] * 6
 
 
 _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
-
-
-def _with_table(states: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Return the products of states [B, n, T, d] with a table [n, R, d], [n, B, T, R].
-
-    They are one long product per head. (The gradient of the table, a sum over all rows and positions, is one, too.)
-    """
-    rows, _, length, _ = states.shape
-    return torch.bmm(states.transpose(0, 1).flatten(1, 2), table.mT).unflatten(1, (rows, length))
 
 
 class FusedAttention(Attention):
@@ -161,16 +137,12 @@ class FusedAttention(Attention):
         bias = torch.cat([projection.bias for projection in projections])
         joint = F.linear(hidden, weight, bias.detach())
         tables = F.linear(self.relative_dropout(relative), weight[: 2 * size], bias[: 2 * size])
-        query, key = map(self._by_head, joint.detach().split(size, -1)[:2])
         rows = max(16, 2 ** (len(tables) - 1).bit_length())  # a power of two, as Triton needs
-        tables = F.pad(tables, (0, 0, 0, rows - len(tables)))
-        query_table, key_table = map(self._by_head, tables.chunk(2, -1))
-        content, position = _with_table(query, key_table), _with_table(key, query_table)
+        tables = F.pad(tables, (0, 0, 0, rows - len(tables))).view(rows, 2, self.heads, -1).permute(1, 2, 0, 3)
         lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
-        dropout = self.dropout.p if self.training else 0.0
-        fixed = [tensor.detach().contiguous() for tensor in (key_table, query_table)]
         masks = lut, visible.penalty.contiguous(), visible.alive.contiguous(), self._keyed.row_keys()
-        result, *_ = _attention(joint, bias, content, position, *fixed, *masks, dropout, self.post_layer_norm.eps)
+        dropout = self.dropout.p if self.training else 0.0
+        result, *_ = _attention(joint, bias, tables.contiguous(), *masks, dropout, self.post_layer_norm.eps)
         return self.dropout(self.out_proj(result)), None
 
 
