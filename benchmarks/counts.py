@@ -1,14 +1,15 @@
 """Count the work of a training step on a GPU, without a GPU: kernels, bytes and products of our and the published code.
 
-    python benchmarks/counts.py [--published FOLDER] [--length 128] [--tokens 16384] [--preset base]
+    python benchmarks/counts.py [--published FOLDER] [--length 128] [--preset base] [--tokens 131072]
 
 Nothing is computed: tensors have shapes and no values. A kernel is an operation of PyTorch or ours that is not a view.
 Its bytes are those of its inputs and outputs. In compiled code, kernels are counted after Inductor has fused them.
 `--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
 
 Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s, and products at 550 TFLOP/s, or 4 us per kernel if this is
-more. Matrix products read and write while they compute, so for those of a part, the larger of the two times counts
-(roofline model). They do not include atomics, products of bad shapes, and whatever else only a GPU shows.
+more. A matrix product reads and writes while it computes, so the larger of its two times counts (roofline model); for
+our kernels of attention, it is their sum. The times do not include atomics, products of bad shapes, and whatever else
+only a GPU shows.
 """
 
 import argparse
@@ -123,7 +124,8 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
             parts[name] = compiled(Attending(layer, kind), keys.rows, *inputs) * layers
         parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], normalized) * layers
         parts["dropout, layer mixing, normalisation"] = Part.of(lambda: mix(model, hidden))
-        parts["embedding, head, loss"] = head(model, hidden, tokens)
+        parts["embedding, head, loss"] = head(model, normalized, tokens)
+    parts["adding the gradients of a pass"] = sum((Part.kernel(12 * p.numel()) for p in model.parameters()), Part())
     parts |= making(shape.vocab_size, rows, length)
     return parts | {END: update(model)}
 
@@ -136,26 +138,27 @@ def mix(model: GPTBert, hidden: torch.Tensor) -> None:
     mixed.backward(torch.empty_like(mixed))
 
 
-def head(model: GPTBert, hidden: torch.Tensor, tokens: int) -> Part:
+def head(model: GPTBert, normalized: torch.Tensor, tokens: int) -> Part:
     """Count the embedding, the classifier and the loss; what is compiled is counted after fusion."""
-    chunks, chosen = [], torch.zeros(int(tokens * PREDICTED), hidden.size(2), requires_grad=True)
+    chunks, chosen = [], torch.zeros(int(tokens * PREDICTED), normalized.size(2), dtype=torch.bfloat16)
 
     def seen(scores, targets, weights, z_loss_weight, learning):
         chunks.append((scores, targets, weights))
         return scores.new_empty((), dtype=torch.float32), scores.new_empty(len(scores), 3), torch.empty_like(scores)
 
-    part = Part.of(lambda: around(model, hidden, tokens, seen))
-    part = part + compiled(Features(model.classifier), chosen)
+    part = Part.of(lambda: around(model, normalized, tokens, seen))
+    part = part + compiled(Features(model.classifier), chosen.requires_grad_())
     for chunk in chunks:
         part = part + compiled_function(lambda *tensors: loss_module.from_scores(*tensors, 1e-4, True), *chunk)
     return part
 
 
-def around(model: GPTBert, hidden: torch.Tensor, tokens: int, function) -> None:
+def around(model: GPTBert, normalized: torch.Tensor, tokens: int, function) -> None:
     """Compute the embedding, the classifier and the loss, forwards and backwards."""
-    ids, targets = torch.zeros(hidden.shape[:2], dtype=torch.int64), int(tokens * PREDICTED)
+    ids, targets = torch.zeros(normalized.shape[:2], dtype=torch.int64), int(tokens * PREDICTED)
     words, _ = model.embedding(ids)
-    features = Compiled.apply(words.flatten(0, 1)[torch.zeros(targets, dtype=torch.int64)])
+    words.backward(torch.empty_like(words))
+    features = Compiled.apply(normalized.flatten(0, 1).index_select(0, torch.zeros(targets, dtype=torch.int64)))
     positions = torch.zeros(targets, dtype=torch.int64)
     batch = SimpleNamespace(targets=positions, weights=positions.float(), groups=positions, importance=None)
     layer = model.embedding.word_embedding.weight, model.classifier.bias
@@ -255,9 +258,10 @@ def main() -> None:
     parser.add_argument("--published", type=Path)
     parser.add_argument("--preset", default="base")
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--tokens", type=int, help="of a forward pass; default: of a step, which fit into an H200")
     args = parser.parse_args()
     shape, batch = of_preset(args.preset)
+    args.tokens = args.tokens or batch
     nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
     amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the size of a chunk on GPUs
     codes = {"ours": lambda: ours(shape, args.length, args.tokens)}
@@ -275,7 +279,9 @@ def main() -> None:
         print(f"| {code} | all | {sum(used, Part())} | {step:.1f} |")
         least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
         of_preset_step = least * passes / (passes * (step - end) + end)
-        print(f"{code}: MFU {least / step:.1%}; with the preset's {passes} passes per step {of_preset_step:.1%}")
+        print(
+            f"{code}: MFU with the preset's {passes} passes per step {of_preset_step:.1%}, with one {least / step:.1%}"
+        )
 
 
 if __name__ == "__main__":

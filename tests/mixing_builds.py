@@ -13,7 +13,7 @@ from babelmill.training import mixing_triton as kernels
 
 FLOAT32 = "WEIGHTS", "SCALE"
 INTEGERS = "KEYS", "PLACE"
-USED, UNUSED = (dict.fromkeys(("GOES_ON", "DROPS", "NORMALIZES"), value) for value in (True, False))
+USED, UNUSED = (dict.fromkeys(("GOES_ON", "DROPS"), value) for value in (True, False))
 BUILDS = [
     (90, kernels._mix_forward, USED),
     (90, kernels._mix_forward, UNUSED),

@@ -37,16 +37,23 @@ def a_part_that_is_no_number(products=mixing_triton._products) -> None:
 
 
 def compare_the_identity() -> None:
-    """Where each x is its h alone, it is the sum of all changes: nothing is rounded before it is added."""
+    """Where each x is its h alone, it is the sum of all changes: nothing is rounded before it is added.
+
+    Here the large changes cancel each other, and what is left is too small beside them for bf16.
+    """
     mixing, keys = LayerMixing(4), dropout.Keys(7, CPU)
     for alpha in mixing.alphas:
         torch.nn.init.zeros_(alpha).data[-1] = 1
-    changes = torch.randint(-(2**20), 2**20, (5, 2, 3, 20)).bfloat16()
+    large, small = (
+        torch.randint(-128, 128, (2, 2, 3, 20)) * torch.tensor([2**12, 1])[:, None, None, None, None]
+    ).bfloat16()
+    changes = [large[0], small[0], large[1], small[1], -(large[0] + large[1]).bfloat16()]
     x, add = FusedMixing(mixing, [dropout.RowDropout(0.0, 1, keys, "rows")] * 5, 1e-5).start(changes[0].float())
     for change in changes[1:]:
         x = add(x, change)
-    assert torch.equal(x, changes.float().sum(0))
-    print("identity: equal", flush=True)
+    wanted = torch.nn.functional.layer_norm(sum(change.double() for change in changes), (20,))
+    assert (x - wanted).abs().max() < 0.02
+    print("identity: near", flush=True)
 
 
 def compare_the_end() -> None:
@@ -72,7 +79,7 @@ def gradient(kind: type[FusedMixing] | None, bf16: bool = False, checkpointing: 
     model, keys = GPTBert(shape, checkpointing).train(), dropout.Keys(5, CPU)
     for alpha in model.transformer.dwa_modules.alphas:
         torch.nn.init.normal_(alpha, std=0.3)
-    names, wanted = list(model.state_dict()), model.eval().encode(rows, seen)
+    names, wanted = list(model.state_dict()), model.eval()(rows, seen)
     dropout.install(model.train(), keys, dropout.KeyedAttention)
     keys.begin_step(3)
     keys.begin_pass(torch.tensor([4, 5]), torch.arange(rows.numel()), rows.size(1))
@@ -80,7 +87,7 @@ def gradient(kind: type[FusedMixing] | None, bf16: bool = False, checkpointing: 
         mixing_triton.install(model, kind)
     assert list(model.state_dict()) == names
     if kind is Exact and not checkpointing:
-        assert torch.allclose(model.eval().encode(rows, seen), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
+        assert torch.allclose(model.eval()(rows, seen), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
         block = model.train().transformer.attention_layers[1]
         block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):

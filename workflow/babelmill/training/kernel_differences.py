@@ -110,7 +110,8 @@ def of_mixing(
             results.append(x if fused else normalize(x))
             change = results[-1] * gate
             x = add(x, change if fused else drop(change))
-        gradients = torch.autograd.grad(x, leaves, gradient.to(device, wide))
+        x = x if fused else normalize(x)
+        gradients = torch.autograd.grad(x, leaves, gradient.to(device, x.dtype))
         weights = torch.cat(gradients[rows:])
         found.append([result.detach().double() for result in (*results, x, *gradients[:rows], weights)])
     return _largest_difference(*found)

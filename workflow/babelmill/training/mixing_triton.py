@@ -1,8 +1,9 @@
 """Compute layer mixing on GPUs, together with the dropout before it and the normalisation after it.
 
-Between two sub-blocks of a model stand dropout, the residual sum, layer mixing and a normalisation. Each would read and
-write whole hidden states. Here one kernel per sub-block does all of them. It stores nothing but the change (the
-sub-block's output after dropout) and its result (the input of the next sub-block's first product).
+Between two sub-blocks of a model stand dropout, the residual sum, layer mixing and a normalisation. So they do between
+the last sub-block and the classifier. Each would read and write whole hidden states. Here one kernel per sub-block does
+all of them. It stores nothing but the change (the sub-block's output after dropout) and its result (the input of the
+next product).
 
 For this, the formulas of `babelmill.model.mixing`, x_j = sum_{i <= j} M[j, i] h_i and h_i = x_{i-1} + c_i, are put into
 each other: x_j = sum_{i <= j} W[j, i] c_i, where c_0 = h_0 is the embedding and c_i the change by the i-th sub-block.
@@ -68,7 +69,7 @@ def _store_and_sum(newest, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t,
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
 def _mix_forward(
     CHANGE, BEGUN, EARLIER, WEIGHTS, STORED, RESULT, SCALE, KEYS, PLACE, N, H, t, length, limit, eps,
-    GOES_ON: tl.constexpr, DROPS: tl.constexpr, NORMALIZES: tl.constexpr, B: tl.constexpr,
+    GOES_ON: tl.constexpr, DROPS: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Compute the input of the next sub-block for one token: drop, store, sum, normalise."""
     token, n = tl.program_id(0), tl.arange(0, B)
@@ -77,27 +78,24 @@ def _mix_forward(
     if DROPS:
         change = _dropped(change, KEYS, PLACE, token, n, length, H, limit)
     x = _store_and_sum(change, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
-    if NORMALIZES:
-        x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
-        scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
-        x *= scale
-        tl.store(SCALE + token, scale)
-    tl.store(RESULT + place, x.to(RESULT.dtype.element_ty), mask=inside)
+    x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
+    tl.store(SCALE + token, scale)
+    tl.store(RESULT + place, (x * scale).to(RESULT.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
 def _mix_backward(
     GRADIENT, NORMALIZED, SCALE, BEGUN, EARLIER, WEIGHTS, STORED, RESULT, KEYS, PLACE, N, H, t, length, limit,
-    GOES_ON: tl.constexpr, DROPS: tl.constexpr, NORMALIZES: tl.constexpr, B: tl.constexpr,
+    GOES_ON: tl.constexpr, DROPS: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of a change for one token: the gradient of the normalisation; store, sum, drop."""
     token, n = tl.program_id(0), tl.arange(0, B)
     inside, place = n < H, token.to(tl.int64) * H + n
     gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
-    if NORMALIZES:
-        y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
-        gradient -= tl.sum(gradient, 0) / H + y * (tl.sum(gradient * y, 0) / H)
-        gradient *= tl.load(SCALE + token)
+    y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
+    gradient -= tl.sum(gradient, 0) / H + y * (tl.sum(gradient * y, 0) / H)
+    gradient *= tl.load(SCALE + token)
     result = _store_and_sum(gradient, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if DROPS:
         result = _dropped(result, KEYS, PLACE, token, n, length, H, limit)
@@ -130,10 +128,9 @@ def _launch(kernel: Any, hidden: torch.Tensor, tensors: dict[str, torch.Tensor |
     kernel[(rows * length,)](**used, **numbers, **switches, **more, num_warps=min(8, max(1, block // 256)))
 
 
-def _results(change: torch.Tensor, stored: torch.Tensor, eps: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _results(change: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return empty tensors for the results of `_forward`."""
-    result = torch.empty_like(change, dtype=torch.float32 if eps is None else stored.dtype)
-    return result, torch.empty(0 if eps is None else change.shape[:2], device=change.device)
+    return torch.empty_like(change, dtype=stored.dtype), torch.empty(change.shape[:2], device=change.device)
 
 
 @torch.library.custom_op("babelmill::mix_forward", mutates_args=("stored",))
@@ -146,9 +143,9 @@ def _forward(
     keys: torch.Tensor | None,
     place: torch.Tensor | None,
     p: float,
-    eps: float | None,
+    eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Drop elements of a change and write it into `stored`. Return its sum with earlier changes, normalised or not.
+    """Drop elements of a change and write it into `stored`. Return its sum with earlier changes, normalised.
 
     Args:
         change: [B, T, H], of any type.
@@ -157,29 +154,28 @@ def _forward(
         weights: [t + 1] float32, of the earlier changes and of this one.
         stored: [B T H].
         keys, place, p: see `RowDropout`; with p = 0 nothing is dropped.
-        eps: see `Normalization`; None: the sum is not normalised.
+        eps: see `Normalization`.
 
     Returns:
         The sum, [B, T, H] in the type of `stored`, and by what it was multiplied to normalise it, [B, T] float32.
-        If it is not normalised: the sum in float32, and an empty tensor.
     """
-    result, scale = _results(change, stored, eps)
+    result, scale = _results(change, stored)
     sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
     tensors = {"CHANGE": change, **sums, "RESULT": result, "SCALE": scale, "KEYS": keys, "PLACE": place}
-    _launch(_mix_forward, change, tensors, p, eps=eps or 0.0, NORMALIZES=eps is not None)
+    _launch(_mix_forward, change, tensors, p, eps=eps)
     return result, scale
 
 
 @_forward.register_fake
 def _(change, begun, earlier, weights, stored, keys, place, p, eps):
-    return _results(change, stored, eps)
+    return _results(change, stored)
 
 
 @torch.library.custom_op("babelmill::mix_backward", mutates_args=("stored",))
 def _backward(
     gradient: torch.Tensor,
-    normalized: torch.Tensor | None,
-    scale: torch.Tensor | None,
+    normalized: torch.Tensor,
+    scale: torch.Tensor,
     begun: torch.Tensor | None,
     earlier: torch.Tensor,
     weights: torch.Tensor,
@@ -193,7 +189,7 @@ def _backward(
 
     Args:
         gradient: [B, T, H], the gradient of what `_forward` returned.
-        normalized, scale: what it returned, if it normalised its sum.
+        normalized, scale: what it returned.
         begun, earlier, weights, stored, keys, place, p: as in `_forward`, for gradients.
         kind: type of the result, which has the shape of `gradient`.
     """
@@ -201,7 +197,7 @@ def _backward(
     sums = {"BEGUN": begun, "EARLIER": earlier, "WEIGHTS": weights, "STORED": stored}
     tensors = {"GRADIENT": gradient, "NORMALIZED": normalized, "SCALE": scale, **sums}
     tensors |= {"RESULT": result, "KEYS": keys, "PLACE": place}
-    _launch(_mix_backward, gradient, tensors, p, NORMALIZES=scale is not None)
+    _launch(_mix_backward, gradient, tensors, p)
     return result
 
 
@@ -286,17 +282,16 @@ class _Pass:
         self._dropouts = [mixing.dropout_of(position) for position in range(len(matrix))]
 
     def forward(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return x_j for c_j before dropout, normalised unless it is the last one, and by what it was multiplied."""
-        j = self.changes.done
-        eps = self._mixing.eps if j + 1 < len(self._dropouts) else None
-        return _forward(change.contiguous(), *self.changes.next(), *self._dropouts[j], eps)
+        """Return x_j for c_j before dropout, normalised, and by what it was multiplied."""
+        dropout = self._dropouts[self.changes.done]
+        return _forward(change.contiguous(), *self.changes.next(), *dropout, self._mixing.eps)
 
     def backward(
         self,
         j: int,
         gradient: torch.Tensor,
-        normalized: torch.Tensor | None,
-        scale: torch.Tensor | None,
+        normalized: torch.Tensor,
+        scale: torch.Tensor,
         kind: torch.dtype,
     ) -> torch.Tensor:
         """Return the gradient of c_j before dropout, for that of what `forward` returned. Each call has a lower j."""
@@ -325,21 +320,19 @@ class _Next(torch.autograd.Function):
     def forward(ctx: Any, change: torch.Tensor, matrix: torch.Tensor | None, state: _Pass) -> torch.Tensor:
         ctx.state, ctx.position, ctx.kind = state, state.changes.done, change.dtype
         result, scale = state.forward(change)
-        if scale.numel():
-            ctx.save_for_backward(result, scale)
+        ctx.save_for_backward(result, scale)
         return result
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, gradient: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        normalized, scale = ctx.saved_tensors or (None, None)
-        result = ctx.state.backward(ctx.position, gradient, normalized, scale, ctx.kind)
+        result = ctx.state.backward(ctx.position, gradient, *ctx.saved_tensors, ctx.kind)
         return result, None if ctx.position else ctx.state.matrix_gradient(), None
 
 
 class FusedMixing(LayerMixing):
-    """Computes `LayerMixing`, the dropout of all changes, and the normalisation of all results but the last.
+    """Computes `LayerMixing`, the dropout of all changes, and the normalisation of all results.
 
     Args:
         mixing: the module whose weights are used.
@@ -384,4 +377,5 @@ def install(model: GPTBert, kind: type[FusedMixing] = FusedMixing) -> None:
         dropouts += [attend.dropout, feed_forward.mlp[-1]]
         attend.dropout, feed_forward.mlp[-1] = (_Moved(dropout.p) for dropout in dropouts[-2:])
         attend.pre_layer_norm = feed_forward.mlp[0] = nn.Identity()
+    model.classifier.nonlinearity[0] = nn.Identity()
     encoder.dwa_modules = kind(encoder.dwa_modules, dropouts, model.config.layer_norm_eps)
