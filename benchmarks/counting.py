@@ -66,7 +66,9 @@ class Count(TorchDispatchMode):
         name = function.overloadpacket.__name__
         if function.namespace in ("aten", "babelmill") and not function.is_view and name not in NOTHING:
             written_to = name == "copy_" or function._overloadname == "out"  # given, but not read
-            tensors = tree_leaves((args, kwargs, None if written_to else result))
+            named = zip(function._schema.arguments, args, strict=False)
+            again = [tensor for argument, tensor in named if argument.name == "stream"]  # ours, changed in place
+            tensors = tree_leaves((args, kwargs, again, None if written_to else result))
             moved = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
             of_products = flop_registry.get(function.overloadpacket)
             self.part += Part.kernel(moved, of_products(*args, **kwargs, out_val=result) if of_products else 0)
@@ -94,7 +96,7 @@ def of_attention_backward(inputs: list) -> Part:
     For a query's tile and a key's, the second one computes 7 products, and 2 with one-hot matrices. A one-hot matrix
     has R columns, and tiles of scores have twice as many distances as keys.
     """
-    gradient, _, _, content, _, lse, joint, tables, *_ = inputs
+    gradient, _, content, _, lse, joint, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
     states, products = size(gradient), size(content)
     of_table = Part.kernel(products + states, states * buckets)

@@ -1,6 +1,6 @@
 """Count the work of a training step on a GPU, without a GPU: kernels, bytes and products of our and the published code.
 
-    python benchmarks/counts.py [--published FOLDER] [--length 128] [--preset base] [--tokens 131072]
+    python benchmarks/counts.py [--published FOLDER] [--length 128] [--preset base] [--tokens 131072] [--no-mixing]
 
 Nothing is computed: tensors have shapes and no values. A kernel is an operation of PyTorch or ours that is not a view.
 Its bytes are those of its inputs and outputs. In compiled code, kernels are counted after Inductor has fused them.
@@ -14,6 +14,7 @@ only a GPU shows.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -35,15 +36,17 @@ from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training import amounts, dropout, mixing_triton  # noqa: E402
+from babelmill.training import amounts, between_blocks, dropout  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
 from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
 from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
 from babelmill.training.fused_attention import FusedAttention  # noqa: E402
 from babelmill.training.loss import loss  # noqa: E402
+from babelmill.training.mixing_triton import FusedMixing  # noqa: E402
 from babelmill.training.objectives import objective_of  # noqa: E402
 from babelmill.training.one_hot_attention import OneHotAttention  # noqa: E402
 from babelmill.training.optim import Lamb, MovingAverage, parameter_groups  # noqa: E402
+from babelmill.training.residual_triton import FusedResidual  # noqa: E402
 
 END = "clipping, LAMB, average"  # the part that a step does once, however many passes it has
 PREDICTED = 0.58  # share of positions with a target: 15 % in half of the rows, all in the other half
@@ -107,7 +110,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
     model, keys = GPTBert(shape), Keys(0, torch.device("cpu"))
     keys.rows = torch.zeros(rows, dtype=torch.int32)
     dropout.install(model, keys, KeyedAttention)
-    mixing_triton.install(model)
+    between_blocks.install(model, FusedMixing if shape.layer_mixing else FusedResidual)
     for layer in model.transformer.attention_layers:  # keyed dropout would have constants in the graph
         layer.relative_dropout = nn.Dropout(shape.attention_probs_dropout_prob)
     model.classifier.nonlinearity[-2] = nn.Dropout(shape.hidden_dropout_prob)
@@ -123,7 +126,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
         for name, kind in KINDS.items():
             parts[name] = compiled(Attending(layer, kind), keys.rows, *inputs) * layers
         parts["feed-forward blocks"] = compiled(model.transformer.mlp_layers[0], normalized) * layers
-        parts["dropout, layer mixing, normalisation"] = Part.of(lambda: mix(model, hidden))
+        parts["dropout, sums, normalisation"] = Part.of(lambda: mix(model, hidden))
         parts["embedding, head, loss"] = head(model, normalized, tokens)
     parts["adding the gradients of a pass"] = sum((Part.kernel(12 * p.numel()) for p in model.parameters()), Part())
     parts |= making(shape.vocab_size, rows, length)
@@ -131,7 +134,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
 
 
 def mix(model: GPTBert, hidden: torch.Tensor) -> None:
-    """Mix the layers of a forward and a backward pass."""
+    """Compute what stands between the sub-blocks of a forward and a backward pass."""
     mixed, add = model.transformer.dwa_modules.start(hidden)
     for _ in range(2 * model.config.num_hidden_layers):
         mixed = add(mixed, Compiled.apply(mixed))
@@ -259,8 +262,10 @@ def main() -> None:
     parser.add_argument("--preset", default="base")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--tokens", type=int, help="of a forward pass; default: of a step, which fit into an H200")
+    parser.add_argument("--no-mixing", action="store_true", help="a model without layer mixing")
     args = parser.parse_args()
     shape, batch = of_preset(args.preset)
+    shape = replace(shape, layer_mixing=not args.no_mixing)
     args.tokens = args.tokens or batch
     nn.init.trunc_normal_ = lambda tensor, **_: tensor  # the original would look at values, but there are none
     amounts.CHUNK = loss_module.CHUNK = (amounts.CHUNK[0],) * 2  # the size of a chunk on GPUs
@@ -278,10 +283,7 @@ def main() -> None:
         step, end, passes = sum(part.milliseconds for part in used), parts[END].milliseconds, batch // args.tokens
         print(f"| {code} | all | {sum(used, Part())} | {step:.1f} |")
         least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
-        of_preset_step = least * passes / (passes * (step - end) + end)
-        print(
-            f"{code}: MFU with the preset's {passes} passes per step {of_preset_step:.1%}, with one {least / step:.1%}"
-        )
+        print(f"{code}: MFU {least * passes / (passes * (step - end) + end):.1%}, with {passes} passes per step")
 
 
 if __name__ == "__main__":

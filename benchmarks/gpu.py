@@ -33,7 +33,7 @@ KINDS = {  # kinds of kernels, as patterns of their names; the first that fits c
     "NCCL": "nccl",
     "attention": "^_forward|^_backward_of|^_gate_|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
-    "dropout, layer mixing, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums",
+    "dropout, sums, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums|^_add_forward|^_add_backward",
     "matrix times vector (mixing)": "gemv|dot_kernel",
     "fp32 products (mixing)": "sgemm|f32f32|gemmSN|s1688gemm|simt",
     "products": "gemm|nvjet|cutlass|xmma|splitK|Cijk",

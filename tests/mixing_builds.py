@@ -1,4 +1,4 @@
-"""Build the Triton kernels of layer mixing for GPUs that are not here, and print what each build takes."""
+"""Build the Triton kernels between sub-blocks for GPUs that are not here, and print what each build takes."""
 
 import os
 import re
@@ -10,8 +10,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from babelmill.training import mixing_triton as kernels
+from babelmill.training import residual_triton
 
-FLOAT32 = "WEIGHTS", "SCALE"
+FLOAT32 = "WEIGHTS", "SCALE", "STREAM"
+ADDS = {"BEGINS": False, "DROPS": True}
 INTEGERS = "KEYS", "PLACE"
 USED, UNUSED = (dict.fromkeys(("GOES_ON", "DROPS"), value) for value in (True, False))
 BUILDS = [
@@ -19,6 +21,8 @@ BUILDS = [
     (90, kernels._mix_forward, UNUSED),
     (90, kernels._mix_backward, USED),
     (90, kernels._begin_sums, {}),
+    (90, residual_triton._add_forward, ADDS),
+    (90, residual_triton._add_backward, ADDS),
     (80, kernels._mix_backward, USED),
     (80, kernels._begin_sums, {}),
 ]
@@ -28,9 +32,9 @@ def built(gpu: GPUTarget, kernel, switches: dict[str, int]):
     """A kernel for a number of elements that is a multiple of 16, as PyTorch's tensors are aligned."""
     begins = kernel is kernels._begin_sums
     sizes = {"S": 8, "B": kernels.BLOCK} if begins else {"B": 1024}
-    constants, types = switches | sizes, {"N": "i32", "H": "i32", "eps": "fp32"}
+    constants, types = switches | sizes, {"N": "i32", "H": "i32"}
     types |= dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(INTEGERS, "*i32")
-    types |= {name: "i32" for name in kernel.arg_names if name.islower() and name != "eps"}
+    types |= {name: "i32" for name in kernel.arg_names if name.islower()} | dict.fromkeys(("eps", "factor"), "fp32")
     signature = {name: "constexpr" if name in constants else types.get(name, "*bf16") for name in kernel.arg_names}
     aligned = {
         (i,): [["tt.divisibility", 16]]

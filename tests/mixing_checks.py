@@ -1,4 +1,4 @@
-"""Compare the Triton kernels of layer mixing with the formula. Run with TRITON_INTERPRET=1, read when it is imported."""
+"""Compare the Triton kernels between sub-blocks with the formula. Run with TRITON_INTERPRET=1, read at the import."""
 
 import math
 import sys
@@ -7,31 +7,29 @@ import torch
 
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
-from babelmill.training import dropout, mixing_triton
-from babelmill.training.kernel_differences import of_mixing
+from babelmill.training import between_blocks, dropout, mixing_triton
+from babelmill.training.kernel_differences import between_blocks as differences
 from babelmill.training.mixing_triton import FusedMixing
+from babelmill.training.residual_triton import FusedResidual
 
 CPU = torch.device("cpu")
 mixing_triton.COLUMNS = 64  # so that products have parts and a rest
 
 
-class Exact(FusedMixing):
-    kind = torch.float32
-
-
 def compare_alone(rows: int) -> None:
     """Results and all gradients, with changes of both types."""
-    for kind, most in ((Exact, 2e-6), (FusedMixing, 0.05)):  # the interpreter rounds towards 0
-        found = of_mixing(CPU, 77, rows, kind=kind)
-        print(f"S {rows}, {kind.kind}: {found:.1e}", flush=True)
-        assert found < most
-    assert found > 1e-4  # bf16 was used
+    for mixes in (True, False):
+        for kind, most in ((torch.float32, 2e-6), (torch.bfloat16, 0.05)):  # the interpreter rounds towards 0
+            found = differences(CPU, 77, mixes, kind, rows)
+            print(f"S {rows}, {'mixed' if mixes else 'added'}, {kind}: {found:.1e}", flush=True)
+            assert found < most
+        assert found > 1e-4  # bf16 was used
 
 
 def a_part_that_is_no_number(products=mixing_triton._products) -> None:
     """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
     mixing_triton._products = lambda *rows: products(*rows) * torch.nan  # the gradients of the weights alone
-    assert math.isnan(of_mixing(CPU, 77, 3, kind=Exact))
+    assert math.isnan(differences(CPU, 77, True, torch.float32, 3))
     mixing_triton._products = products
     print("not a number: found", flush=True)
 
@@ -48,11 +46,13 @@ def compare_the_identity() -> None:
         torch.randint(-128, 128, (2, 2, 3, 20)) * torch.tensor([2**12, 1])[:, None, None, None, None]
     ).bfloat16()
     changes = [large[0], small[0], large[1], small[1], -(large[0] + large[1]).bfloat16()]
-    x, add = FusedMixing(mixing, [dropout.RowDropout(0.0, 1, keys, "rows")] * 5, 1e-5).start(changes[0].float())
-    for change in changes[1:]:
-        x = add(x, change)
+    none = [dropout.RowDropout(0.0, 1, keys, "rows")] * 5
     wanted = torch.nn.functional.layer_norm(sum(change.double() for change in changes), (20,))
-    assert (x - wanted).abs().max() < 0.02
+    for module in (FusedMixing(none, 1e-5, mixing), FusedResidual(none, 1e-5)):
+        x, add = module.start(changes[0].float())
+        for change in changes[1:]:
+            x = add(x, change)
+        assert (x - wanted).abs().max() < 0.02
     print("identity: near", flush=True)
 
 
@@ -64,29 +64,35 @@ def compare_the_end() -> None:
     print("the end: kept", flush=True)
 
 
-def gradient(kind: type[FusedMixing] | None, bf16: bool = False, checkpointing: bool = False) -> torch.Tensor:
+def gradient(
+    kind: torch.dtype | None, bf16: bool = False, checkpointing: bool = False, mixes: bool = True
+) -> torch.Tensor:
     """The gradient of a whole model in training, one of whose blocks is compiled; its results in evaluation are right.
 
     Args:
-        kind: how layers are mixed; None: by the shipped operations.
+        kind: type of the kernels' results; None: the shipped operations.
         bf16: whether the rest is in bf16.
         checkpointing: whether the blocks are computed again, and none is compiled.
+        mixes: whether the model mixes layers.
     """
-    shape = GPTBertShape(60, 32, 48, 2, 3, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2)
+    shape = GPTBertShape(
+        60, 32, 48, 2, 3, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, layer_mixing=mixes
+    )
     rows = torch.randint(60, (2, 4), generator=torch.Generator().manual_seed(1))
     seen = training_mask(torch.zeros_like(rows), torch.tensor([True, False]))
     torch.manual_seed(0)
     model, keys = GPTBert(shape, checkpointing).train(), dropout.Keys(5, CPU)
-    for alpha in model.transformer.dwa_modules.alphas:
+    for alpha in model.transformer.dwa_modules.alphas if mixes else ():
         torch.nn.init.normal_(alpha, std=0.3)
     names, wanted = list(model.state_dict()), model.eval()(rows, seen)
     dropout.install(model.train(), keys, dropout.KeyedAttention)
     keys.begin_step(3)
     keys.begin_pass(torch.tensor([4, 5]), torch.arange(rows.numel()), rows.size(1))
     if kind:
-        mixing_triton.install(model, kind)
+        between_blocks.install(model, FusedMixing if mixes else FusedResidual)
+        model.transformer.dwa_modules.kind = kind
     assert list(model.state_dict()) == names
-    if kind is Exact and not checkpointing:
+    if kind is torch.float32 and not checkpointing:
         assert torch.allclose(model.eval()(rows, seen), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
         block = model.train().transformer.attention_layers[1]
         block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
@@ -98,11 +104,13 @@ def gradient(kind: type[FusedMixing] | None, bf16: bool = False, checkpointing: 
 
 def compare_in_a_model() -> None:
     """Exactly; and in bf16, where PyTorch's operations differ, too. (The interpreter rounds towards 0.)"""
-    wanted = gradient(None)
-    others = gradient(Exact), gradient(Exact, checkpointing=True), gradient(FusedMixing, True), gradient(None, True)
-    exact, again, ours, plain = (((other - wanted).norm() / wanted.norm()).item() for other in others)
-    print(f"a model: {exact:.1e}, again {again:.1e}, bf16 {ours:.1e}, of PyTorch {plain:.1e}", flush=True)
-    assert exact < 1e-5 and again < 1e-5 and ours < 2 * plain
+    cases = (torch.float32,), (torch.float32, False, True), (torch.bfloat16, True), (None, True)
+    for mixes in (True, False):
+        wanted = gradient(None, mixes=mixes)
+        others = (gradient(*case, mixes=mixes) for case in cases)
+        exact, again, ours, plain = (((other - wanted).norm() / wanted.norm()).item() for other in others)
+        print(f"a model: {exact:.1e}, again {again:.1e}, bf16 {ours:.1e}, of PyTorch {plain:.1e}", flush=True)
+        assert exact < 1e-5 and again < 1e-5 and ours < 2 * plain
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from mixing_builds import resources
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx90a": 64 << 10, "gfx942": 64 << 10}
 FLOATS = ("scale", "factor", "eps")
-FLOAT32 = ("LSE", "DELTA", "SUMS", "SCALE")
+FLOAT32 = ("LSE", "DELTA", "SUMS")
 INTEGERS = ("LUT", "KEYS")
 
 

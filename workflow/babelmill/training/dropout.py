@@ -134,6 +134,13 @@ class RowDropout(nn.Dropout):
         kept = keep(keys, input.numel() // len(keys), self.p).mul_(1 / (1 - self.p))
         return input * kept.view(input.shape).to(input.dtype)
 
+    def of_rows(self, training: bool) -> tuple[torch.Tensor | None, torch.Tensor | None, float]:
+        """Return the rows' keys in the present pass, the counter and the probability, for our GPU kernels.
+
+        If nothing is dropped, the probability is 0, and there are neither keys nor a counter.
+        """
+        return (self.keys.rows, self.place, self.p) if training and self.p else (None, None, 0.0)
+
 
 class KeyedAttention:
     """Computes `attention` with dropout by row, by the formula. It is the reference for the faster versions.

@@ -23,3 +23,10 @@ def kept(key, element, dropped):
     number = mix(key ^ mix((element >> 1).to(tl.uint32) + 0x9E3779B9))
     half = tl.where((element & 1) == 1, number >> 16, number & 0xFFFF)
     return (half ^ 0x8000) >= dropped
+
+
+@triton.jit
+def drop(x, KEYS, PLACE, token, n, length, H, limit):
+    """Drop elements n of a token's numbers x [H], as `dropout.RowDropout` does, but do not scale the others."""
+    key = mix(tl.load(KEYS + token // length).to(tl.uint32, bitcast=True) ^ tl.load(PLACE).to(tl.uint32, bitcast=True))
+    return tl.where(kept(key, token % length * H + n, limit), x, 0.0)

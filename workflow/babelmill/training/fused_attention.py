@@ -29,7 +29,7 @@ def _attention(
     keys: torch.Tensor,
     dropout: float,
     eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gated and normalised values [B, T, H], and what the backward pass needs.
 
     Args:
@@ -40,8 +40,7 @@ def _attention(
         eps: see `Normalization`.
     """
     values, content, position, lse = attention_triton.forward(joint, tables, lut, mask, keys, dropout)
-    result, scale = gate_triton.forward(values, joint, alive, eps)
-    return result, values, scale, content, position, lse
+    return gate_triton.forward(values, joint, alive, eps), values, content, position, lse
 
 
 @_attention.register_fake
@@ -50,15 +49,13 @@ def _(joint: torch.Tensor, _bias: Any, tables: torch.Tensor, *_: Any) -> tuple[t
     heads, buckets, size = tables.shape[1:]
     values = [joint.new_empty(rows, length, heads * size) for _ in range(2)]
     products = [joint.new_empty(heads, rows * length, buckets) for _ in range(2)]
-    scale, lse = (joint.new_empty(*shape, dtype=torch.float32) for shape in ((rows, length), (rows, heads, length)))
-    return *values, scale, *products, lse
+    return *values, *products, joint.new_empty(rows, heads, length, dtype=torch.float32)
 
 
 @torch.library.custom_op("babelmill::attention_backward", mutates_args=())
 def _attention_backward(
     gradient: torch.Tensor,
     values: torch.Tensor,
-    scale: torch.Tensor,
     content: torch.Tensor,
     position: torch.Tensor,
     lse: torch.Tensor,
@@ -69,16 +66,17 @@ def _attention_backward(
     alive: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
+    eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of joint, bias (in float32) and tables.
 
     Args:
         gradient: of the first result of `_attention`.
-        values, scale, content, position, lse: its other results.
+        values, content, position, lse: its other results.
         others: its inputs.
     """
     into = torch.empty_like(joint)
-    of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, scale, tables.size(1))
+    of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, tables.size(1), eps)
     more = content, position, lse, delta, joint, tables, lut, mask, keys, dropout
     of_tables, sums = attention_triton.backward(into, of_values, *more)
     return into, sums if of_gates is None else torch.cat([sums, of_gates]), of_tables
@@ -86,21 +84,21 @@ def _attention_backward(
 
 @_attention_backward.register_fake
 def _(
-    _gradient: Any, _values: Any, scale: torch.Tensor, _content: Any, _position: Any, _lse: Any, *inputs: torch.Tensor
+    _gradient: Any, _values: Any, _content: Any, _position: Any, lse: torch.Tensor, *inputs: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     joint, tables, *_ = inputs
-    return torch.empty_like(joint), scale.new_empty(joint.size(-1)), torch.empty_like(tables)
+    return torch.empty_like(joint), lse.new_empty(joint.size(-1)), torch.empty_like(tables)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    joint, bias, *tensors, ctx.dropout, _ = inputs
+    joint, bias, *tensors, ctx.dropout, ctx.eps = inputs
     ctx.kind = bias.dtype
     ctx.set_materialize_grads(False)  # of the results that only the backward pass needs
     ctx.save_for_backward(*output[1:], joint, *tensors)
 
 
 def _gradients(ctx: Any, gradient: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
-    of_joint, of_bias, of_tables = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout)
+    of_joint, of_bias, of_tables = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout, ctx.eps)
     return of_joint, of_bias.to(ctx.kind), of_tables, *[None] * 6
 
 

@@ -15,6 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
+from babelmill.training.normalization_triton import gradient_of_input, normalize, sizes
+
 TOKENS = 16  # per program of the backward kernel, which sums over them
 
 
@@ -27,7 +29,7 @@ def _gelu(x):
 
 @triton.jit
 def _gate_forward(
-    VALUES, GATE, ALIVE, RESULT, SCALE, width, H, eps, GATES: tl.constexpr, B: tl.constexpr
+    VALUES, GATE, ALIVE, RESULT, width, H, eps, GATES: tl.constexpr, B: tl.constexpr
 ):  # fmt: skip
     """Compute one token: its values times `alive` times the gelu of the gate, normalised."""
     token, n = tl.program_id(0).to(tl.int64), tl.arange(0, B)
@@ -35,15 +37,12 @@ def _gate_forward(
     x = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * tl.load(ALIVE + token).to(tl.float32)
     if GATES:
         x *= _gelu(tl.load(GATE + token * width + n, mask=inside, other=0.0).to(tl.float32))[0]
-    x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
-    scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
-    tl.store(SCALE + token, scale)
-    tl.store(RESULT + token * H + n, (x * scale).to(RESULT.dtype.element_ty), mask=inside)
+    tl.store(RESULT + token * H + n, normalize(x, inside, H, eps)[0].to(RESULT.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _gate_backward(
-    GRADIENT, VALUES, GATE, ALIVE, SCALE, DVALUES, DGATE, DELTA, SUMS, width, H, T, tokens,
+    GRADIENT, VALUES, GATE, ALIVE, DVALUES, DGATE, DELTA, SUMS, width, H, T, tokens, eps,
     GATES: tl.constexpr, B: tl.constexpr, D: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of TOKENS tokens' values and gates, their DELTA, and the sum of the gates' gradients."""
@@ -56,13 +55,12 @@ def _gate_backward(
         gradient = tl.load(GRADIENT + token * H + n, mask=inside, other=0.0).to(tl.float32)
         alive = tl.load(ALIVE + token, mask=exists, other=0.0).to(tl.float32)
         values = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * alive
-        scale = tl.load(SCALE + token, mask=exists, other=0.0)
         x = values
         if GATES:
             gelu, slope = _gelu(tl.load(GATE + token * width + n, mask=inside, other=0.0).to(tl.float32))
             x = values * gelu
-        y = tl.where(inside, x - tl.sum(x, 0) / H, 0.0) * scale
-        dx = (gradient - tl.sum(gradient, 0) / H - y * (tl.sum(gradient * y, 0) / H)) * scale
+        y, scale = normalize(x, inside, H, eps)
+        dx = gradient_of_input(gradient, y, scale, H)
         dvalues = dx * alive
         if GATES:
             dvalues *= gelu
@@ -83,10 +81,8 @@ def _gate(joint: torch.Tensor, size: int) -> torch.Tensor:
     return joint[..., 3 * size :] if joint.size(-1) > 3 * size else joint
 
 
-def forward(
-    values: torch.Tensor, joint: torch.Tensor, alive: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return values times the gelu of their gates, normalised, [B, T, H], and what normalised them, [B, T] float32.
+def forward(values: torch.Tensor, joint: torch.Tensor, alive: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return values times the gelu of their gates, normalised, [B, T, H].
 
     Args:
         values: [B, T, H].
@@ -94,13 +90,11 @@ def forward(
         alive: [B, 1, T, 1], by which values are multiplied; see `model.attention.Visible`.
         eps: see `model.gpt_bert.Normalization`.
     """
-    rows, length, size = values.shape
-    result, scale = torch.empty_like(values), values.new_empty(rows, length, dtype=torch.float32)
-    block, width = triton.next_power_of_2(size), joint.size(-1)
-    tensors = values, _gate(joint, size), alive, result, scale
-    switches = {"GATES": width > 3 * size, "B": block, "num_warps": _warps(block)}
-    _gate_forward[(rows * length,)](*tensors, width, size, eps, **switches)
-    return result, scale
+    (rows, length, size), width = values.shape, joint.size(-1)
+    result = torch.empty_like(values)
+    tensors = values, _gate(joint, size), alive, result
+    _gate_forward[(rows * length,)](*tensors, width, size, eps, GATES=width > 3 * size, **sizes(size))
+    return result
 
 
 def backward(
@@ -109,8 +103,8 @@ def backward(
     values: torch.Tensor,
     joint: torch.Tensor,
     alive: torch.Tensor,
-    scale: torch.Tensor,
     heads: int,
+    eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Write the gradient of the gates. Return that of the values, and sums.
 
@@ -124,16 +118,11 @@ def backward(
         The gradient of the values, [B, T, H]; `delta` [B, n, T] float32, for each head the sum of the values times this
         gradient; the sum over all positions of the gates' gradient, [H] float32, or None without gates.
     """
-    rows, length, size = values.shape
-    block, width, tokens = triton.next_power_of_2(size), joint.size(-1), rows * length
-    programs, gates = triton.cdiv(tokens, TOKENS), width > 3 * size
-    of_values, delta = torch.empty_like(values), scale.new_empty(rows, heads, length)
-    sums = scale.new_empty(programs, size) if gates else scale
-    tensors = gradient, values, _gate(joint, size), alive, scale, of_values, _gate(into, size), delta, sums
-    switches = {"GATES": gates, "B": block, "D": size // heads, "TOKENS": TOKENS, "num_warps": _warps(block)}
-    _gate_backward[(programs,)](*tensors, width, size, length, tokens, **switches)
+    (rows, length, size), width = values.shape, joint.size(-1)
+    programs, gates = triton.cdiv(rows * length, TOKENS), width > 3 * size
+    of_values, delta = torch.empty_like(values), values.new_empty(rows, heads, length, dtype=torch.float32)
+    sums = delta.new_empty(programs, size) if gates else delta
+    tensors = gradient, values, _gate(joint, size), alive, of_values, _gate(into, size), delta, sums
+    numbers, switches = (width, size, length, rows * length, eps), {"GATES": gates, "D": size // heads}
+    _gate_backward[(programs,)](*tensors, *numbers, **switches, TOKENS=TOKENS, **sizes(size))
     return of_values, delta, sums.sum(0) if gates else None
-
-
-def _warps(block: int) -> int:
-    return min(8, max(1, block // 256))

@@ -9,6 +9,7 @@ from babelmill.training import mixing_triton
 from babelmill.training.dropout import KeyedAttention, Keys, RowDropout
 from babelmill.training.fused_attention import FusedAttention
 from babelmill.training.mixing_triton import FusedMixing
+from babelmill.training.residual_triton import FusedResidual
 
 ROWS = 11  # hidden states that are mixed: their sums are begun twice
 
@@ -73,10 +74,15 @@ def _largest_difference(wanted: list[torch.Tensor], found: list[torch.Tensor]) -
     return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for theirs, ours in pairs]).max().item()
 
 
-def of_mixing(
-    device: torch.device, width: int, rows: int = ROWS, p: float = 0.1, kind: type[FusedMixing] = FusedMixing
+def between_blocks(
+    device: torch.device,
+    width: int,
+    mixes: bool,
+    kind: torch.dtype = torch.bfloat16,
+    rows: int = ROWS,
+    p: float = 0.1,
 ) -> float:
-    """Return the largest difference between the kernels and the formula in float64.
+    """Return the largest difference between the kernels between sub-blocks and the formula in float64.
 
     All results and all gradients are compared, each relative to its largest number; the gradients of all weights count
     as one tensor.
@@ -84,9 +90,10 @@ def of_mixing(
     Args:
         device: where to compute.
         width: width of the hidden states.
-        rows: number of hidden states that are mixed.
+        mixes: whether layers are mixed.
+        kind: type of the outputs of sub-blocks, and of the kernels' results.
+        rows: number of hidden states that are summed.
         p: probability of dropping an element.
-        kind: the class to compare.
     """
     generator, eps = torch.Generator().manual_seed(rows), 1e-5
     shape = 2, mixing_triton.COLUMNS // width + 3, width
@@ -98,20 +105,25 @@ def of_mixing(
     keys.begin_pass(torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), 1)
     dropouts = [RowDropout(p, place, keys, "rows") for place in range(rows)]
     hidden, gradient = (torch.randn(shape, generator=generator) for _ in range(2))
-    gates = [torch.randn(shape, generator=generator).to(kind.kind) for _ in range(rows - 1)]
+    gates = [(torch.randn(shape, generator=generator) / 2).to(kind) for _ in range(rows - 1)]
     found = []
-    for fused, wide, narrow in ((False, torch.float64, torch.float64), (True, torch.float32, kind.kind)):
-        mixing.to(device, wide).zero_grad()
+    for fused, wide, narrow in ((False, torch.float64, torch.float64), (True, torch.float32, kind)):
+        mixing.to(device, wide)
         leaves = [hidden.to(device, wide), *(gate.to(device, narrow) for gate in gates)]
-        leaves = [leaf.detach().requires_grad_() for leaf in leaves] + list(mixing.alphas)
-        mixed = kind(mixing, dropouts, eps).start(leaves[0]) if fused else mixing.start(dropouts[0](leaves[0]))
-        (x, add), results = mixed, []
+        leaves = [leaf.detach().requires_grad_() for leaf in leaves] + list(mixing.alphas) * mixes
+        if fused:
+            module = FusedMixing(dropouts, eps, mixing) if mixes else FusedResidual(dropouts, eps)
+            module.kind = kind
+            x, add = module.start(leaves[0])
+        else:
+            dropped = dropouts[0](leaves[0])
+            x, add = mixing.start(dropped) if mixes else (dropped, torch.add)
+        results = [x if fused else normalize(x)]
         for gate, drop in zip(leaves[1:rows], dropouts[1:], strict=True):
-            results.append(x if fused else normalize(x))
             change = results[-1] * gate
             x = add(x, change if fused else drop(change))
-        x = x if fused else normalize(x)
-        gradients = torch.autograd.grad(x, leaves, gradient.to(device, x.dtype))
-        weights = torch.cat(gradients[rows:])
-        found.append([result.detach().double() for result in (*results, x, *gradients[:rows], weights)])
+            results.append(x if fused else normalize(x))
+        gradients = torch.autograd.grad(results[-1], leaves, gradient.to(device, results[-1].dtype))
+        weights = [torch.cat(gradients[rows:])] if mixes else []
+        found.append([result.detach().double() for result in (*results, *gradients[:rows], *weights)])
     return _largest_difference(*found)

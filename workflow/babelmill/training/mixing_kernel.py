@@ -18,10 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from babelmill.model.gpt_bert import GPTBert
 from babelmill.model.mixing import LayerMixing
-from babelmill.runtime.processes import Processes
-from babelmill.training import kernel_trial
 
 BLOCK = 6  # about the square root of the number of sub-blocks
 
@@ -70,29 +67,6 @@ def install(model: nn.Module) -> None:
         for name, child in module.named_children():
             if isinstance(child, LayerMixing):
                 setattr(module, name, LayerMixingByHand(child))
-
-
-def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:
-    """Let a model use our kernels for layer mixing if it mixes layers and all processes can use them.
-
-    In fp32, the functions of this file move fewer bytes than the kernels would.
-
-    Args:
-        model: the model, after `install` and `dropout.install`.
-        processes: this process among the others; all call this together.
-        precision: `train.precision`.
-    """
-
-    def trial() -> float:
-        from babelmill.training import kernel_differences  # imports Triton, which comes with PyTorch for GPUs
-
-        return kernel_differences.of_mixing(processes.device, model.config.hidden_size)
-
-    otherwise = "layer mixing is PyTorch's, which is slower"
-    if precision == "bf16" and model.config.layer_mixing and kernel_trial.passed(processes, trial, otherwise):
-        from babelmill.training import mixing_triton
-
-        mixing_triton.install(model)
 
 
 class _State:

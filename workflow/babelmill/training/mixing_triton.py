@@ -31,25 +31,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch import nn
 from torch.nn import functional as F
 
-from babelmill.model.gpt_bert import GPTBert
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.dropout import RowDropout
-from babelmill.training.dropout_triton import kept, mix
+from babelmill.training.dropout_triton import drop
+from babelmill.training.normalization_triton import gradient_of_input, normalize, sizes
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 4  # of a program of the second kernel
 BLOCK = 512  # numbers of a row per program of the second kernel
 COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
-
-
-@triton.jit
-def _dropped(x, KEYS, PLACE, token, n, length, H, limit):
-    """Drop elements n of a token's numbers x, as `dropout.RowDropout` does, but do not scale the others."""
-    key = mix(tl.load(KEYS + token // length).to(tl.uint32, bitcast=True) ^ tl.load(PLACE).to(tl.uint32, bitcast=True))
-    return tl.where(kept(key, token % length * H + n, limit), x, 0.0)
 
 
 @triton.jit
@@ -76,12 +68,11 @@ def _mix_forward(
     inside, place = n < H, token.to(tl.int64) * H + n
     change = tl.load(CHANGE + place, mask=inside, other=0.0).to(tl.float32)
     if DROPS:
-        change = _dropped(change, KEYS, PLACE, token, n, length, H, limit)
+        change = drop(change, KEYS, PLACE, token, n, length, H, limit)
     x = _store_and_sum(change, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
-    x = tl.where(inside, x - tl.sum(x, 0) / H, 0.0)
-    scale = tl.rsqrt(tl.sum(x * x, 0) / H + eps)
+    y, scale = normalize(x, inside, H, eps)
     tl.store(SCALE + token, scale)
-    tl.store(RESULT + place, (x * scale).to(RESULT.dtype.element_ty), mask=inside)
+    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
@@ -94,11 +85,10 @@ def _mix_backward(
     inside, place = n < H, token.to(tl.int64) * H + n
     gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
-    gradient -= tl.sum(gradient, 0) / H + y * (tl.sum(gradient * y, 0) / H)
-    gradient *= tl.load(SCALE + token)
+    gradient = gradient_of_input(gradient, y, tl.load(SCALE + token), H)
     result = _store_and_sum(gradient, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if DROPS:
-        result = _dropped(result, KEYS, PLACE, token, n, length, H, limit)
+        result = drop(result, KEYS, PLACE, token, n, length, H, limit)
     tl.store(RESULT + place, result.to(RESULT.dtype.element_ty), mask=inside)
 
 
@@ -120,12 +110,12 @@ def _begin_sums(EARLIER, WEIGHTS, RESULT, N, t, stride, count, S: tl.constexpr, 
 def _launch(kernel: Any, hidden: torch.Tensor, tensors: dict[str, torch.Tensor | None], p: float, **more: Any) -> None:
     """Run a kernel for each token of hidden states [B, T, H]. A tensor that is None is not used."""
     rows, length, width = hidden.shape
-    block, earlier, stored = triton.next_power_of_2(width), tensors["EARLIER"], tensors["STORED"]
+    earlier, stored = tensors["EARLIER"], tensors["STORED"]
     assert earlier is not None
     numbers = {"N": hidden.numel(), "H": width, "t": len(earlier), "length": length, "limit": round(p * 2**16)}
-    switches = {"GOES_ON": tensors["BEGUN"] is not None, "DROPS": p > 0, "B": block}
+    switches = {"GOES_ON": tensors["BEGUN"] is not None, "DROPS": p > 0}
     used = {name: stored if tensor is None else tensor for name, tensor in tensors.items()}
-    kernel[(rows * length,)](**used, **numbers, **switches, **more, num_warps=min(8, max(1, block // 256)))
+    kernel[(rows * length,)](**used, **numbers, **switches, **more, **sizes(width))
 
 
 def _results(change: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -279,7 +269,7 @@ class _Pass:
         self.changes = _Sums(matrix, hidden.numel(), mixing.kind)
         self._gradients: _Sums | None = None
         self._position = -1
-        self._dropouts = [mixing.dropout_of(position) for position in range(len(matrix))]
+        self._dropouts = [dropout.of_rows(mixing.training) for dropout in mixing.dropouts]
 
     def forward(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x_j for c_j before dropout, normalised, and by what it was multiplied."""
@@ -335,23 +325,18 @@ class FusedMixing(LayerMixing):
     """Computes `LayerMixing`, the dropout of all changes, and the normalisation of all results.
 
     Args:
-        mixing: the module whose weights are used.
         dropouts: each drops elements of the embedding or of the change by a sub-block.
         eps: see `Normalization`.
+        mixing: the module whose weights are used.
     """
 
     kind = torch.bfloat16  # type of changes and of normalised results
 
-    def __init__(self, mixing: LayerMixing, dropouts: list[RowDropout], eps: float):
+    def __init__(self, dropouts: list[RowDropout], eps: float, mixing: LayerMixing):
         super().__init__(0)
-        self.alphas, self._dropouts, self.eps = mixing.alphas, dropouts, eps
+        self.alphas, self.dropouts, self.eps = mixing.alphas, dropouts, eps
         scales = torch.tensor([1 / (1 - dropout.p) for dropout in dropouts])
         self.register_buffer("_scales", scales.to(mixing.alphas[0].device), persistent=False)
-
-    def dropout_of(self, position: int) -> tuple[torch.Tensor | None, torch.Tensor | None, float]:
-        """Return the rows' keys, the counter and the probability of the dropout of a change, in this forward pass."""
-        dropout = self._dropouts[position]
-        return (dropout.keys.rows, dropout.place, dropout.p) if self.training and dropout.p else (None, None, 0.0)
 
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
         """Return the normalised x_0, and a function that turns a change into the next x; all [B, T, H]."""
@@ -360,22 +345,3 @@ class FusedMixing(LayerMixing):
             matrix = matrix * self.get_buffer("_scales") if self.training else matrix
         state = _Pass(self, matrix.detach().contiguous(), hidden)  # the solution is stored by column
         return _Next.apply(hidden, matrix, state), lambda _, change: _Next.apply(change, None, state)
-
-
-class _Moved(nn.Dropout):
-    """Drops nothing: layer mixing drops these elements."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return input
-
-
-def install(model: GPTBert, kind: type[FusedMixing] = FusedMixing) -> None:
-    """Let a model use `FusedMixing`, after `dropout.install`. Its weights and their names do not change."""
-    encoder, dropouts = model.transformer, [model.embedding.dropout]
-    model.embedding.dropout = _Moved(dropouts[0].p)
-    for attend, feed_forward in zip(encoder.attention_layers, encoder.mlp_layers, strict=True):
-        dropouts += [attend.dropout, feed_forward.mlp[-1]]
-        attend.dropout, feed_forward.mlp[-1] = (_Moved(dropout.p) for dropout in dropouts[-2:])
-        attend.pre_layer_norm = feed_forward.mlp[0] = nn.Identity()
-    model.classifier.nonlinearity[0] = nn.Identity()
-    encoder.dwa_modules = kind(encoder.dwa_modules, dropouts, model.config.layer_norm_eps)
