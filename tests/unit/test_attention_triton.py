@@ -15,7 +15,7 @@ BUILT = {"sm_80": 2, "sm_90": 4, "gfx90a": 3, "gfx942": 2}  # kernels for A100, 
 
 def test_the_kernels_compute_the_formula_and_its_gradients():
     said = run("triton_checks.py", "16", "70", TRITON_INTERPRET="1")
-    assert said.count("T 16, ") == said.count("T 70, ") == 3 and "a model, T 40: " in said
+    assert said.count("T 16, ") == said.count("T 70, ") == 3 and said.count("a model, T 40, ") == 2
 
 
 def test_the_kernels_are_built_for_gpus_without_atomic_additions(tmp_path):

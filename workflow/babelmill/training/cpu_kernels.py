@@ -1,9 +1,9 @@
 """Train faster on a CPU: attention and GEGLU of GPT-BERT with their gradients written by hand.
 
 The shipped model (`babelmill.model`) uses ordinary operations, which work with all of PyTorch. Training on a GPU uses
-them, too, except for mixing (`mixing_kernel.py`) and, if our kernels support the model, attention
-(`attention_triton.py`). On a CPU, ordinary operations are slower than the functions of this file, which compute the
-same numbers. So the trainer replaces them. Each function has a gradient, but no second derivative.
+them, too, except for what our kernels for GPUs compute (`fused_attention.py`, `between_blocks.py`). On a CPU, ordinary
+operations are slower than the functions of this file, which compute the same numbers. So the trainer replaces them.
+Each function has a gradient, but no second derivative.
 """
 
 import math
