@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor
 
-from babelmill.training import compilation, plan
+from babelmill.training import compilation, dropout, plan
 from babelmill.training import loss as loss_module
 from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.compilation import Compiler, Graphs
@@ -117,3 +117,11 @@ def test_the_compiled_loss_is_the_plain_one(backend, precision, monkeypatch):
                 torch.testing.assert_close(a, b, rtol=1e-6 if precision == "fp32" else 1e-2, atol=1e-6)
     assert counting.frame_count == 2
     assert not torch.equal(learnt(function, precision, (False, False), 0.0)[0], wanted[0])
+
+
+@pytest.mark.parametrize("size", [16, 1001])
+def test_compiled_dropout_keeps_the_same_elements(size):
+    """In C++, too, where a product of int32 that overflows may be any number."""
+    keys = torch.tensor([5, -7, 2**31 - 3], dtype=torch.int32)
+    kept = torch.compile(dropout.keep, dynamic=False, fullgraph=True)(keys, size, 0.3)
+    assert torch.equal(kept, dropout.keep(keys, size, 0.3))

@@ -27,11 +27,18 @@ def mix(x: torch.Tensor) -> torch.Tensor:
     """Do what `randomness.mix` does, in int32. Right shifts fill negative numbers with ones, which masks remove."""
     if x.device.type == "cpu" and x.numel() <= SMALL and not torch.compiler.is_compiling():
         return torch.from_numpy(_mix_on_host(x.numpy().view(np.uint32)).view(np.int32))
-    x = x ^ ((x >> 16) & 0xFFFF)
-    x.mul_(0x21F0AAAD)
+    x = _times(x ^ ((x >> 16) & 0xFFFF), 0x21F0AAAD)
     x.bitwise_xor_((x >> 15) & 0x1FFFF)
-    x.mul_(0x735A2D97)
+    x = _times(x, 0x735A2D97)
     return x.bitwise_xor_((x >> 15) & 0x1FFFF)
+
+
+def _times(x: torch.Tensor, factor: int) -> torch.Tensor:
+    """Return the product with wrap-around; if nothing is being compiled, in place.
+
+    On a CPU, compiled code is C++, which does not define int32 products that overflow: the compiler made other numbers.
+    """
+    return (x.long() * factor).int() if torch.compiler.is_compiling() else x.mul_(factor)
 
 
 def _mix_on_host(x: np.ndarray) -> np.ndarray:
