@@ -86,25 +86,27 @@ def of_attention(inputs: list) -> Part:
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
     states, products = 2 * rows * length * heads * d, 2 * rows * length * heads * buckets  # bytes, in bf16
     of_table = Part.kernel(states + products, states * buckets)
-    moved = states + sum(map(size, inputs))  # the values are read by the second kernel
+    moved = states + sum(map(size, inputs))  # the values are read by the second kernel (the first reads `products`)
     return of_table + of_kernels(2, moved, states * (2 * length + buckets))
 
 
 def of_attention_backward(inputs: list) -> Part:
-    """Count what our attention does backwards: a kernel for the gate, one for attention, and two products for tables.
+    """Count what our attention does backwards: a kernel for the gate, one for attention, and one for the tables.
 
-    For a query's tile and a key's, the second one computes 7 products, and 2 with one-hot matrices. A one-hot matrix
-    has R columns, and tiles of scores have twice as many distances as keys.
+    Besides, partial sums are added for the bias and the tables. For a query's tile and a key's, the second kernel
+    computes 7 products, and 2 with one-hot matrices. A one-hot matrix has R columns, and tiles of scores have twice as
+    many distances as keys.
     """
     gradient, _, content, _, lse, joint, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
     states, products = size(gradient), size(content)
-    of_table = Part.kernel(products + states, states * buckets)
+    of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
+    parts = 2 * 2 * size(tables) * 2 * rows * length / attention_triton.POSITIONS  # written and read, in fp32
     between = 2 * (states + size(lse))  # the gradient of the values and delta are written and read
-    of_bias = 2 * 2 * states * (3 / attention_triton.BACKWARD[0] + 1 / gate_triton.TOKENS)  # the same, in fp32
-    moved = sum(map(size, inputs)) + between + 2 * products + of_bias
+    of_bias = 2 * 2 * states * (3 / attention_triton.BACKWARD + 1 / gate_triton.TOKENS)  # the same, in fp32
+    moved = sum(map(size, inputs)) + between + 2 * products + of_bias + parts
     of_products = rows * heads * length * (2 * length * (7 * d + 2 * 2 * buckets) + 8 * buckets * d)
-    return of_table * 2 + of_kernels(5, moved, of_products)
+    return of_tables + of_kernels(7, moved, of_products)
 
 
 def of_kernels(number: int, moved: float, flops: float) -> Part:

@@ -261,7 +261,9 @@ def main() -> None:
     parser.add_argument("--published", type=Path)
     parser.add_argument("--preset", default="base")
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--tokens", type=int, help="of a forward pass; default: of a step, which fit into an H200")
+    parser.add_argument(
+        "--tokens", type=int, help="tokens of a forward pass (default: all tokens of a step, which fit into an H200)"
+    )
     parser.add_argument("--no-mixing", action="store_true", help="a model without layer mixing")
     args = parser.parse_args()
     shape, batch = of_preset(args.preset)
@@ -280,7 +282,11 @@ def main() -> None:
         used = [part for name, part in parts.items() if not name.endswith(("not compiled", "not used"))]
         for name, part in parts.items():
             print(f"| {code} | {name} | {part} | {part.milliseconds:.1f} |")
-        step, end, passes = sum(part.milliseconds for part in used), parts[END].milliseconds, batch // args.tokens
+        step, end, passes = (
+            sum(part.milliseconds for part in used),
+            parts[END].milliseconds,
+            max(1, batch // args.tokens),
+        )
         print(f"| {code} | all | {sum(used, Part())} | {step:.1f} |")
         least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
         print(f"{code}: MFU {least * passes / (passes * (step - end) + end):.1%}, with {passes} passes per step")

@@ -27,11 +27,11 @@ SECTIONS = {  # the most seconds of each section; they run in this order
     "waits": 40,
     "speed base 512 16384": 80,
     "two_processes": 70,
-    "speed base 128 65536": 70,
+    "speed base 128 131072": 80,
 }
 KINDS = {  # kinds of kernels, as patterns of their names; the first that fits counts
     "NCCL": "nccl",
-    "attention": "^_forward|^_backward_of|^_gate_|fmha|flash|sdpa|attention",
+    "attention": "^_forward|^_backward|^_gate_|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
     "dropout, sums, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums|^_add_forward|^_add_backward",
     "matrix times vector (mixing)": "gemv|dot_kernel",
@@ -308,6 +308,7 @@ def parts(case) -> None:
             x = add(x, Block.apply(x))
         x.backward(gradient)
 
+    attend(case, trainer, hidden, note)
     note(f"layer mixing ({type(mixing).__name__})", lambda: mix(mixing))
     note("layer mixing without our kernels, dropout and normalisation", lambda: mix(LayerMixingByHand(mixing)))
     sizes = ((16384, 768, 5120), (16384, 2560, 768), (65536, 768, 5120), (16384, 384, 2560))
@@ -315,6 +316,40 @@ def parts(case) -> None:
         a, b = (torch.randn(*size, device=case.device, dtype=torch.bfloat16) for size in ((m, k), (k, n)))
         ms = note(f"product {m} x {k} x {n}", lambda a=a, b=b: a @ b)
         case.note(part=f"product {m} x {k} x {n}", tflops=2e-9 * m * k * n / ms)
+
+
+def attend(case, trainer, hidden, note) -> None:
+    """Measure an attention block, forwards and backwards, with our kernels' tiles and with others."""
+    torch = case.torch
+    from babelmill.model.attention import visible
+    from babelmill.model.gpt_bert import training_mask
+
+    rows, length, _ = hidden.shape
+    model, block = trainer.model, trainer.model.transformer.attention_layers[0]
+    none = torch.zeros(rows, length, dtype=torch.int64, device=case.device)
+    seen = visible(training_mask(none, none[:, 0] > 0), torch.bfloat16)
+    given = (
+        hidden.bfloat16().requires_grad_(),
+        model.embedding(none[:1])[1],
+        trainer.network._buckets(length, case.device),
+    )
+
+    def run() -> None:
+        with torch.autocast(case.device.type, torch.bfloat16):
+            result, _ = block(*given, seen)
+        torch.autograd.grad(result, given[0], result, retain_graph=True)
+
+    if not case.cuda:
+        note("attention block", run)
+        return
+    from babelmill.training import attention_triton
+
+    kind = "hip" if torch.version.hip else "cuda"
+    used = attention_triton.BACKWARD, attention_triton.WARPS[kind]
+    for tile, warps in (used, (32, 4), (16, 4), (64, 8)):
+        attention_triton.BACKWARD, attention_triton.WARPS[kind] = tile, warps
+        note(f"attention block, tiles of {tile} backwards, {warps} warps", run)
+    attention_triton.BACKWARD, attention_triton.WARPS[kind] = used
 
 
 def two_processes(case) -> None:

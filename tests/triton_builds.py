@@ -13,7 +13,7 @@ from mixing_builds import resources
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx90a": 64 << 10, "gfx942": 64 << 10}
 FLOATS = ("scale", "factor", "eps")
-FLOAT32 = ("LSE", "DELTA", "SUMS")
+FLOAT32 = ("LSE", "DELTA", "SUMS", "PARTS")
 INTEGERS = ("LUT", "KEYS")
 
 
@@ -22,19 +22,23 @@ def target(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64) if name.startswith("gfx") else GPUTarget("cuda", int(name[3:]), 32)
 
 
-# Each kernel with its warps and constants, for heads of 64 numbers and a width of 768; builds for all GPUs take long.
-FORWARD, BACKWARD = ({"DROPS": True, "B": tile[0], "D": 64, "R": 64} for tile in (kernels.FORWARD, kernels.BACKWARD))
+# Each kernel with its constants, for heads of 64 numbers and a width of 768; builds for all GPUs take long.
+FORWARD, BACKWARD, TABLES = (
+    {"DROPS": True, "B": tile, "D": 64, "R": 64, "COUNT": kernels.POSITIONS}
+    for tile in (kernels.FORWARD, kernels.BACKWARD, kernels.TABLES)
+)
 GATE = {"GATES": True, "B": 1024, "D": 64, "TOKENS": gate_triton.TOKENS}
 BUILDS = [
-    (kernels._forward, kernels.FORWARD[1], FORWARD, ("sm_90", "gfx90a")),
-    (kernels._backward, kernels.BACKWARD[1], BACKWARD, SHARED),
-    (gate_triton._gate_forward, 4, GATE, ("sm_90",)),
-    (gate_triton._gate_backward, 4, GATE, SHARED),
+    (kernels._forward, FORWARD, ("sm_90", "gfx90a")),
+    (kernels._backward, BACKWARD, SHARED),
+    (kernels._backward_of_tables, TABLES, ("sm_90", "gfx90a")),
+    (gate_triton._gate_forward, GATE, ("sm_90",)),
+    (gate_triton._gate_backward, GATE, SHARED),
 ]
 
 
 def built(kernel, warps: int, constants: dict[str, int], gpu: str):
-    """Build a kernel in bf16."""
+    """Build a kernel in bf16, for tensors and sizes that are aligned as a model's are."""
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {}
     for name in kernel.arg_names:
@@ -46,18 +50,21 @@ def built(kernel, warps: int, constants: dict[str, int], gpu: str):
             signature[name] = "*i32" if name in INTEGERS else "*fp32" if name in FLOAT32 else "*bf16"
         else:
             signature[name] = "i32"
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    aligned = [name for name in kernel.arg_names if signature[name].startswith("*") or name in ("T", "H", "width")]
+    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     return triton.compile(source, target=target(gpu), options={"num_warps": warps})
 
 
 if __name__ == "__main__":
-    for kernel, warps, constants, gpus in BUILDS:
+    for kernel, constants, gpus in BUILDS:
+        of_attention = constants is not GATE
         for gpu in gpus:
-            found = built(kernel, warps, constants, gpu)
-            code = found.asm["amdgcn" if gpu.startswith("gfx") else "ptx"]
-            stack = f", {resources(found.asm['cubin'])[1]} bytes of stack" if gpu.startswith("sm") else ""
-            print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared{stack}", flush=True)
-            assert found.metadata.shared <= SHARED[gpu]
+            amd = gpu.startswith("gfx")
+            found = built(kernel, kernels.WARPS["hip" if amd else "cuda"] if of_attention else 4, constants, gpu)
+            code = found.asm["amdgcn" if amd else "ptx"]
+            spills = int(re.search(r"vgpr_spill_count: (\d+)", code)[1]) if amd else resources(found.asm["cubin"])[1]
+            print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared, {spills} spilled", flush=True)
+            assert found.metadata.shared <= SHARED[gpu] and spills == 0
             assert not re.search(r"\b(red|atom)\.|_atomic_", code), "an atomic addition"
-            multiplies = kernel in (kernels._forward, kernels._backward)
-            assert not multiplies or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"
+            assert not of_attention or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"

@@ -1,27 +1,33 @@
-"""Compare the Triton kernels of attention blocks with the formula. Run with TRITON_INTERPRET=1, which Triton reads when it is imported.
-
-The type is float32, since products of bfloat16 are wrong in the interpreter.
-"""
+"""Compare the Triton kernels of attention blocks with the formula. Run with TRITON_INTERPRET=1, read at the import."""
 
 import sys
 
 import torch
 
+import interpreter_bf16  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training import compilation, dropout, fused_attention
+from babelmill.training import attention_triton, compilation, dropout, fused_attention, gate_triton
 from babelmill.training.compilation import Compiler, Graphs
 from babelmill.training.kernel_differences import of_attention
+from babelmill.training.kernel_trial import CLOSE
+from guarded import guard
 
 CPU = torch.device("cpu")
 compilation.STRICT = True  # a shape that needs another graph is an error
+attention_triton.POSITIONS = 64  # so that the gradients of tables have parts and a rest
+guard(attention_triton, "_forward", "_backward", "_backward_of_tables")
+guard(gate_triton, "_gate_forward", "_gate_backward")
 
 
 def compare_alone(length: int) -> None:
-    """Compare the result and the gradients of one block."""
+    """Compare the result and the gradients of one block, whose width is no power of two."""
     for probability, gate in ((0.0, True), (0.1, True), (0.1, False)):
-        found = of_attention(CPU, 16, length, probability, torch.float32, gate)
-        print(f"T {length}, dropout {probability}, {'a' if gate else 'no'} gate: {found:.1e}", flush=True)
-        assert found < 2e-6
+        shape = GPTBertShape(1, 48, 1, 3, 1, attention_probs_dropout_prob=probability, gate=gate)
+        for kind, most in ((torch.float32, 2e-6), (torch.bfloat16, CLOSE)):
+            found = of_attention(CPU, shape, length, probability, kind)
+            print(f"T {length}, dropout {probability}, {'a' if gate else 'no'} gate, {kind}: {found:.1e}", flush=True)
+            assert found < most
+    assert found > 1e-4  # bf16 was used
 
 
 def gradient(length: int, rows: int, graphs: Graphs | None) -> torch.Tensor:
@@ -41,12 +47,15 @@ def gradient(length: int, rows: int, graphs: Graphs | None) -> torch.Tensor:
     names = [name for name, _ in model.named_parameters()]
     keys.begin_step(3)
     keys.begin_pass(4 + torch.arange(rows), torch.arange(tokens.numel()), length)
+    scores = [model.eval()(tokens, seen)]
     if graphs:
         fused_attention.install(model)
         assert [name for name, _ in model.named_parameters()] == names
-        block = model.transformer.attention_layers[1]
+        scores.append(model(tokens, seen))
+        block = model.train().transformer.attention_layers[1]
         block.forward = graphs.of(block.forward, lambda hidden, *more: [hidden, keys.rows, *more[2]])
-    hidden = model.encode(tokens, seen)
+    torch.testing.assert_close(scores[-1], scores[0], rtol=0, atol=1e-5)  # in evaluation, nothing is dropped
+    hidden = model.train().encode(tokens, seen)
     model.classifier.features(hidden.flatten(0, 1)).square().sum().backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 

@@ -15,6 +15,7 @@ from babelmill.training import kernel_trial
 log = logging.getLogger(__name__)
 
 WIDTHS = 16, 32, 64, 128  # of a head, which our kernels support
+BUCKETS = 64  # largest `position_bucket_size`: more would need too much of a processor's memory
 LENGTHS = 100, 128  # tokens per row of the trials: Triton builds a kernel of its own for multiples of 16
 
 
@@ -30,12 +31,15 @@ def install_fused(model: GPTBert, processes: Processes, precision: str) -> bool:
         whether the model uses them.
     """
     otherwise = "attention is computed with ordinary operations, which takes more time and memory"
-    size, heads = model.config.hidden_size, model.config.num_attention_heads
-    if precision != "bf16" or size // heads not in WIDTHS:
+    shape = model.config
+    supported = shape.hidden_size // shape.num_attention_heads in WIDTHS and shape.position_bucket_size <= BUCKETS
+    if precision != "bf16" or not supported:
         if processes.main:
             log.warning(
-                "%s: the kernel of Babelmill needs train.precision: bf16 and heads of width 16, 32, 64 or 128",
+                "%s: the kernel of Babelmill needs train.precision: bf16, heads of width 16, 32, 64 or 128, and a"
+                " model.position_bucket_size of at most %d",
                 otherwise,
+                BUCKETS,
             )
         return False
 
@@ -43,10 +47,7 @@ def install_fused(model: GPTBert, processes: Processes, precision: str) -> bool:
         from babelmill.training import kernel_differences  # imports Triton, which comes with PyTorch for GPUs
 
         cases = [(length, dropout) for length in LENGTHS for dropout in (0.1, 0.0)]
-        width, kind = size // heads, torch.bfloat16
-        found = [
-            kernel_differences.of_attention(processes.device, width, *case, kind, model.config.gate) for case in cases
-        ]
+        found = [kernel_differences.of_attention(processes.device, shape, *case, torch.bfloat16) for case in cases]
         return torch.tensor(found).max().item()  # nan if one is
 
     if not kernel_trial.passed(processes, trial, otherwise):

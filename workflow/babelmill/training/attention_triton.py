@@ -18,7 +18,7 @@ The kernels have not run on a GPU yet: tests run them in Triton's interpreter an
 """
 
 # pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
-# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 # (a type checker does not know what Triton makes of a function)
 
 import math
@@ -30,10 +30,18 @@ import triton.language as tl
 
 from babelmill.training.dropout_triton import kept
 
-# Queries (and keys) per tile, and warps per program. They were chosen by the registers that the compiler spills for
-# sm_90: with tiles of 64 the backward pass would spill 600 bytes per thread; with these it spills 144, and the forward
-# pass none.
-FORWARD, BACKWARD = (64, 8), (32, 4)
+# Queries (and keys) per tile, forwards and backwards; positions per tile and per program of the tables' gradients; and
+# warps per program, on GPUs of NVIDIA and AMD. They were chosen so that the compiler spills no registers: for sm_90, it
+# would with 4 warps, or with tiles of 64 backwards. (Triton 3.6 and 3.7; `benchmarks/gpu.py` tries others.)
+FORWARD, BACKWARD, TABLES, POSITIONS = 64, 32, 64, 2048
+WARPS = {"cuda": 8, "hip": 4}
+
+
+@triton.jit
+def _place(number, heads, T, B: tl.constexpr):
+    """Return a program's tile, row of the batch and head. (A grid's second dimension would be too short for them.)"""
+    tiles = tl.cdiv(T, B)
+    return number % tiles, number // tiles // heads, number // tiles % heads
 
 
 @triton.jit
@@ -48,14 +56,16 @@ def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
     inside = (i[:, None] < T) & (j[None, :] < T)
     bucket = tl.load(lut + i[:, None] - j[None, :] + T - 1, mask=inside, other=0)
     bias = tl.gather(content, bucket, 1) + tl.gather(position, bucket, 0)
-    penalty = tl.load(mask + (b * T + i[:, None]) * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
+    mask += b.to(tl.int64) * T * T
+    penalty = tl.load(mask + i[:, None] * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
     products = _dot(q, tl.trans(k))
     return tl.where(j[None, :] < T, (products + bias) * scale + penalty, float("-inf"))
 
 
 @triton.jit
-def _kept(key, h, i, j, T, dropped):
+def _kept(KEYS, b, h, i, j, T, dropped):
     """Return which weights of a tile are kept, as `dropout.keep` does for the elements [n, T, T] of a row."""
+    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     return kept(key, (h * T + i[:, None]) * T + j[None, :], dropped)
 
 
@@ -88,29 +98,27 @@ def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.conste
 
 @triton.jit
 def _products(X, hb, i, r, T, R: tl.constexpr):
-    """Return products [n, B, T, R] of one head of one row at positions i with the rows r of a table, in float32."""
+    """Return products [n, B T, R] of one head of one row at positions i with the rows r of a table, in float32."""
     return tl.load(X + (hb * T + i) * R + r, mask=i < T, other=0.0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _forward(
-    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, CONTENT, OUT, LSE,
+    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, CONTENT, OUT, LSE, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator.
 
     The queries' products with the table of keys are computed here, too, and written for the backward pass.
     """
-    bh = tl.program_id(1)
-    b, h = bh // heads, bh % heads
-    hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
-    i = tl.program_id(0) * B + tl.arange(0, B)
+    tile, b, h = _place(tl.program_id(0), heads, T, B)
+    bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
+    i = tile * B + tl.arange(0, B)
     n, r = tl.arange(0, B), tl.arange(0, R)
     q = _states(Q, begin, i, width, T, D)
     content = _dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
     _store(CONTENT, content, hb * T * R, i, R, T, R)
     content = content.to(tl.float32)
-    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     for start in range(0, T, B):
         j = start + n
@@ -121,7 +129,7 @@ def _forward(
         p, shrink = tl.exp(s - highest[:, None]), tl.exp(high - highest)
         total, high = total * shrink + tl.sum(p, 1), highest
         if DROPS:
-            p = tl.where(_kept(key, h, i, j, T, dropped), p * factor, 0.0)
+            p = tl.where(_kept(KEYS, b, h, i, j, T, dropped), p * factor, 0.0)
         out = out * shrink[:, None] + _dot(p.to(v.dtype), v)
     _store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
@@ -146,7 +154,7 @@ def _by_bucket(
 
 @triton.jit
 def _tile_gradient(
-    q, k, v, do, content, position, lse, delta, lut, mask, key, b, h, i, j, T, scale, dropped, factor,
+    q, k, v, do, content, position, lse, delta, lut, mask, keys, b, h, i, j, T, scale, dropped, factor,
     DROPS: tl.constexpr,
 ):  # fmt: skip
     """Return the weights of a tile after dropout, and the gradient of its scores before scaling: [B, B] each."""
@@ -154,20 +162,18 @@ def _tile_gradient(
     p = tl.where(i[:, None] < T, tl.exp(s - lse[:, None]), 0.0)
     dp, dropped_p = _dot(do, tl.trans(v)), p
     if DROPS:
-        kept = _kept(key, h, i, j, T, dropped)
+        kept = _kept(keys, b, h, i, j, T, dropped)
         dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
     return dropped_p, p * (dp - delta[:, None]) * scale
 
 
 @triton.jit
 def _backward_of_queries(
-    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, tile,
+    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, b, h, tile, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, and of their products with the table of keys."""
-    bh = tl.program_id(1)
-    b, h = bh // heads, bh % heads
-    hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
+    bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
     first = tile * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     i = first + n
@@ -176,14 +182,13 @@ def _backward_of_queries(
     content = _dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(DCONTENT.dtype.element_ty).to(tl.float32)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
     delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
-    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         j = start + n
         k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         _, ds = _tile_gradient(
-            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped, factor, DROPS
+            q, k, v, do, content, position, lse, delta, LUT, MASK, KEYS, b, h, i, j, T, scale, dropped, factor, DROPS
         )
         dq += _dot(ds.to(k.dtype), k)
         dcontent += _by_bucket(ds, LUT, first - start, T, True, B, R, k.dtype)
@@ -195,19 +200,16 @@ def _backward_of_queries(
 
 @triton.jit
 def _backward_of_keys(
-    Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, tile,
+    Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, b, h, tile, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
-    bh = tl.program_id(1)
-    b, h = bh // heads, bh % heads
-    hb, begin = h * (tl.num_programs(1) // heads) + b, (b * T).to(tl.int64) * width + h * D
+    bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
     first = tile * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     j = first + n
     k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
     position = _dot(_table(TABLES, 0, h, heads, D, R), tl.trans(k)).to(DPOSITION.dtype.element_ty).to(tl.float32)
-    key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
     dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         i = start + n
@@ -217,7 +219,7 @@ def _backward_of_keys(
         lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
         delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
         p, ds = _tile_gradient(
-            q, k, v, do, content, position, lse, delta, LUT, MASK, key, b, h, i, j, T, scale, dropped, factor, DROPS
+            q, k, v, do, content, position, lse, delta, LUT, MASK, KEYS, b, h, i, j, T, scale, dropped, factor, DROPS
         )
         dv += _dot(tl.trans(p).to(do.dtype), do)
         turned = tl.trans(ds)
@@ -231,32 +233,55 @@ def _backward_of_keys(
     _store(DPOSITION, dposition, hb * T * R, j, R, T, R)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _backward(
-    Q, K, V, CONTENT, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DK, DV, DCONTENT, DPOSITION, SUMS,
+    Q, K, V, CONTENT, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DK, DV, DCONTENT, DPOSITION, SUMS, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, or of B keys and values.
 
-    Both kinds of programs read all of a head's tensors. They are neighbours, so they find them in the cache.
+    Both kinds of programs read the same tensors. They are started in turns, so that these are in the cache.
     """
-    tile = tl.program_id(0) // 2
+    tile, b, h = _place(tl.program_id(0) // 2, heads, T, B)
     if tl.program_id(0) % 2 == 0:
         _backward_of_queries(
-            Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, tile,
+            Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, b, h, tile, rows,
             width, heads, T, scale, dropped, factor, DROPS, B, D, R,
         )  # fmt: skip
     else:
         _backward_of_keys(
-            Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, tile,
+            Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, b, h, tile, rows,
             width, heads, T, scale, dropped, factor, DROPS, B, D, R,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["positions"])
+def _backward_of_tables(
+    Q, K, DCONTENT, DPOSITION, PARTS, width, heads, positions,
+    COUNT: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the part of COUNT positions in the gradients of one head's tables: PARTS [parts, 2, n, R, D] float32."""
+    part, h = tl.program_id(0) // heads, tl.program_id(0) % heads
+    r, products = tl.arange(0, R), h * positions.to(tl.int64) * R
+    of_queries, of_keys = tl.zeros([R, D], tl.float32), tl.zeros([R, D], tl.float32)
+    for start in range(0, COUNT, B):
+        i = part.to(tl.int64) * COUNT + start + tl.arange(0, B)
+        q, k = _states(Q, h * D, i, width, positions, D), _states(K, h * D, i, width, positions, D)
+        of_queries += _dot(tl.trans(_states(DPOSITION, products, i, R, positions, R)), k)
+        of_keys += _dot(tl.trans(_states(DCONTENT, products, i, R, positions, R)), q)
+    place = part * 2 * heads + h
+    _store(PARTS, of_queries, place * R * D, r, D, R, D)
+    _store(PARTS, of_keys, (place + heads) * R * D, r, D, R, D)
+
+
+def _warps() -> int:
+    return WARPS["hip" if torch.version.hip else "cuda"]
 
 
 def _launch(
     kernel: Any,
     programs: int,
-    tile: tuple[int, int],
+    tile: int,
     joint: torch.Tensor,
     tables: torch.Tensor,
     dropout: float,
@@ -271,13 +296,12 @@ def _launch(
         joint, tables, dropout: see `forward`.
         tensors: the kernel's other tensors.
     """
-    block, warps = tile
     (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
-    numbers = {"width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
+    numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
     numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    constants = {"DROPS": dropout > 0, "B": block, "D": size, "R": buckets, "num_warps": warps}
-    grid = programs * triton.cdiv(length, block), rows * heads
-    kernel[grid](**_parts("", joint, tables), TABLES=tables, **tensors, **numbers, **constants)
+    constants = {"DROPS": dropout > 0, "B": tile, "D": size, "R": buckets, "num_warps": _warps()}
+    grid = programs * triton.cdiv(length, tile) * rows * heads
+    kernel[(grid,)](**_parts("", joint, tables), TABLES=tables, **tensors, **numbers, **constants)
 
 
 def _parts(before: str, joint: torch.Tensor, tables: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -350,14 +374,28 @@ def backward(
     Returns:
         the gradient of `tables`; the sum over all positions of what is written into `into`, [3 H] float32.
     """
-    heads, tiles, parts = tables.size(1), triton.cdiv(joint.size(1), BACKWARD[0]), _parts("", joint, tables)
+    tiles, parts = triton.cdiv(joint.size(1), BACKWARD), _parts("", joint, tables)
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
     sums = lse.new_empty(len(joint) * tiles, 3 * gradient.size(-1))
     tensors = {"CONTENT": content, "POSITION": position, "LUT": lut, "MASK": mask, "KEYS": keys}
     tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, **_parts("D", into, tables)}
     tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "SUMS": sums}
     _launch(_backward, 2, BACKWARD, joint, tables, dropout, **tensors)
-    of_tables = torch.empty_like(tables)
-    torch.bmm(dposition.mT, _by_head(parts["K"], heads), out=of_tables[0])
-    torch.bmm(dcontent.mT, _by_head(parts["Q"], heads), out=of_tables[1])
-    return of_tables, sums.sum(0)
+    return _of_tables(parts, dcontent, dposition, joint, tables), sums.sum(0)
+
+
+def _of_tables(
+    parts: dict[str, torch.Tensor],
+    dcontent: torch.Tensor,
+    dposition: torch.Tensor,
+    joint: torch.Tensor,
+    tables: torch.Tensor,
+) -> torch.Tensor:
+    """Return the gradient of the tables. (One product of this shape would keep few of a GPU's processors busy.)"""
+    positions, (_, heads, buckets, size) = joint.size(0) * joint.size(1), tables.shape
+    count = triton.cdiv(positions, POSITIONS)
+    found = torch.empty(count, *tables.shape, dtype=torch.float32, device=tables.device)
+    tensors = parts["Q"], parts["K"], dcontent, dposition, found
+    sizes = {"COUNT": POSITIONS, "B": TABLES, "D": size, "R": buckets, "num_warps": _warps()}
+    _backward_of_tables[(count * heads,)](*tensors, joint.size(-1), heads, positions, **sizes)
+    return found.sum(0).to(tables.dtype)

@@ -79,7 +79,7 @@ def _attention_backward(
     of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, tables.size(1), eps)
     more = content, position, lse, delta, joint, tables, lut, mask, keys, dropout
     of_tables, sums = attention_triton.backward(into, of_values, *more)
-    return into, sums if of_gates is None else torch.cat([sums, of_gates]), of_tables
+    return into, torch.cat([sums, of_gates]), of_tables
 
 
 @_attention_backward.register_fake

@@ -40,7 +40,7 @@ def _gate_forward(
     tl.store(RESULT + token * H + n, normalize(x, inside, H, eps)[0].to(RESULT.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _gate_backward(
     GRADIENT, VALUES, GATE, ALIVE, DVALUES, DGATE, DELTA, SUMS, width, H, T, tokens, eps,
     GATES: tl.constexpr, B: tl.constexpr, D: tl.constexpr, TOKENS: tl.constexpr,
@@ -77,7 +77,7 @@ def _gate_backward(
 
 
 def _gate(joint: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the part of `joint` that is gates, [B, T, H], or, if it has none, `joint`, which is not read."""
+    """Return the part of `joint` that is gates, [B, T, H]. Without gates, return `joint`; then no kernel reads it."""
     return joint[..., 3 * size :] if joint.size(-1) > 3 * size else joint
 
 
@@ -105,7 +105,7 @@ def backward(
     alive: torch.Tensor,
     heads: int,
     eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Write the gradient of the gates. Return that of the values, and sums.
 
     Args:
@@ -116,13 +116,13 @@ def backward(
 
     Returns:
         The gradient of the values, [B, T, H]; `delta` [B, n, T] float32, for each head the sum of the values times this
-        gradient; the sum over all positions of the gates' gradient, [H] float32, or None without gates.
+        gradient; the sum over all positions of the gates' gradient, [H] float32, or [0] without gates.
     """
     (rows, length, size), width = values.shape, joint.size(-1)
     programs, gates = triton.cdiv(rows * length, TOKENS), width > 3 * size
     of_values, delta = torch.empty_like(values), values.new_empty(rows, heads, length, dtype=torch.float32)
-    sums = delta.new_empty(programs, size) if gates else delta
+    sums = delta.new_empty(programs, size if gates else 0)
     tensors = gradient, values, _gate(joint, size), alive, of_values, _gate(into, size), delta, sums
     numbers, switches = (width, size, length, rows * length, eps), {"GATES": gates, "D": size // heads}
     _gate_backward[(programs,)](*tensors, *numbers, **switches, TOKENS=TOKENS, **sizes(size))
-    return of_values, delta, sums.sum(0) if gates else None
+    return of_values, delta, sums.sum(0)

@@ -14,9 +14,7 @@ from babelmill.training.residual_triton import FusedResidual
 ROWS = 11  # hidden states that are mixed: their sums are begun twice
 
 
-def of_attention(
-    device: torch.device, width: int, length: int, dropout: float, kind: torch.dtype, gate: bool = True
-) -> float:
+def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout: float, kind: torch.dtype) -> float:
     """Return the largest difference between an attention block with the kernels and the formula in float64.
 
     The result and all gradients are compared, each relative to its largest number, for a causal and a bidirectional row
@@ -24,11 +22,10 @@ def of_attention(
 
     Args:
         device: where to compute.
-        width: width of a head.
+        shape: the model's, of which width, heads, gate and position buckets count.
         length: tokens per row.
         dropout: probability of dropping an attention weight.
         kind: float32, or bfloat16 for autocast.
-        gate: whether the block has gates.
     """
     generator = torch.Generator().manual_seed(length)
     segments = torch.arange(length).repeat(2, 1) * 3 // length
@@ -38,13 +35,14 @@ def of_attention(
         torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), length
     )
     seen = visible(training_mask(segments, torch.tensor([True, False])).to(device), kind)
-    buckets = position_buckets(length, length, 32, 512, device)
-    block = Attention(GPTBertShape(1, 2 * width, 1, 2, 1, attention_probs_dropout_prob=dropout, gate=gate))
+    buckets = position_buckets(length, length, shape.position_bucket_size, shape.max_position_embeddings, device)
+    block, width = Attention(shape), shape.hidden_size
     with torch.no_grad():
         for parameter in block.parameters():  # numbers that bf16 can store, so that both compute with the same ones
             drawn = torch.randn(parameter.shape, generator=generator) / parameter.size(-1) ** 0.5
             parameter.copy_(drawn.bfloat16())
-    given = [torch.randn(size, generator=generator).bfloat16() for size in ((2, length, 2 * width), (63, 2 * width))]
+    sizes = (2, length, width), (2 * shape.position_bucket_size - 1, width)
+    given = [torch.randn(size, generator=generator).bfloat16() for size in sizes]
     gradient, found = torch.randn(given[0].shape, generator=generator).bfloat16(), []
     block.attend, block.dropout = KeyedAttention(3, keys), _NoDropout(dropout)
     block.relative_dropout = torch.nn.Dropout(0.0)
@@ -70,8 +68,8 @@ class _NoDropout(torch.nn.Dropout):
 
 def _largest_difference(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> float:
     """Return the largest difference of tensors in float64, each relative to its largest number; nan if one is."""
-    pairs = zip(wanted, found, strict=True)
-    return torch.stack([(ours - theirs).abs().max() / theirs.abs().max() for theirs, ours in pairs]).max().item()
+    differences = [(a - b).abs().max() / a.abs().max() for a, b in zip(wanted, found, strict=True)]
+    return torch.stack(differences).max().item()
 
 
 def between_blocks(

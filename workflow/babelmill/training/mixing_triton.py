@@ -268,7 +268,6 @@ class _Pass:
         self._mixing, self._kind = mixing, mixing.kind
         self.changes = _Sums(matrix, hidden.numel(), mixing.kind)
         self._gradients: _Sums | None = None
-        self._position = -1
         self._dropouts = [dropout.of_rows(mixing.training) for dropout in mixing.dropouts]
 
     def forward(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -285,20 +284,16 @@ class _Pass:
         kind: torch.dtype,
     ) -> torch.Tensor:
         """Return the gradient of c_j before dropout, for that of what `forward` returned. Each call has a lower j."""
-        if self._gradients is None or j >= self._position:  # a new backward pass
-            turned = self.changes.matrix[: j + 1, : j + 1].flip(0, 1).T.contiguous()
-            self._gradients = _Sums(turned, gradient.numel(), self._kind)
-        self._position = j
+        if self._gradients is None:
+            self._gradients = _Sums(self.changes.matrix.flip(0, 1).T.contiguous(), gradient.numel(), self._kind)
         inputs = self._gradients.next()
         return _backward(gradient.contiguous(), normalized, scale, *inputs, *self._dropouts[j], kind)
 
     def matrix_gradient(self) -> torch.Tensor:
         """Return the gradient of W, after the gradients of all changes. Its upper triangle has no meaning."""
         assert self._gradients is not None, "the gradients of all changes come first"
-        size = len(self._gradients.matrix)
-        result = torch.zeros_like(self.changes.matrix)
-        with torch.autocast(result.device.type, enabled=False):
-            result[:size, :size] = _products(self._gradients.rows, self.changes.rows[:size]).flip(0)
+        with torch.autocast(self._gradients.rows.device.type, enabled=False):
+            result = _products(self._gradients.rows, self.changes.rows).flip(0)
         self._gradients = None  # frees its memory before the graph is freed
         return result
 

@@ -1,0 +1,47 @@
+"""Let Triton's interpreter compute in bfloat16 as GPUs do. Import this before the kernels run.
+
+The interpreter holds a bfloat16 as the integer of its bits. It multiplies matrices of these integers, and takes an
+integer for the bits when it converts it; and it rounds a float32 towards 0.
+"""
+
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+_truncated = InterpreterBuilder.create_fp_trunc
+_converted = InterpreterBuilder.create_si_to_fp
+
+
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    """Return the bits of the nearest bfloat16 of each float32, and of two as near the even one."""
+    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _wide(tensor: Any) -> np.ndarray:
+    """Return numbers that are not integers of bits."""
+    is_bits = tensor.dtype.scalar == tl.bfloat16
+    return (tensor.data.astype(np.uint32) << 16).view(np.float32) if is_bits else tensor.data
+
+
+def _dot(self: Any, a: Any, b: Any, d: Any, *_: Any) -> TensorHandle:
+    return TensorHandle(np.matmul(_wide(a), _wide(b), dtype=np.float32) + d.data, d.dtype.scalar)
+
+
+def _convert(self: Any, source: Any, kind: Any) -> TensorHandle:
+    if kind.scalar != tl.bfloat16:
+        return _converted(self, source, kind)
+    return TensorHandle(_rounded(source.data), tl.bfloat16)
+
+
+def _truncate(self: Any, source: Any, kind: Any) -> TensorHandle:
+    if (source.dtype.scalar, kind.scalar) != (tl.float32, tl.bfloat16):
+        return _truncated(self, source, kind)
+    return TensorHandle(_rounded(source.data), tl.bfloat16)
+
+
+InterpreterBuilder.create_dot = _dot
+InterpreterBuilder.create_ui_to_fp = InterpreterBuilder.create_si_to_fp = _convert
+InterpreterBuilder.create_fp_trunc = _truncate
