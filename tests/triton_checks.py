@@ -14,7 +14,7 @@ from guarded import guard
 
 CPU = torch.device("cpu")
 compilation.STRICT = True  # a shape that needs another graph is an error
-attention_triton.POSITIONS = 64  # so that the gradients of tables have parts and a rest
+attention_triton.POSITIONS = 128  # so that the gradients of tables have parts, of several tiles, and a rest
 guard(attention_triton, "_forward", "_backward", "_backward_of_tables")
 guard(gate_triton, "_gate_forward", "_gate_backward")
 
