@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from babelmill.training import attention_triton, fused_attention, gate_triton  # noqa: F401  (one registers operations)
+from babelmill.training import attention_triton, fused_attention, gate_triton, tables_triton  # noqa: F401
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
@@ -101,7 +101,7 @@ def of_attention_backward(inputs: list) -> Part:
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
     states, products = size(gradient), size(content)
     of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
-    parts = 2 * 2 * size(tables) * 2 * rows * length / attention_triton.POSITIONS  # written and read, in fp32
+    parts = 2 * 2 * size(tables) * 2 * rows * length / tables_triton.POSITIONS  # written and read, in fp32
     between = 2 * (states + size(lse))  # the gradient of the values and delta are written and read
     of_bias = 2 * 2 * states * (3 / attention_triton.BACKWARD + 1 / gate_triton.TOKENS)  # the same, in fp32
     moved = sum(map(size, inputs)) + between + 2 * products + of_bias + parts

@@ -342,14 +342,14 @@ def attend(case, trainer, hidden, note) -> None:
     if not case.cuda:
         note("attention block", run)
         return
-    from babelmill.training import attention_triton
+    from babelmill.training import attention_triton, tiles_triton
 
     kind = "hip" if torch.version.hip else "cuda"
-    used = attention_triton.BACKWARD, attention_triton.WARPS[kind]
+    used = attention_triton.BACKWARD, tiles_triton.WARPS[kind]
     for tile, warps in (used, (32, 4), (16, 4), (64, 8)):
-        attention_triton.BACKWARD, attention_triton.WARPS[kind] = tile, warps
+        attention_triton.BACKWARD, tiles_triton.WARPS[kind] = tile, warps
         note(f"attention block, tiles of {tile} backwards, {warps} warps", run)
-    attention_triton.BACKWARD, attention_triton.WARPS[kind] = used
+    attention_triton.BACKWARD, tiles_triton.WARPS[kind] = used
 
 
 def two_processes(case) -> None:

@@ -7,7 +7,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from babelmill.training import attention_triton as kernels
-from babelmill.training import gate_triton
+from babelmill.training import gate_triton, tables_triton, tiles_triton
 from mixing_builds import resources
 
 # GPUs, and how many bytes of a multiprocessor a block may take: A100, H100, MI250X, MI300X.
@@ -24,14 +24,14 @@ def target(name: str) -> GPUTarget:
 
 # Each kernel with its constants, for heads of 64 numbers and a width of 768; builds for all GPUs take long.
 FORWARD, BACKWARD, TABLES = (
-    {"DROPS": True, "B": tile, "D": 64, "R": 64, "COUNT": kernels.POSITIONS}
-    for tile in (kernels.FORWARD, kernels.BACKWARD, kernels.TABLES)
+    {"DROPS": True, "B": tile, "D": 64, "R": 64, "COUNT": tables_triton.POSITIONS}
+    for tile in (kernels.FORWARD, kernels.BACKWARD, tables_triton.TILE)
 )
 GATE = {"GATES": True, "B": 1024, "D": 64, "TOKENS": gate_triton.TOKENS}
 BUILDS = [
     (kernels._forward, FORWARD, ("sm_90", "gfx90a")),
     (kernels._backward, BACKWARD, SHARED),
-    (kernels._backward_of_tables, TABLES, ("sm_90", "gfx90a")),
+    (tables_triton._backward_of_tables, TABLES, ("sm_90", "gfx90a")),
     (gate_triton._gate_forward, GATE, ("sm_90",)),
     (gate_triton._gate_backward, GATE, SHARED),
 ]
@@ -61,7 +61,7 @@ if __name__ == "__main__":
         of_attention = constants is not GATE
         for gpu in gpus:
             amd = gpu.startswith("gfx")
-            found = built(kernel, kernels.WARPS["hip" if amd else "cuda"] if of_attention else 4, constants, gpu)
+            found = built(kernel, tiles_triton.WARPS["hip" if amd else "cuda"] if of_attention else 4, constants, gpu)
             code = found.asm["amdgcn" if amd else "ptx"]
             spills = int(re.search(r"vgpr_spill_count: (\d+)", code)[1]) if amd else resources(found.asm["cubin"])[1]
             print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared, {spills} spilled", flush=True)

@@ -6,7 +6,7 @@ import torch
 
 import interpreter_bf16  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
-from babelmill.training import attention_triton, compilation, dropout, fused_attention, gate_triton
+from babelmill.training import attention_triton, compilation, dropout, fused_attention, gate_triton, tables_triton
 from babelmill.training.compilation import Compiler, Graphs
 from babelmill.training.kernel_differences import of_attention
 from babelmill.training.kernel_trial import CLOSE
@@ -14,8 +14,9 @@ from guarded import guard
 
 CPU = torch.device("cpu")
 compilation.STRICT = True  # a shape that needs another graph is an error
-attention_triton.POSITIONS = 128  # so that the gradients of tables have parts, of several tiles, and a rest
-guard(attention_triton, "_forward", "_backward", "_backward_of_tables")
+tables_triton.POSITIONS = 128  # so that the gradients of tables have parts, of several tiles, and a rest
+guard(attention_triton, "_forward", "_backward")
+guard(tables_triton, "_backward_of_tables")
 guard(gate_triton, "_gate_forward", "_gate_backward")
 
 

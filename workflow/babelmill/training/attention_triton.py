@@ -29,12 +29,13 @@ import triton
 import triton.language as tl
 
 from babelmill.training.dropout_triton import kept
+from babelmill.training.tables_triton import gradient as gradient_of_tables
+from babelmill.training.tiles_triton import dot, load, store, warps
 
-# Queries (and keys) per tile, forwards and backwards; positions per tile and per program of the tables' gradients; and
-# warps per program, on GPUs of NVIDIA and AMD. They were chosen so that the compiler spills no registers: for sm_90, it
-# would with 4 warps, or with tiles of 64 backwards. (Triton 3.6 and 3.7; `benchmarks/gpu.py` tries others.)
-FORWARD, BACKWARD, TABLES, POSITIONS = 64, 32, 64, 2048
-WARPS = {"cuda": 8, "hip": 4}
+# Queries (and keys) per tile, forwards and backwards. They, and `tiles_triton.WARPS`, were chosen so that the compiler
+# spills no registers: for sm_90, it would with 4 warps, or with tiles of 64 backwards. (Triton 3.6 and 3.7;
+# `benchmarks/gpu.py` tries others.)
+FORWARD, BACKWARD = 64, 32
 
 
 @triton.jit
@@ -45,12 +46,6 @@ def _place(number, heads, T, B: tl.constexpr):
 
 
 @triton.jit
-def _dot(a, b):
-    """Return the matrix product. In float32, nothing is rounded to tf32, which most AMD GPUs do not support."""
-    return tl.dot(a, b, input_precision="ieee")
-
-
-@triton.jit
 def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
     """Return the scores of a tile, [B, B] float32; -inf beyond the last key."""
     inside = (i[:, None] < T) & (j[None, :] < T)
@@ -58,7 +53,7 @@ def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
     bias = tl.gather(content, bucket, 1) + tl.gather(position, bucket, 0)
     mask += b.to(tl.int64) * T * T
     penalty = tl.load(mask + i[:, None] * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
-    products = _dot(q, tl.trans(k))
+    products = dot(q, tl.trans(k))
     return tl.where(j[None, :] < T, (products + bias) * scale + penalty, float("-inf"))
 
 
@@ -70,23 +65,9 @@ def _kept(KEYS, b, h, i, j, T, dropped):
 
 
 @triton.jit
-def _states(X, begin, i, stride, limit, D: tl.constexpr):
-    """Return rows i of a matrix that begins at element `begin` of X, [B, D]; zeros from row `limit` on."""
-    d = tl.arange(0, D)
-    return tl.load(X + begin + i[:, None] * stride + d[None, :], mask=i[:, None] < limit, other=0.0)
-
-
-@triton.jit
 def _table(TABLES, number: tl.constexpr, h, heads, D: tl.constexpr, R: tl.constexpr):
     """Return a head's table of queries (number 0) or of keys (1), [R, D]; TABLES is [2, n, R, D]."""
-    return _states(TABLES, (number * heads + h) * R * D, tl.arange(0, R), D, R, D)
-
-
-@triton.jit
-def _store(X, x, begin, i, stride, limit, D: tl.constexpr):
-    """Write what `_states` reads."""
-    place = X + begin + i[:, None] * stride + tl.arange(0, D)[None, :]
-    tl.store(place, x.to(X.dtype.element_ty), mask=i[:, None] < limit)
+    return load(TABLES, (number * heads + h) * R * D, tl.arange(0, R), D, R, D)
 
 
 @triton.jit
@@ -115,14 +96,14 @@ def _forward(
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
     i = tile * B + tl.arange(0, B)
     n, r = tl.arange(0, B), tl.arange(0, R)
-    q = _states(Q, begin, i, width, T, D)
-    content = _dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
-    _store(CONTENT, content, hb * T * R, i, R, T, R)
+    q = load(Q, begin, i, width, T, D)
+    content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
+    store(CONTENT, content, hb * T * R, i, R, T, R)
     content = content.to(tl.float32)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     for start in range(0, T, B):
         j = start + n
-        k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
+        k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         highest = tl.maximum(high, tl.max(s, 1))
@@ -130,8 +111,8 @@ def _forward(
         total, high = total * shrink + tl.sum(p, 1), highest
         if DROPS:
             p = tl.where(_kept(KEYS, b, h, i, j, T, dropped), p * factor, 0.0)
-        out = out * shrink[:, None] + _dot(p.to(v.dtype), v)
-    _store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
+        out = out * shrink[:, None] + dot(p.to(v.dtype), v)
+    store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
 
 
@@ -149,7 +130,7 @@ def _by_bucket(
     skewed = tl.where(inside, tl.gather(gradient, tl.where(inside, column, 0), 1), 0.0)
     distance = first + u - (B - 1)
     bucket = tl.load(lut + distance + T - 1, mask=(distance > -T) & (distance < T), other=-1)
-    return _dot(skewed.to(dtype), (bucket[:, None] == r[None, :]).to(dtype))
+    return dot(skewed.to(dtype), (bucket[:, None] == r[None, :]).to(dtype))
 
 
 @triton.jit
@@ -160,7 +141,7 @@ def _tile_gradient(
     """Return the weights of a tile after dropout, and the gradient of its scores before scaling: [B, B] each."""
     s = _scores(q, k, content, position, lut, mask, b, i, j, T, scale)
     p = tl.where(i[:, None] < T, tl.exp(s - lse[:, None]), 0.0)
-    dp, dropped_p = _dot(do, tl.trans(v)), p
+    dp, dropped_p = dot(do, tl.trans(v)), p
     if DROPS:
         kept = _kept(keys, b, h, i, j, T, dropped)
         dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
@@ -177,25 +158,25 @@ def _backward_of_queries(
     first = tile * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     i = first + n
-    q = _states(Q, begin, i, width, T, D)
-    do = _states(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
-    content = _dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(DCONTENT.dtype.element_ty).to(tl.float32)
+    q = load(Q, begin, i, width, T, D)
+    do = load(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
+    content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(DCONTENT.dtype.element_ty).to(tl.float32)
     lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
     delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
     dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         j = start + n
-        k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
+        k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
         _, ds = _tile_gradient(
             q, k, v, do, content, position, lse, delta, LUT, MASK, KEYS, b, h, i, j, T, scale, dropped, factor, DROPS
         )
-        dq += _dot(ds.to(k.dtype), k)
+        dq += dot(ds.to(k.dtype), k)
         dcontent += _by_bucket(ds, LUT, first - start, T, True, B, R, k.dtype)
-    dq += _dot(dcontent.to(q.dtype), _table(TABLES, 1, h, heads, D, R))
-    _store(DQ, dq, begin, i, width, T, D)
+    dq += dot(dcontent.to(q.dtype), _table(TABLES, 1, h, heads, D, R))
+    store(DQ, dq, begin, i, width, T, D)
     _store_sum(SUMS, dq, 0, b, h, tile, T, heads, B, D)
-    _store(DCONTENT, dcontent, hb * T * R, i, R, T, R)
+    store(DCONTENT, dcontent, hb * T * R, i, R, T, R)
 
 
 @triton.jit
@@ -208,29 +189,29 @@ def _backward_of_keys(
     first = tile * B
     n, r = tl.arange(0, B), tl.arange(0, R)
     j = first + n
-    k, v = _states(K, begin, j, width, T, D), _states(V, begin, j, width, T, D)
-    position = _dot(_table(TABLES, 0, h, heads, D, R), tl.trans(k)).to(DPOSITION.dtype.element_ty).to(tl.float32)
+    k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
+    position = dot(_table(TABLES, 0, h, heads, D, R), tl.trans(k)).to(DPOSITION.dtype.element_ty).to(tl.float32)
     dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(0, T, B):
         i = start + n
-        q = _states(Q, begin, i, width, T, D)
-        do = _states(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
+        q = load(Q, begin, i, width, T, D)
+        do = load(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
         content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
         lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
         delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
         p, ds = _tile_gradient(
             q, k, v, do, content, position, lse, delta, LUT, MASK, KEYS, b, h, i, j, T, scale, dropped, factor, DROPS
         )
-        dv += _dot(tl.trans(p).to(do.dtype), do)
+        dv += dot(tl.trans(p).to(do.dtype), do)
         turned = tl.trans(ds)
-        dk += _dot(turned.to(q.dtype), q)
+        dk += dot(turned.to(q.dtype), q)
         dposition += _by_bucket(turned, LUT, start - first, T, False, B, R, q.dtype)
-    dk += _dot(dposition.to(k.dtype), _table(TABLES, 0, h, heads, D, R))
-    _store(DK, dk, begin, j, width, T, D)
-    _store(DV, dv, begin, j, width, T, D)
+    dk += dot(dposition.to(k.dtype), _table(TABLES, 0, h, heads, D, R))
+    store(DK, dk, begin, j, width, T, D)
+    store(DV, dv, begin, j, width, T, D)
     _store_sum(SUMS, dk, 1, b, h, tile, T, heads, B, D)
     _store_sum(SUMS, dv, 2, b, h, tile, T, heads, B, D)
-    _store(DPOSITION, dposition, hb * T * R, j, R, T, R)
+    store(DPOSITION, dposition, hb * T * R, j, R, T, R)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -255,29 +236,6 @@ def _backward(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["positions"])
-def _backward_of_tables(
-    Q, K, DCONTENT, DPOSITION, PARTS, width, heads, positions,
-    COUNT: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-):  # fmt: skip
-    """Compute the part of COUNT positions in the gradients of one head's tables: PARTS [parts, 2, n, R, D] float32."""
-    part, h = tl.program_id(0) // heads, tl.program_id(0) % heads
-    r, products = tl.arange(0, R), h * positions.to(tl.int64) * R
-    of_queries, of_keys = tl.zeros([R, D], tl.float32), tl.zeros([R, D], tl.float32)
-    for start in range(0, COUNT, B):
-        i = part.to(tl.int64) * COUNT + start + tl.arange(0, B)
-        q, k = _states(Q, h * D, i, width, positions, D), _states(K, h * D, i, width, positions, D)
-        of_queries += _dot(tl.trans(_states(DPOSITION, products, i, R, positions, R)), k)
-        of_keys += _dot(tl.trans(_states(DCONTENT, products, i, R, positions, R)), q)
-    place = part * 2 * heads + h
-    _store(PARTS, of_queries, place * R * D, r, D, R, D)
-    _store(PARTS, of_keys, (place + heads) * R * D, r, D, R, D)
-
-
-def _warps() -> int:
-    return WARPS["hip" if torch.version.hip else "cuda"]
-
-
 def _launch(
     kernel: Any,
     programs: int,
@@ -299,7 +257,7 @@ def _launch(
     (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
     numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
     numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    constants = {"DROPS": dropout > 0, "B": tile, "D": size, "R": buckets, "num_warps": _warps()}
+    constants = {"DROPS": dropout > 0, "B": tile, "D": size, "R": buckets, "num_warps": warps()}
     grid = programs * triton.cdiv(length, tile) * rows * heads
     kernel[(grid,)](**_parts("", joint, tables), TABLES=tables, **tensors, **numbers, **constants)
 
@@ -381,21 +339,4 @@ def backward(
     tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, **_parts("D", into, tables)}
     tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "SUMS": sums}
     _launch(_backward, 2, BACKWARD, joint, tables, dropout, **tensors)
-    return _of_tables(parts, dcontent, dposition, joint, tables), sums.sum(0)
-
-
-def _of_tables(
-    parts: dict[str, torch.Tensor],
-    dcontent: torch.Tensor,
-    dposition: torch.Tensor,
-    joint: torch.Tensor,
-    tables: torch.Tensor,
-) -> torch.Tensor:
-    """Return the gradient of the tables. (One product of this shape would keep few of a GPU's processors busy.)"""
-    positions, (_, heads, buckets, size) = joint.size(0) * joint.size(1), tables.shape
-    count = triton.cdiv(positions, POSITIONS)
-    found = torch.empty(count, *tables.shape, dtype=torch.float32, device=tables.device)
-    tensors = parts["Q"], parts["K"], dcontent, dposition, found
-    sizes = {"COUNT": POSITIONS, "B": TABLES, "D": size, "R": buckets, "num_warps": _warps()}
-    _backward_of_tables[(count * heads,)](*tensors, joint.size(-1), heads, positions, **sizes)
-    return found.sum(0).to(tables.dtype)
+    return gradient_of_tables(parts["Q"], parts["K"], dcontent, dposition, tables), sums.sum(0)

@@ -1,0 +1,36 @@
+"""Read, multiply and write tiles of matrices in the Triton kernels of attention."""
+
+# pyright: reportMissingParameterType=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+# (a type checker does not know what Triton makes of a function)
+
+import torch
+import triton
+import triton.language as tl
+
+WARPS = {"cuda": 8, "hip": 4}  # per program, on GPUs of NVIDIA and AMD
+
+
+def warps() -> int:
+    """Return how many warps a program has on GPUs of this PyTorch's kind."""
+    return WARPS["hip" if torch.version.hip else "cuda"]
+
+
+@triton.jit
+def dot(a, b):
+    """Return the matrix product. In float32, nothing is rounded to tf32, which most AMD GPUs do not support."""
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def load(X, begin, i, stride, limit, D: tl.constexpr):
+    """Return rows i of a matrix that begins at element `begin` of X, [B, D]; zeros from row `limit` on."""
+    d = tl.arange(0, D)
+    return tl.load(X + begin + i[:, None] * stride + d[None, :], mask=i[:, None] < limit, other=0.0)
+
+
+@triton.jit
+def store(X, x, begin, i, stride, limit, D: tl.constexpr):
+    """Write what `load` reads."""
+    place = X + begin + i[:, None] * stride + tl.arange(0, D)[None, :]
+    tl.store(place, x.to(X.dtype.element_ty), mask=i[:, None] < limit)
