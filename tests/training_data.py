@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -240,20 +240,25 @@ def assert_same(data: Data, finished: Data) -> None:
 
 
 def assert_near(data: Data, finished: Data) -> None:
-    """Check the same except for rounding, as on other numbers of processes.
-
-    The last mixing weights are compared without their length, which no output depends on: a layer norm follows.
-    """
-    import torch
+    """Check the same except for rounding, as on other numbers of processes."""
     from safetensors.torch import load_file
 
     for name in ("model.safetensors", "ema.safetensors"):
-        ours, theirs = (load_file(folder / "model" / name) for folder in (data.folder, finished.folder))
-        last = max(key for key in theirs if key.startswith("transformer.dwa_modules.alphas."))
-        for weights in (ours, theirs):
-            weights[last] = torch.nn.functional.normalize(weights[last], dim=0)
-        assert max((ours[key] - value).abs().max() for key, value in theirs.items()) < 1e-5
+        assert largest_difference(*(load_file(each.folder / "model" / name) for each in (data, finished))) < 1e-5
     assert logged(data.metrics()) == EXPECTED
+
+
+def largest_difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """Return the largest difference of two models' weights.
+
+    The last mixing weights are compared without their length, which no output depends on: a layer norm follows.
+    """
+    from torch.nn import functional as F
+
+    assert ours.keys() == theirs.keys()
+    last = max(key for key in theirs if key.startswith("transformer.dwa_modules.alphas."))
+    ours, theirs = ({**weights, last: F.normalize(weights[last], dim=0)} for weights in (ours, theirs))
+    return max((ours[key] - value).abs().max().item() for key, value in theirs.items())
 
 
 # Labelled text.

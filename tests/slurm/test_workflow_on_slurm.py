@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from babelmill.runtime import slurm
 from conftest import ROOT, SMALL
+from training_data import UNDISTURBED, largest_difference
 
 pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("cluster")]
@@ -110,7 +111,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     """The shipped profile, with two GPUs a node instead of four; its time limit comes in between."""
     values = copy.deepcopy(TWO)
     values["model"]["num_hidden_layers"] = 1
-    values["train"] |= {"max_steps": 100}
+    values["train"] |= UNDISTURBED | {"max_steps": 100}
     values["run"] = {"log_every": 1, "checkpoint_every": 1000, "validate_every": 0}
     workspace.configure(values)
     workspace.snakemake("results/models/eng/manifest.json")
@@ -141,7 +142,7 @@ def test_two_nodes_give_what_one_process_gives(workspace, cluster, start):
     for name, weights in alone.items():
         together = load_file(workspace.path / f"results/models/eng/{name}.safetensors")
         # Each process adds up other rows: gradients agree within 2e-7 (benchmarks), and steps let the difference grow.
-        assert all((weights[key] - together[key]).abs().max() < 1e-3 for key in weights | together)
+        assert largest_difference(together, weights) < 1e-4
 
 
 def test_nodes_that_do_not_meet(workspace, monkeypatch):
