@@ -1,10 +1,12 @@
 """Check our training on a GPU in eight minutes: whether it is right, whether it waits for the host, and how fast it is.
 
-    python benchmarks/gpu.py [--out FOLDER] [--minutes 8]        (--cpu: a rehearsal of this script without a GPU)
+    python benchmarks/gpu.py [--out FOLDER] [--minutes 8] [--published CLONE]
+    python benchmarks/gpu.py --cpu                                   (a rehearsal of this script without a GPU)
 
 Each section is a separate process with a time limit. The most important section runs first. Each result is one JSON
 line of FOLDER/gpu.jsonl, so if the machine is lost in the middle, the results so far are there. The benchmark uses data
-and stored numbers of the tests, so it needs a clone with the environment of the tests. NOT RUN ON A GPU YET.
+and stored numbers of the tests, so it needs a clone with the environment of the tests. With a clone of the published
+implementation (ltgoslo/gpt-bert, 9fc1507), a step of it is measured, too. NOT RUN ON A GPU YET.
 """
 
 import argparse
@@ -21,13 +23,16 @@ ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = {  # the most seconds of each section; they run in this order
     "environment": 40,
     "exact": 110,
-    "speed base 128 16384": 100,
-    "parts": 80,
-    "speed small 128 16384": 70,
+    "speed base 128 16384": 90,
+    "published base 128 16384": 40,
+    "speed base 128 131072": 60,
+    "parts": 60,
+    "speed small 128 16384": 60,
+    "speed base 512 16384": 60,
+    "speed base 128 16384 unmixed": 60,
+    "speed small 128 16384 unmixed": 60,
     "waits": 40,
-    "speed base 512 16384": 80,
     "two_processes": 70,
-    "speed base 128 131072": 80,
 }
 KINDS = {  # kinds of kernels, as patterns of their names; the first that fits counts
     "NCCL": "nccl",
@@ -51,12 +56,15 @@ def run_sections(args) -> int:
     results, end, failed = out / "gpu.jsonl", time.monotonic() + 60 * args.minutes, 0
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(out.resolve() / "compiled"))
     for section, limit in SECTIONS.items():
+        if section.startswith("published") and not args.published:
+            continue
         left = min(limit, end - time.monotonic()) if not args.cpu else 600
         if left < 15:
             print(f"{section}: no time left", flush=True)
             continue
         began, log = time.monotonic(), out / f"{section.replace(' ', '-')}.log"
         command = [sys.executable, __file__, "--section", section, "--results", str(results)] + ["--cpu"] * args.cpu
+        command += ["--published", args.published] if args.published else []
         with log.open("wb") as file:
             try:
                 code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, timeout=left).returncode
@@ -94,7 +102,7 @@ class Case:
         if self.cuda:
             self.torch.cuda.synchronize()
 
-    def trainer(self, preset, length, micro, device=None, batch=None, compiled=None, dropout=None, **train):
+    def trainer(self, preset, length, micro, device=None, batch=None, compiled=None, dropout=None, mixes=True, **train):
         """Return a trainer. On a GPU it is compiled, unless `compiled` says otherwise."""
         import step
 
@@ -108,7 +116,7 @@ class Case:
         sizes = dict(global_batch_tokens=batch or micro, micro_batch_tokens=micro)
         section = step.laid_over(configured.train, **one_length, **sizes, **train)
         drop = {} if dropout is None else dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        model = step.laid_over(configured.model, **drop)
+        model = step.laid_over(configured.model, layer_mixing=mixes, **drop)
         size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
         processes = Processes(rank, size, size, device)
         compiles = device.type == "cuda" if compiled is None else compiled
@@ -199,15 +207,15 @@ def exact(case) -> None:
     assert not failed, failed
 
 
-def speed(case, preset, length, micro) -> None:
-    """Measure steps as in training: time, MFU, memory, kernels by kind."""
+def speed(case, preset, length, micro, *unmixed) -> None:
+    """Measure steps as in training: time, MFU, memory, kernels by kind; with "unmixed", without layer mixing."""
     from babelmill.runtime.progress import peak_flops, peak_memory
 
     if not case.cuda:
         preset, length, micro = "tiny", 32, 128
     length = int(length)
     began = time.monotonic()
-    trainer = case.trainer(preset, length, int(micro))
+    trainer = case.trainer(preset, length, int(micro), mixes=not unmixed)
     for number in range(4):
         trainer.run_step(number).read()
     beginning, steps = time.monotonic() - began, 12 if case.cuda else 2
@@ -239,6 +247,56 @@ def speed(case, preset, length, micro) -> None:
         count += event.count
     top = [(e.key[:90], e.count // 3, round(e.self_device_time_total / 3e3, 3)) for e in events[:25]]
     case.note(kernels=count / 3, ms_by_kind={kind: round(ms, 3) for kind, ms in kinds.items()}, top=top)
+
+
+def published(case, preset, length, tokens) -> None:
+    """Measure a step of the published code, as in its training loop, but without reading data."""
+    torch = case.torch
+    sys.path.insert(0, str(Path(case.args.published) / "pretraining"))
+    import lamb
+    import model_extra
+    from torch import nn
+    from torch.nn import functional as F
+
+    from babelmill.config.resolve import Configuration
+    from babelmill.model.gpt_bert import GPTBertShape
+    from babelmill.training.optim import parameter_groups
+
+    if not case.cuda:
+        preset, length, tokens = "tiny", 32, 128
+    length, rows = int(length), int(tokens) // int(length)
+    configured = Configuration([("gpu", {"preset": preset})]).model("eng")
+    shape = GPTBertShape(vocab_size=configured.tokenizer.vocab_size, **configured.model.shape())
+    model = model_extra.Bert(shape).to(case.device)
+    averages = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = lamb.Lamb(parameter_groups(model.named_parameters(), 0.1), 1e-4)
+    ids = torch.randint(shape.vocab_size, (length, rows), device=case.device)
+    masks = torch.zeros(rows, 1, length, length, dtype=torch.bool, device=case.device)
+    labels = torch.where(torch.rand(length, rows, device=case.device) < 0.58, ids, -100).flatten()
+    chosen = torch.nonzero(labels != -100).squeeze(1)
+
+    def step() -> None:
+        with torch.autocast(case.device.type, torch.bfloat16):
+            words, relative = model.embedding(ids)
+            hidden = model.transformer(words, masks, relative)
+            scores = model.classifier.nonlinearity(hidden.flatten(0, 1)[chosen])
+            loss = F.cross_entropy(scores, labels[chosen]) + 1e-4 * torch.logsumexp(scores, -1).pow(2).mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for parameter, mean in zip(model.parameters(), averages, strict=True):
+                mean.mul_(0.999).add_(0.001 * parameter)
+
+    for _ in range(3):
+        step()
+    case.wait()
+    began, times = time.perf_counter(), 8 if case.cuda else 1
+    for _ in range(times):
+        step()
+    case.wait()
+    case.note(ms=1e3 * (time.perf_counter() - began) / times)
 
 
 def waits(case) -> None:
@@ -385,6 +443,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="gpu-results")
     parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--published", metavar="CLONE")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     parser.add_argument("--results", help=argparse.SUPPRESS)

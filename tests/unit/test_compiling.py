@@ -164,6 +164,11 @@ def test_what_a_machine_lacks(monkeypatch, tmp_path, caplog):
         compiler_of(section("run", compile="always"), ALONE, True, 1, None)
     assert not compilation.possible(False, ALONE, lacks)
     assert caplog.messages == [f"training without compiled kernels, which is slower: {lacks}"]
+    prepared = []
+    monkeypatch.setattr(compiling, "prepare", lambda *given: prepared.append(given))
+    monkeypatch.setattr(compiling, "lacking", lambda _: None)
+    one_of_four = Processes(rank=0, size=1, local_size=4, device=ALONE.device)  # four on this machine share its threads
+    assert compiler_of(section("run", compile="always"), one_of_four, True, 8, tmp_path) and prepared == [(2, tmp_path)]
     with pytest.raises(UserError, match=r"^run.compile = always: models of transformers and of labels are not"):
         compiler_of(section("run", compile="always"), ALONE, False, 1, None)
 
@@ -181,7 +186,7 @@ pool = AsyncCompile.process_pool()
 pool.submit(os.getpid).result(60)
 made = pool.submit(time.sleep, 1)
 os.killpg(0, signal.SIGTERM)
-print(made.result(30), stop.reason(0), config.compile_threads, os.environ[compiling.CACHE])
+print(made.result(30), stop.reason(0), config.compile_threads, os.environ[compiling.CACHE], os.environ["TRITON_CACHE_DIR"])
 os.killpg(0, signal.SIGINT)
 print(pool.submit(os.getpid).result(30) != os.getpid(), stop.reason(0))
 """
@@ -189,10 +194,10 @@ print(pool.submit(os.getpid).result(30) != os.getpid(), stop.reason(0))
 
 def test_signals_do_not_end_what_compiles(tmp_path):
     """Of the whole process group, as SLURM, torchrun and Ctrl-C send them; a training would wait for ever."""
-    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name}
+    environment = {name: value for name, value in os.environ.items() if "INDUCTOR" not in name and "TRITON" not in name}
     command = [sys.executable, "-c", SIGNALLED, "2", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, start_new_session=True)
     assert done.stdout.splitlines() == [
-        f"None received {signal.SIGTERM.name} 2 {tmp_path}",
+        f"None received {signal.SIGTERM.name} 2 {tmp_path} {tmp_path}/triton",
         f"True received {signal.SIGINT.name}",
     ], done.stderr

@@ -35,3 +35,10 @@ def test_pytorch_reads_the_variable_after_the_start():
     environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout == f"{OURS}\n"
+
+
+def test_gpus_connect_at_once():
+    """NCCL connects when the group begins only if it is told the GPU; otherwise a bad network shows minutes later."""
+    gpu = torch.device("cuda", 1)
+    assert processes.group_of(gpu) == {"backend": "cpu:gloo,cuda:nccl", "device_id": gpu}
+    assert processes.group_of(torch.device("cpu")) == {"backend": "gloo"}

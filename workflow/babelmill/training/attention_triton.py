@@ -33,8 +33,8 @@ from babelmill.training.tables_triton import gradient as gradient_of_tables
 from babelmill.training.tiles_triton import dot, load, store, warps
 
 # Queries (and keys) per tile, forwards and backwards. They, and `tiles_triton.WARPS`, were chosen so that the compiler
-# spills no registers: for sm_90, it would with 4 warps, or with tiles of 64 backwards. (Triton 3.6 and 3.7;
-# `benchmarks/gpu.py` tries others.)
+# spills no registers for heads of 64 numbers: for sm_90, it would with 4 warps, or with tiles of 64 backwards. (Triton
+# 3.6 and 3.7; `benchmarks/gpu.py` tries others.)
 FORWARD, BACKWARD = 64, 32
 
 
