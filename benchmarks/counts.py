@@ -282,11 +282,8 @@ def main() -> None:
         used = [part for name, part in parts.items() if not name.endswith(("not compiled", "not used"))]
         for name, part in parts.items():
             print(f"| {code} | {name} | {part} | {part.milliseconds:.1f} |")
-        step, end, passes = (
-            sum(part.milliseconds for part in used),
-            parts[END].milliseconds,
-            max(1, batch // args.tokens),
-        )
+        step, end = sum(part.milliseconds for part in used), parts[END].milliseconds
+        passes = max(1, batch // args.tokens)
         print(f"| {code} | all | {sum(used, Part())} | {step:.1f} |")
         least = 1e3 * flops(shape, shape.vocab_size, args.length, args.tokens, args.tokens * PREDICTED) / PEAK["H200"]
         print(f"{code}: MFU {least * passes / (passes * (step - end) + end):.1%}, with {passes} passes per step")

@@ -55,7 +55,10 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
             result, _ = module(*leaves, buckets, mask)
         result.backward(gradient.to(device, result.dtype))
         gradients = (leaf.grad for leaf in (*leaves, *module.parameters()))
-        found.append([tensor.double() for tensor in (result.detach(), *gradients) if tensor is not None])
+        tensors = [tensor for tensor in (result.detach(), *gradients) if tensor is not None]
+        found.append(
+            [tensor.to(torch.float64, copy=True) for tensor in tensors]
+        )  # `to` would change gradients in place
     return _largest_difference(*found)
 
 
@@ -103,7 +106,7 @@ def between_blocks(
     keys.begin_pass(torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), 1)
     dropouts = [RowDropout(p, place, keys, "rows") for place in range(rows)]
     hidden, gradient = (torch.randn(shape, generator=generator) for _ in range(2))
-    gates = [(torch.randn(shape, generator=generator) / 2).to(kind) for _ in range(rows - 1)]
+    gates = [torch.randn(shape, generator=generator).to(kind) for _ in range(rows - 1)]
     found = []
     for fused, wide, narrow in ((False, torch.float64, torch.float64), (True, torch.float32, kind)):
         mixing.to(device, wide)

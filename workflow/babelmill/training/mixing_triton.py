@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from babelmill.model.mixing import LayerMixing
 from babelmill.training.dropout import RowDropout
 from babelmill.training.dropout_triton import drop
-from babelmill.training.normalization_triton import gradient_of_input, normalize, sizes
+from babelmill.training.normalization_triton import load_gradient, sizes, store_normalized
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 4  # of a program of the second kernel
@@ -70,9 +70,7 @@ def _mix_forward(
     if DROPS:
         change = drop(change, KEYS, PLACE, token, n, length, H, limit)
     x = _store_and_sum(change, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
-    y, scale = normalize(x, inside, H, eps)
-    tl.store(SCALE + token, scale)
-    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
+    store_normalized(x, RESULT, SCALE, token, place, inside, H, eps)
 
 
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
@@ -83,9 +81,7 @@ def _mix_backward(
     """Compute the gradient of a change for one token: the gradient of the normalisation; store, sum, drop."""
     token, n = tl.program_id(0), tl.arange(0, B)
     inside, place = n < H, token.to(tl.int64) * H + n
-    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
-    y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
-    gradient = gradient_of_input(gradient, y, tl.load(SCALE + token), H)
+    gradient = load_gradient(GRADIENT, NORMALIZED, SCALE, token, place, inside, H)
     result = _store_and_sum(gradient, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if DROPS:
         result = drop(result, KEYS, PLACE, token, n, length, H, limit)

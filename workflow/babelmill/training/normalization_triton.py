@@ -3,7 +3,7 @@
 A program holds all numbers of its token: [B], of which `inside` are the token's H, and the others 0.
 """
 
-# pyright: reportMissingParameterType=false, reportReturnType=false
+# pyright: reportMissingParameterType=false, reportReturnType=false, reportGeneralTypeIssues=false
 # (a type checker does not know what Triton makes of a function)
 
 import triton
@@ -22,6 +22,22 @@ def normalize(x, inside, H, eps):
 def gradient_of_input(gradient, y, scale, H):
     """Return the gradient of what was normalised, for that of the result y."""
     return (gradient - tl.sum(gradient, 0) / H - y * (tl.sum(gradient * y, 0) / H)) * scale
+
+
+@triton.jit
+def store_normalized(x, RESULT, SCALE, token, place, inside, H, eps):
+    """Normalise the numbers x of a token; write the result at `place`, and by what they were multiplied."""
+    y, scale = normalize(x, inside, H, eps)
+    tl.store(SCALE + token, scale)
+    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def load_gradient(GRADIENT, RESULT, SCALE, token, place, inside, H):
+    """Return the gradient of x in `store_normalized`, for the gradient of its result."""
+    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(RESULT + place, mask=inside, other=0.0).to(tl.float32)
+    return gradient_of_input(gradient, y, tl.load(SCALE + token), H)
 
 
 def sizes(width: int) -> dict[str, int]:

@@ -22,7 +22,7 @@ from torch import nn
 
 from babelmill.training.dropout import RowDropout
 from babelmill.training.dropout_triton import drop
-from babelmill.training.normalization_triton import gradient_of_input, normalize, sizes
+from babelmill.training.normalization_triton import load_gradient, sizes, store_normalized
 
 
 @triton.jit(do_not_specialize=["length", "limit"])
@@ -39,9 +39,7 @@ def _add_forward(
     if not BEGINS:
         x += tl.load(STREAM + place, mask=inside, other=0.0)
     tl.store(STREAM + place, x, mask=inside)
-    y, scale = normalize(x, inside, H, eps)
-    tl.store(SCALE + token, scale)
-    tl.store(RESULT + place, y.to(RESULT.dtype.element_ty), mask=inside)
+    store_normalized(x, RESULT, SCALE, token, place, inside, H, eps)
 
 
 @triton.jit(do_not_specialize=["length", "limit"])
@@ -52,9 +50,7 @@ def _add_backward(
     """Compute the gradient of a change for one token: the gradient of the normalisation; add, drop."""
     token, n = tl.program_id(0), tl.arange(0, B)
     inside, place = n < H, token.to(tl.int64) * H + n
-    gradient = tl.load(GRADIENT + place, mask=inside, other=0.0).to(tl.float32)
-    y = tl.load(NORMALIZED + place, mask=inside, other=0.0).to(tl.float32)
-    x = gradient_of_input(gradient, y, tl.load(SCALE + token), H)
+    x = load_gradient(GRADIENT, NORMALIZED, SCALE, token, place, inside, H)
     if not BEGINS:
         x += tl.load(STREAM + place, mask=inside, other=0.0)
     tl.store(STREAM + place, x, mask=inside)
