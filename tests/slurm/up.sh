@@ -32,6 +32,10 @@ mkdir -p "$FOLDER"/{etc,state,log,run,dev} /etc/slurm
 alive() { # by its process id, which may be another process's by now
   [ -s "$FOLDER/run/$1.pid" ] && [ "$(cat "/proc/$(cat "$FOLDER/run/$1.pid")/comm" 2>/dev/null)" = "${1%%.*}" ]
 }
+put() { # a whole file at once: jobs read the configuration while a test brings a node back with this script
+  cat >"$1.new"
+  mv "$1.new" "$1"
+}
 wait_for() {
   local end=$((SECONDS + 120)) # a command that finds no server may take ten seconds to say so
   while [ $SECONDS -lt $end ]; do "$@" >/dev/null 2>&1 && return; sleep .1; done
@@ -47,7 +51,7 @@ done
 # A GPU must be a character device, and a link to one will do.
 for i in $(seq 0 $((GPUS - 1))); do ln -sf /dev/null "$FOLDER/dev/gpu$i"; done
 
-cat >"$FOLDER/etc/slurm.conf" <<END
+put "$FOLDER/etc/slurm.conf" <<END
 ClusterName=babelmill
 SlurmctldHost=$(hostname -s)(127.0.0.1)
 SlurmctldPort=16817
@@ -99,11 +103,11 @@ PartitionName=fragile Nodes=n[3-4] MaxTime=1-0 DefaultTime=10 PriorityTier=10
 PartitionName=urgent Nodes=n[3-4] MaxTime=1-0 DefaultTime=10 PriorityTier=100 PreemptMode=OFF
 END
 printf 'AutoDetect=off\nName=gpu File=%s/dev/gpu[0-%d] Flags=nvidia_gpu_env\n' \
-  "$FOLDER" $((GPUS - 1)) >"$FOLDER/etc/gres.conf"
-printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$FOLDER/etc/cgroup.conf"
+  "$FOLDER" $((GPUS - 1)) | put "$FOLDER/etc/gres.conf"
+printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' | put "$FOLDER/etc/cgroup.conf"
 (
   umask 077
-  cat >"$FOLDER/etc/slurmdbd.conf" <<END
+  put "$FOLDER/etc/slurmdbd.conf" <<END
 AuthType=auth/munge
 AuthInfo=socket=$FOLDER/run/munge.sock
 DbdHost=$(hostname -s)
@@ -121,7 +125,7 @@ StorageLoc=slurm_acct
 END
   [ -s "$FOLDER/etc/munge.key" ] || head -c 128 /dev/urandom >"$FOLDER/etc/munge.key"
 )
-cat >"$FOLDER/etc/init.sql" <<END
+put "$FOLDER/etc/init.sql" <<END
 CREATE DATABASE IF NOT EXISTS slurm_acct;
 CREATE USER IF NOT EXISTS slurm@'127.0.0.1' IDENTIFIED BY 'slurm';
 GRANT ALL ON slurm_acct.* TO slurm@'127.0.0.1';
