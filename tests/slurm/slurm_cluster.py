@@ -110,7 +110,11 @@ class Cluster:
         return 60 * int(minutes.rpartition(":")[2] or 0) + int(seconds) if seconds.isdigit() else 0
 
     def history(self, folder: Path, name: str = "") -> list[dict]:
-        """All jobs from a folder with all their runs, oldest first."""
+        """All jobs from a folder with all their runs, oldest first, once accounting knows that all are over."""
+        return self.wait("the accounting", lambda: self._ended(folder, name))
+
+    def _ended(self, folder: Path, name: str) -> list[dict]:
+        """The jobs of `history`; none while accounting still thinks that one goes on, and lacks its comment."""
         fields = [
             "JobIDRaw",
             "State",
@@ -125,10 +129,12 @@ class Cluster:
             "QOS",
             "Constraints",
             "WorkDir",
+            "End",
         ]
-        lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "today", "-o", ",".join(fields)).splitlines()
+        lines = self.ask("sacct", "-X", "-D", "-P", "-n", "-S", "now-1day", "-o", ",".join(fields)).splitlines()
         rows = [dict(zip(fields, line.split("|"), strict=True)) for line in lines]
-        return [row for row in rows if row["WorkDir"] == str(folder) and name in row["Comment"]]
+        mine = [row for row in rows if row["WorkDir"] == str(folder)]
+        return [row for row in mine if name in row["Comment"]] if all(row["End"] != "Unknown" for row in mine) else []
 
     def urgent(self, node: str) -> None:
         """A short job of the preempting partition that wants all of a node."""
