@@ -1,5 +1,6 @@
 """Count kernels, bytes and products of code that is not computed, and calculate its time on a GPU; see `counts.py`."""
 
+import instructions
 import torch
 from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
 from torch import nn
@@ -81,37 +82,59 @@ def size(node) -> int:
 
 
 def of_attention(inputs: list) -> Part:
-    """Count what our attention does forwards: a product with a table, and two kernels, of which one has 3 products."""
+    """Count what our attention does forwards: a product with a table, a kernel with 3 products, and the gate."""
     joint, _, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
-    states, products = 2 * rows * length * heads * d, 2 * rows * length * heads * buckets  # bytes, in bf16
+    numbers, scores = rows * length * heads * d, rows * heads * length**2
+    states, products = 2 * numbers, 2 * rows * length * heads * buckets  # bytes, in bf16
+    gates = size(joint) - 3 * states
     of_table = Part.kernel(states + products, states * buckets)
-    moved = states + sum(map(size, inputs))  # the values are read by the second kernel (the first reads `products`)
-    return of_table + of_kernels(2, moved, states * (2 * length + buckets))
+    needed = instructions.per_score(attention_triton._forward, length) * scores
+    moved = sum(map(size, inputs)) - gates  # besides, `products` is read
+    attention = of_kernels(1, moved + products, states * (2 * length + buckets), needed)
+    gate = of_kernels(1, states + gates, 0, instructions.per_number(gate_triton._gate_forward) * numbers)
+    return of_table + attention + gate
 
 
 def of_attention_backward(inputs: list) -> Part:
-    """Count what our attention does backwards: a kernel for the gate, one for attention, and one for the tables.
+    """Count what our attention does backwards.
 
-    Besides, partial sums are added for the bias and the tables. For a query's tile and a key's, the second kernel
-    computes 7 products, and 2 with one-hot matrices. A one-hot matrix has R columns, and tiles of scores have twice as
-    many distances as keys.
+    There is a kernel for the gate, one for the gradients of scores and values (3 products), one for those of queries
+    and keys (2 products, and 2 with one-hot matrices), and one for those of the tables. Besides, partial sums are added
+    for the biases and the tables. A tile of the third kernel reads its scores twice; the second time, they are in the
+    cache.
     """
-    gradient, _, content, _, lse, joint, tables, *_ = inputs
+    gradient, values, content, _, lse, joint, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
-    states, products = size(gradient), size(content)
+    numbers, scores = rows * length * heads * d, rows * heads * length**2
+    states, products, gates, tile = (
+        size(gradient),
+        size(content),
+        size(joint) - 3 * size(gradient),
+        attention_triton.TILE,
+    )
+    of_bias = 2 * 2 * states * (3 / tile + 1 / gate_triton.TOKENS)  # written and read, in fp32
+    moved = size(gradient) + size(values) + gates + states + size(lse)
+    gate = of_kernels(1, moved, 0, instructions.per_number(gate_triton._gate_backward) * numbers)
+    needed = instructions.per_score(attention_triton._gradient_of_scores, length) * scores
+    moved = 4 * states + 2 * products + 2 * size(lse) + sum(map(size, inputs[7:])) + 2 * 2 * scores
+    of_scores = of_kernels(1, moved, scores * 3 * 2 * d, needed)
+    needed = instructions.per_score(attention_triton._gradients_of_states, length) * scores
+    flops = scores * (2 * 2 * d + 2 * 2 * buckets * (1 + tile / length)) + 2 * numbers * 2 * buckets
+    of_states = of_kernels(1, 2 * 2 * scores + 2 * states + 2 * products, flops, needed)
+    parts = 2 * 2 * size(tables) * 2 * rows * length / tables_triton.POSITIONS
     of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
-    parts = 2 * 2 * size(tables) * 2 * rows * length / tables_triton.POSITIONS  # written and read, in fp32
-    between = 2 * (states + size(lse))  # the gradient of the values and delta are written and read
-    of_bias = 2 * 2 * states * (3 / attention_triton.BACKWARD + 1 / gate_triton.TOKENS)  # the same, in fp32
-    moved = sum(map(size, inputs)) + between + 2 * products + of_bias + parts
-    of_products = rows * heads * length * (2 * length * (7 * d + 2 * 2 * buckets) + 8 * buckets * d)
-    return of_tables + of_kernels(7, moved, of_products)
+    sums = of_kernels(5, of_bias + parts, 0)  # these, and the one-hot matrix
+    return gate + of_scores + of_states + of_tables + sums
 
 
-def of_kernels(number: int, moved: float, flops: float) -> Part:
-    """Count kernels that are not expected to move bytes while they compute."""
-    return Part(number, moved, flops, moved / BYTES + flops / PRODUCTS)
+def of_kernels(number: int, moved: float, flops: float, needed: float = 0.0) -> Part:
+    """Count kernels of ours that are not expected to move bytes while they compute.
+
+    They need the time of their products, or of all their instructions, whichever is longer.
+    """
+    computing = max(flops / PRODUCTS, needed / instructions.PER_SECOND)
+    return Part(number, moved, flops, moved / BYTES + computing)
 
 
 OURS = {

@@ -299,14 +299,14 @@ def attend(case, trainer, hidden, note) -> None:
     if not case.cuda:
         note("attention block", run)
         return
-    from babelmill.training import attention_triton, tiles_triton
+    from babelmill.training import attention_triton
 
-    kind = "hip" if torch.version.hip else "cuda"
-    used = attention_triton.BACKWARD, tiles_triton.WARPS[kind]
-    for tile, warps in (used, (32, 4), (16, 4), (64, 8)):
-        attention_triton.BACKWARD, tiles_triton.WARPS[kind] = tile, warps
-        note(f"attention block, tiles of {tile} backwards, {warps} warps", run)
-    attention_triton.BACKWARD, tiles_triton.WARPS[kind] = used
+    names = "TILE", "OTHERS", "WARPS"
+    used = [getattr(attention_triton, name) for name in names]
+    for numbers in (used, (64, 64, 4), (32, 64, 4), (64, 128, 8)):
+        vars(attention_triton).update(zip(names, numbers, strict=True))
+        note("attention block, tiles of {} x {}, {} warps".format(*numbers), run)
+    vars(attention_triton).update(zip(names, used, strict=True))
 
 
 def two_processes(case) -> None:

@@ -15,7 +15,7 @@ class Guarded:
     """
 
     def __init__(self, kernel: Any):
-        self._kernel = kernel
+        self._kernel, self.arg_names = kernel, kernel.arg_names
 
     def __getitem__(self, grid: Any) -> Any:
         def launch(*args: Any, **more: Any) -> None:

@@ -31,7 +31,7 @@ BUILDS = [
 def built(gpu: GPUTarget, kernel, switches: dict[str, int]):
     """A kernel for a number of elements that is a multiple of 16, as PyTorch's tensors are aligned."""
     begins = kernel is kernels._begin_sums
-    sizes = {"S": 8, "B": kernels.BLOCK} if begins else {"B": 1024}
+    sizes = {"S": 8, "B": kernels.BLOCK} if begins else {"EVEN": True, "B": 1024}
     constants, types = switches | sizes, {"N": "i32", "H": "i32"}
     types |= dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(INTEGERS, "*i32")
     types |= {name: "i32" for name in kernel.arg_names if name.islower()} | dict.fromkeys(("eps", "factor"), "fp32")

@@ -23,21 +23,20 @@ def target(name: str) -> GPUTarget:
 
 
 # Each kernel with its constants, for heads of 64 numbers and a width of 768; builds for all GPUs take long.
-FORWARD, BACKWARD, TABLES = (
-    {"DROPS": True, "B": tile, "D": 64, "R": 64, "COUNT": tables_triton.POSITIONS}
-    for tile in (kernels.FORWARD, kernels.BACKWARD, tables_triton.TILE)
-)
+ATTENTION = {"DROPS": True, "EVEN": True, "B": kernels.TILE, "C": kernels.OTHERS, "D": 64, "R": 64}
+TABLES = {"COUNT": tables_triton.POSITIONS, "B": tables_triton.TILE, "D": 64, "R": 64}
 GATE = {"GATES": True, "B": 1024, "D": 64, "TOKENS": gate_triton.TOKENS}
 BUILDS = [
-    (kernels._forward, FORWARD, ("sm_80", "sm_90", "gfx90a")),
-    (kernels._backward, BACKWARD, SHARED),
+    (kernels._forward, ATTENTION, ("sm_80", "sm_90", "gfx90a")),
+    (kernels._gradient_of_scores, ATTENTION, ("sm_80", "sm_90", "gfx90a")),
+    (kernels._gradients_of_states, ATTENTION, SHARED),
     (tables_triton._backward_of_tables, TABLES, ("sm_80", "sm_90", "gfx90a")),
     (gate_triton._gate_forward, GATE, ("sm_80", "sm_90")),
     (gate_triton._gate_backward, GATE, SHARED),
 ]
 
 
-def built(kernel, warps: int, constants: dict[str, int], gpu: str):
+def built(kernel, constants: dict[str, int], gpu: str):
     """Build a kernel in bf16, for tensors and sizes that are aligned as a model's are."""
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {}
@@ -53,7 +52,7 @@ def built(kernel, warps: int, constants: dict[str, int], gpu: str):
     aligned = [name for name in kernel.arg_names if signature[name].startswith("*") or name in ("T", "H", "width")]
     attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
-    return triton.compile(source, target=target(gpu), options={"num_warps": warps})
+    return triton.compile(source, target=target(gpu), options={"num_warps": tiles_triton.WARPS})
 
 
 if __name__ == "__main__":
@@ -61,11 +60,11 @@ if __name__ == "__main__":
         of_attention = constants is not GATE
         for gpu in gpus:
             amd = gpu.startswith("gfx")
-            found = built(kernel, tiles_triton.WARPS["hip" if amd else "cuda"] if of_attention else 4, constants, gpu)
+            found = built(kernel, constants, gpu)
             code = found.asm["amdgcn" if amd else "ptx"]
             spills = int(re.search(r"vgpr_spill_count: (\d+)", code)[1]) if amd else resources(found.asm["cubin"])[1]
             print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared, {spills} spilled", flush=True)
-            most = 128 if gpu == "sm_80" and kernel is kernels._forward else 0
+            most = 80 if gpu == "sm_80" and kernel is kernels._gradient_of_scores else 0
             assert found.metadata.shared <= SHARED[gpu] and spills <= most
             assert not re.search(r"\b(red|atom)\.|_atomic_", code), "an atomic addition"
             assert not of_attention or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"

@@ -15,7 +15,7 @@ from guarded import guard
 CPU = torch.device("cpu")
 compilation.STRICT = True  # a shape that needs another graph is an error
 tables_triton.POSITIONS = 128  # so that the gradients of tables have parts, of several tiles, and a rest
-guard(attention_triton, "_forward", "_backward")
+guard(attention_triton, "_forward", "_gradient_of_scores", "_gradients_of_states")
 guard(tables_triton, "_backward_of_tables")
 guard(gate_triton, "_gate_forward", "_gate_backward")
 

@@ -30,12 +30,11 @@ import triton.language as tl
 
 from babelmill.training.dropout_triton import kept
 from babelmill.training.tables_triton import gradient as gradient_of_tables
-from babelmill.training.tiles_triton import dot, load, store, warps
+from babelmill.training.tiles_triton import WARPS, dot, load, store
 
-# Queries (and keys) per tile, forwards and backwards. They, and `tiles_triton.WARPS`, were chosen so that the compiler
-# spills no registers for heads of 64 numbers: for sm_90, it would with 4 warps, or with tiles of 64 backwards. (Triton
-# 3.6 and 3.7; `benchmarks/gpu.py` tries others.)
-FORWARD, BACKWARD = 64, 32
+# Queries (or keys) of a program, and how many keys (or queries) it handles at once. They were chosen by what the
+# compiler makes of them for sm_90 (`benchmarks/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
+TILE, OTHERS = 64, 32
 
 
 @triton.jit
@@ -46,11 +45,47 @@ def _place(number, heads, T, B: tl.constexpr):
 
 
 @triton.jit
+def _pairs(products):
+    """Put pairs of bf16 numbers [B, R] into uint32 [B, R / 2]: to look up a pair costs as much as one number."""
+    if products.dtype == tl.bfloat16:
+        low, high = tl.split(tl.reshape(products, (products.shape[0], products.shape[1] // 2, 2)))
+        low, high = low.to(tl.uint16, bitcast=True), high.to(tl.uint16, bitcast=True)
+        products = low.to(tl.uint32) | (high.to(tl.uint32) << 16)
+    return products
+
+
+@triton.jit
+def _products(X, hb, i, T, R: tl.constexpr):
+    """Return products [n, B T, R] of one head of one row at positions i with the rows of a table, as `_pairs` does.
+
+    The result is [B, R or R / 2] for i [B, 1], and its transpose for i [1, B].
+    """
+    in_pairs: tl.constexpr = X.dtype.element_ty == tl.bfloat16
+    count: tl.constexpr = R // 2 if in_pairs else R
+    if in_pairs:
+        X = X.to(tl.pointer_type(tl.uint32))
+    r = tl.expand_dims(tl.arange(0, count), 1 if i.shape[0] == 1 else 0)
+    return tl.load(X + (hb * T + i) * count + r, mask=i < T, other=0)
+
+
+@triton.jit
+def _look_up(products, bucket, AXIS: tl.constexpr):
+    """Return the products [B, R] of each row with its buckets [B, C], or the transpose (AXIS 0), in float32."""
+    if products.dtype == tl.uint32:
+        shift = (bucket & 1) * 16  # to the upper half, where float32 has the bits of bf16
+        pair = tl.gather(products, bucket >> 1, AXIS)
+        found = ((pair << (16 - shift)) & 0xFFFF0000).to(tl.float32, bitcast=True)
+    else:
+        found = tl.gather(products, bucket, AXIS)
+    return found
+
+
+@triton.jit
 def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
-    """Return the scores of a tile, [B, B] float32; -inf beyond the last key."""
+    """Return the scores of a tile, [queries, keys] float32; -inf beyond the last key."""
     inside = (i[:, None] < T) & (j[None, :] < T)
     bucket = tl.load(lut + i[:, None] - j[None, :] + T - 1, mask=inside, other=0)
-    bias = tl.gather(content, bucket, 1) + tl.gather(position, bucket, 0)
+    bias = _look_up(content, bucket, 1) + _look_up(position, bucket, 0)
     mask += b.to(tl.int64) * T * T
     penalty = tl.load(mask + i[:, None] * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
     products = dot(q, tl.trans(k))
@@ -58,10 +93,16 @@ def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
 
 
 @triton.jit
-def _kept(KEYS, b, h, i, j, T, dropped):
+def _kept(KEYS, b, h, i, j, T, dropped, EVEN: tl.constexpr):
     """Return which weights of a tile are kept, as `dropout.keep` does for the elements [n, T, T] of a row."""
     key = tl.load(KEYS + b).to(tl.uint32, bitcast=True)
-    return kept(key, (h * T + i[:, None]) * T + j[None, :], dropped)
+    return kept(key, h * T + i[:, None], j[None, :], T, dropped, EVEN)
+
+
+@triton.jit
+def _exp(x):
+    """Return e^x. (`tl.exp` needs two more instructions for results near 0, which do not matter here.)"""
+    return tl.exp2(x * 1.4426950408889634)
 
 
 @triton.jit
@@ -77,16 +118,11 @@ def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.conste
     tl.store(SUMS + ((tile * 3 + number) * heads + h) * D + tl.arange(0, D), tl.sum(x, 0))
 
 
-@triton.jit
-def _products(X, hb, i, r, T, R: tl.constexpr):
-    """Return products [n, B T, R] of one head of one row at positions i with the rows r of a table, in float32."""
-    return tl.load(X + (hb * T + i) * R + r, mask=i < T, other=0.0).to(tl.float32)
-
-
 @triton.jit(do_not_specialize=["rows"])
 def _forward(
     Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, CONTENT, OUT, LSE, rows,
-    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
+    B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator.
 
@@ -95,171 +131,128 @@ def _forward(
     tile, b, h = _place(tl.program_id(0), heads, T, B)
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
     i = tile * B + tl.arange(0, B)
-    n, r = tl.arange(0, B), tl.arange(0, R)
     q = load(Q, begin, i, width, T, D)
     content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
     store(CONTENT, content, hb * T * R, i, R, T, R)
-    content = content.to(tl.float32)
+    content = _pairs(content)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
-    for start in range(0, T, B):
-        j = start + n
+    for start in range(0, T, C):
+        j = start + tl.arange(0, C)
         k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
-        position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
+        position = _products(POSITION, hb, j[None, :], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         highest = tl.maximum(high, tl.max(s, 1))
-        p, shrink = tl.exp(s - highest[:, None]), tl.exp(high - highest)
+        p, shrink = _exp(s - highest[:, None]), _exp(high - highest)
         total, high = total * shrink + tl.sum(p, 1), highest
         if DROPS:
-            p = tl.where(_kept(KEYS, b, h, i, j, T, dropped), p * factor, 0.0)
+            p = tl.where(_kept(KEYS, b, h, i, j, T, dropped, EVEN), p * factor, 0.0)
         out = out * shrink[:, None] + dot(p.to(v.dtype), v)
     store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
 
 
-@triton.jit
-def _by_bucket(
-    gradient, lut, first, T, OF_QUERIES: tl.constexpr, B: tl.constexpr, R: tl.constexpr, dtype: tl.constexpr
-):
-    """Return, for each row of a tile, the sum of its elements in each bucket, [B, R].
+@triton.jit(do_not_specialize=["rows"])
+def _gradient_of_scores(
+    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, DV, SUMS, rows,
+    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
+    B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of the scores of all queries with B keys of one head of one row, and of the B values.
 
-    Column c of row a has the distance first + a - c if rows are queries, and first + c - a if rows are keys.
+    Those of the scores are written twice: with a row for each query, and with a row for each key.
     """
-    a, u, r = tl.arange(0, B), tl.arange(0, 2 * B), tl.arange(0, R)
-    column = a[:, None] - u[None, :] + (B - 1) if OF_QUERIES else a[:, None] + u[None, :] - (B - 1)
-    inside = (column >= 0) & (column < B)
-    skewed = tl.where(inside, tl.gather(gradient, tl.where(inside, column, 0), 1), 0.0)
-    distance = first + u - (B - 1)
-    bucket = tl.load(lut + distance + T - 1, mask=(distance > -T) & (distance < T), other=-1)
-    return dot(skewed.to(dtype), (bucket[:, None] == r[None, :]).to(dtype))
-
-
-@triton.jit
-def _tile_gradient(
-    q, k, v, do, content, position, lse, delta, lut, mask, keys, b, h, i, j, T, scale, dropped, factor,
-    DROPS: tl.constexpr,
-):  # fmt: skip
-    """Return the weights of a tile after dropout, and the gradient of its scores before scaling: [B, B] each."""
-    s = _scores(q, k, content, position, lut, mask, b, i, j, T, scale)
-    p = tl.where(i[:, None] < T, tl.exp(s - lse[:, None]), 0.0)
-    dp, dropped_p = dot(do, tl.trans(v)), p
-    if DROPS:
-        kept = _kept(keys, b, h, i, j, T, dropped)
-        dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
-    return dropped_p, p * (dp - delta[:, None]) * scale
-
-
-@triton.jit
-def _backward_of_queries(
-    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, b, h, tile, rows,
-    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-):  # fmt: skip
-    """Compute the gradients of B queries, and of their products with the table of keys."""
+    tile, b, h = _place(tl.program_id(0), heads, T, B)
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    first = tile * B
-    n, r = tl.arange(0, B), tl.arange(0, R)
-    i = first + n
-    q = load(Q, begin, i, width, T, D)
-    do = load(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
-    content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(DCONTENT.dtype.element_ty).to(tl.float32)
-    lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
-    delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
-    dq, dcontent = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
-    for start in range(0, T, B):
-        j = start + n
-        k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
-        position = _products(POSITION, hb, j[None, :], r[:, None], T, R)
-        _, ds = _tile_gradient(
-            q, k, v, do, content, position, lse, delta, LUT, MASK, KEYS, b, h, i, j, T, scale, dropped, factor, DROPS
-        )
-        dq += dot(ds.to(k.dtype), k)
-        dcontent += _by_bucket(ds, LUT, first - start, T, True, B, R, k.dtype)
-    dq += dot(dcontent.to(q.dtype), _table(TABLES, 1, h, heads, D, R))
-    store(DQ, dq, begin, i, width, T, D)
-    _store_sum(SUMS, dq, 0, b, h, tile, T, heads, B, D)
-    store(DCONTENT, dcontent, hb * T * R, i, R, T, R)
-
-
-@triton.jit
-def _backward_of_keys(
-    Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, b, h, tile, rows,
-    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-):  # fmt: skip
-    """Compute the gradients of B keys and values, and of the keys' products with the table of queries."""
-    bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    first = tile * B
-    n, r = tl.arange(0, B), tl.arange(0, R)
-    j = first + n
+    j, all_scores = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T
     k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
-    position = dot(_table(TABLES, 0, h, heads, D, R), tl.trans(k)).to(DPOSITION.dtype.element_ty).to(tl.float32)
-    dk, dv, dposition = tl.zeros([B, D], tl.float32), tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
-    for start in range(0, T, B):
-        i = start + n
+    position, dv = _products(POSITION, hb, j[None, :], T, R), tl.zeros([B, D], tl.float32)
+    for start in range(0, T, C):
+        i = start + tl.arange(0, C)
         q = load(Q, begin, i, width, T, D)
         do = load(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
-        content = _products(CONTENT, hb, i[:, None], r[None, :], T, R)
-        lse = tl.load(LSE + bh * T + i, mask=i < T, other=0.0)
-        delta = tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)
-        p, ds = _tile_gradient(
-            q, k, v, do, content, position, lse, delta, LUT, MASK, KEYS, b, h, i, j, T, scale, dropped, factor, DROPS
-        )
-        dv += dot(tl.trans(p).to(do.dtype), do)
-        turned = tl.trans(ds)
-        dk += dot(turned.to(q.dtype), q)
-        dposition += _by_bucket(turned, LUT, start - first, T, False, B, R, q.dtype)
-    dk += dot(dposition.to(k.dtype), _table(TABLES, 0, h, heads, D, R))
-    store(DK, dk, begin, j, width, T, D)
+        content = _products(CONTENT, hb, i[:, None], T, R)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
+        p = tl.where(i[:, None] < T, _exp(s - tl.load(LSE + bh * T + i, mask=i < T, other=0.0)[:, None]), 0.0)
+        dp, dropped_p = dot(do, tl.trans(v)), p
+        if DROPS:
+            kept = _kept(KEYS, b, h, i, j, T, dropped, EVEN)
+            dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
+        ds = p * (dp - tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)[:, None]) * scale
+        dv += dot(tl.trans(dropped_p.to(do.dtype)), do)
+        inside, ds = (i[:, None] < T) & (j[None, :] < T), ds.to(BY_QUERY.dtype.element_ty)
+        tl.store(BY_QUERY + all_scores + i[:, None] * T + j[None, :], ds, mask=inside)
+        tl.store(BY_KEY + all_scores + j[:, None] * T + i[None, :], tl.trans(ds), mask=tl.trans(inside))
     store(DV, dv, begin, j, width, T, D)
-    _store_sum(SUMS, dk, 1, b, h, tile, T, heads, B, D)
     _store_sum(SUMS, dv, 2, b, h, tile, T, heads, B, D)
-    store(DPOSITION, dposition, hb * T * R, j, R, T, R)
+
+
+@triton.jit
+def _gradient_of_states(
+    GRADIENT, OTHERS, TABLES, ONE_HOT, RESULT, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
+    OF_KEYS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of B queries (or keys), and of their products with the table of keys (or of queries).
+
+    Args:
+        GRADIENT: of the scores, with a row for each query (or key).
+        OTHERS: keys (or queries).
+        RESULT, PRODUCTS: what is computed.
+    """
+    hb, begin = (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
+    first, n = tile * B, tl.arange(0, B)
+    a = first + n
+    row, limit = GRADIENT + (b * heads + h).to(tl.int64) * T * T + a * T, tl.where(a < T, T, 0)[:, None]
+    result, products = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
+    for start in range(0, T, B):
+        c = start + n
+        gradient = tl.load(row[:, None] + c[None, :], mask=c[None, :] < limit, other=0.0)
+        result += dot(gradient, load(OTHERS, begin, c, width, T, D))
+    for start in range(1 - first - B, T - first, B):
+        c = (a + start)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
+        gradient = tl.load((row + a + start)[:, None] + n[None, :], mask=c.to(tl.uint32) < limit, other=0.0)
+        distance = start + n if OF_KEYS else -start - n
+        products += dot(gradient, load(ONE_HOT, 0, distance + T - 1, R, 2 * T - 1, R))
+    result += dot(products.to(TABLES.dtype.element_ty), _table(TABLES, 0 if OF_KEYS else 1, h, heads, D, R))
+    store(RESULT, result, begin, a, width, T, D)
+    _store_sum(SUMS, result, 1 if OF_KEYS else 0, b, h, tile, T, heads, B, D)
+    store(PRODUCTS, products, hb * T * R, a, R, T, R)
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _backward(
-    Q, K, V, CONTENT, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DK, DV, DCONTENT, DPOSITION, SUMS, rows,
-    width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+def _gradients_of_states(
+    Q, K, TABLES, ONE_HOT, BY_QUERY, BY_KEY, DQ, DK, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
+    B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of B queries, or of B keys and values.
-
-    Both kinds of programs read the same tensors. They are started in turns, so that these are in the cache.
-    """
+    """Compute the gradients of B queries, or of B keys, from those of the scores."""
     tile, b, h = _place(tl.program_id(0) // 2, heads, T, B)
     if tl.program_id(0) % 2 == 0:
-        _backward_of_queries(
-            Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DQ, DCONTENT, SUMS, b, h, tile, rows,
-            width, heads, T, scale, dropped, factor, DROPS, B, D, R,
-        )  # fmt: skip
+        _gradient_of_states(
+            BY_QUERY, K, TABLES, ONE_HOT, DQ, DCONTENT, SUMS, b, h, tile, rows, width, heads, T, False, B, D, R
+        )
     else:
-        _backward_of_keys(
-            Q, K, V, CONTENT, TABLES, LUT, MASK, KEYS, DO, LSE, DELTA, DK, DV, DPOSITION, SUMS, b, h, tile, rows,
-            width, heads, T, scale, dropped, factor, DROPS, B, D, R,
-        )  # fmt: skip
+        _gradient_of_states(
+            BY_KEY, Q, TABLES, ONE_HOT, DK, DPOSITION, SUMS, b, h, tile, rows, width, heads, T, True, B, D, R
+        )
 
 
 def _launch(
-    kernel: Any,
-    programs: int,
-    tile: int,
-    joint: torch.Tensor,
-    tables: torch.Tensor,
-    dropout: float,
-    **tensors: torch.Tensor,
+    kernel: Any, programs: int, joint: torch.Tensor, tables: torch.Tensor, dropout: float, **tensors: torch.Tensor
 ) -> None:
     """Run a kernel for all heads of all rows. It drops the same share of weights as `dropout.keep`.
 
     Args:
         kernel: one of those above.
         programs: its programs per tile.
-        tile: `FORWARD` or `BACKWARD`.
         joint, tables, dropout: see `forward`.
         tensors: the kernel's other tensors.
     """
     (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
     numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
     numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    constants = {"DROPS": dropout > 0, "B": tile, "D": size, "R": buckets, "num_warps": warps()}
-    grid = programs * triton.cdiv(length, tile) * rows * heads
-    kernel[(grid,)](**_parts("", joint, tables), TABLES=tables, **tensors, **numbers, **constants)
+    constants = {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "B": TILE, "C": OTHERS, "D": size, "R": buckets}
+    given = {**_parts("", joint, tables), "TABLES": tables, **tensors, **numbers, **constants}
+    grid = programs * triton.cdiv(length, TILE) * rows * heads
+    kernel[(grid,)](**{name: given[name] for name in kernel.arg_names}, num_warps=WARPS)
 
 
 def _parts(before: str, joint: torch.Tensor, tables: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -302,7 +295,7 @@ def forward(
     content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * tables.size(3))
     lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
     tensors = {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
-    _launch(_forward, 1, FORWARD, joint, tables, dropout, LUT=lut, MASK=mask, KEYS=keys, **tensors)
+    _launch(_forward, 1, joint, tables, dropout, LUT=lut, MASK=mask, KEYS=keys, **tensors)
     return values, content, position, lse
 
 
@@ -332,11 +325,15 @@ def backward(
     Returns:
         the gradient of `tables`; the sum over all positions of what is written into `into`, [3 H] float32.
     """
-    tiles, parts = triton.cdiv(joint.size(1), BACKWARD), _parts("", joint, tables)
+    (rows, length, _), parts = joint.shape, _parts("", joint, tables)
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
-    sums = lse.new_empty(len(joint) * tiles, 3 * gradient.size(-1))
+    by_query, by_key = (joint.new_empty(rows, tables.size(1), length, length) for _ in range(2))
+    sums = lse.new_empty(rows * triton.cdiv(length, TILE), 3 * gradient.size(-1))
     tensors = {"CONTENT": content, "POSITION": position, "LUT": lut, "MASK": mask, "KEYS": keys}
-    tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, **_parts("D", into, tables)}
-    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "SUMS": sums}
-    _launch(_backward, 2, BACKWARD, joint, tables, dropout, **tensors)
+    tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, "BY_QUERY": by_query, "BY_KEY": by_key}
+    tensors |= _parts("D", into, tables)
+    one_hot = (lut[:, None] == torch.arange(tables.size(2), device=lut.device)).to(joint.dtype)
+    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "SUMS": sums, "ONE_HOT": one_hot}
+    _launch(_gradient_of_scores, 1, joint, tables, dropout, **tensors)
+    _launch(_gradients_of_states, 2, joint, tables, dropout, **tensors)
     return gradient_of_tables(parts["Q"], parts["K"], dcontent, dposition, tables), sums.sum(0)

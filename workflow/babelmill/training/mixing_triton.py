@@ -61,14 +61,14 @@ def _store_and_sum(newest, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t,
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
 def _mix_forward(
     CHANGE, BEGUN, EARLIER, WEIGHTS, STORED, RESULT, SCALE, KEYS, PLACE, N, H, t, length, limit, eps,
-    GOES_ON: tl.constexpr, DROPS: tl.constexpr, B: tl.constexpr,
+    GOES_ON: tl.constexpr, DROPS: tl.constexpr, EVEN: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Compute the input of the next sub-block for one token: drop, store, sum, normalise."""
     token, n = tl.program_id(0), tl.arange(0, B)
     inside, place = n < H, token.to(tl.int64) * H + n
     change = tl.load(CHANGE + place, mask=inside, other=0.0).to(tl.float32)
     if DROPS:
-        change = drop(change, KEYS, PLACE, token, n, length, H, limit)
+        change = drop(change, KEYS, PLACE, token, n, length, H, limit, EVEN)
     x = _store_and_sum(change, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     store_normalized(x, RESULT, SCALE, token, place, inside, H, eps)
 
@@ -76,7 +76,7 @@ def _mix_forward(
 @triton.jit(do_not_specialize=["t", "length", "limit"], do_not_specialize_on_alignment=["WEIGHTS"])
 def _mix_backward(
     GRADIENT, NORMALIZED, SCALE, BEGUN, EARLIER, WEIGHTS, STORED, RESULT, KEYS, PLACE, N, H, t, length, limit,
-    GOES_ON: tl.constexpr, DROPS: tl.constexpr, B: tl.constexpr,
+    GOES_ON: tl.constexpr, DROPS: tl.constexpr, EVEN: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of a change for one token: the gradient of the normalisation; store, sum, drop."""
     token, n = tl.program_id(0), tl.arange(0, B)
@@ -84,7 +84,7 @@ def _mix_backward(
     gradient = load_gradient(GRADIENT, NORMALIZED, SCALE, token, place, inside, H)
     result = _store_and_sum(gradient, STORED, BEGUN, EARLIER, WEIGHTS, place, inside, N, t, GOES_ON)
     if DROPS:
-        result = drop(result, KEYS, PLACE, token, n, length, H, limit)
+        result = drop(result, KEYS, PLACE, token, n, length, H, limit, EVEN)
     tl.store(RESULT + place, result.to(RESULT.dtype.element_ty), mask=inside)
 
 
@@ -109,7 +109,7 @@ def _launch(kernel: Any, hidden: torch.Tensor, tensors: dict[str, torch.Tensor |
     earlier, stored = tensors["EARLIER"], tensors["STORED"]
     assert earlier is not None
     numbers = {"N": hidden.numel(), "H": width, "t": len(earlier), "length": length, "limit": round(p * 2**16)}
-    switches = {"GOES_ON": tensors["BEGUN"] is not None, "DROPS": p > 0}
+    switches = {"GOES_ON": tensors["BEGUN"] is not None, "DROPS": p > 0, "EVEN": width % 2 == 0}
     used = {name: stored if tensor is None else tensor for name, tensor in tensors.items()}
     kernel[(rows * length,)](**used, **numbers, **switches, **more, **sizes(width))
 

@@ -28,14 +28,14 @@ from babelmill.training.normalization_triton import load_gradient, sizes, store_
 @triton.jit(do_not_specialize=["length", "limit"])
 def _add_forward(
     CHANGE, STREAM, RESULT, SCALE, KEYS, PLACE, H, length, limit, factor, eps,
-    BEGINS: tl.constexpr, DROPS: tl.constexpr, B: tl.constexpr,
+    BEGINS: tl.constexpr, DROPS: tl.constexpr, EVEN: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Compute the input of the next sub-block for one token: drop, add, normalise."""
     token, n = tl.program_id(0), tl.arange(0, B)
     inside, place = n < H, token.to(tl.int64) * H + n
     x = tl.load(CHANGE + place, mask=inside, other=0.0).to(tl.float32)
     if DROPS:
-        x = drop(x, KEYS, PLACE, token, n, length, H, limit) * factor
+        x = drop(x, KEYS, PLACE, token, n, length, H, limit, EVEN) * factor
     if not BEGINS:
         x += tl.load(STREAM + place, mask=inside, other=0.0)
     tl.store(STREAM + place, x, mask=inside)
@@ -45,7 +45,7 @@ def _add_forward(
 @triton.jit(do_not_specialize=["length", "limit"])
 def _add_backward(
     GRADIENT, NORMALIZED, SCALE, STREAM, RESULT, KEYS, PLACE, H, length, limit, factor,
-    BEGINS: tl.constexpr, DROPS: tl.constexpr, B: tl.constexpr,
+    BEGINS: tl.constexpr, DROPS: tl.constexpr, EVEN: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of a change for one token: the gradient of the normalisation; add, drop."""
     token, n = tl.program_id(0), tl.arange(0, B)
@@ -55,7 +55,7 @@ def _add_backward(
         x += tl.load(STREAM + place, mask=inside, other=0.0)
     tl.store(STREAM + place, x, mask=inside)
     if DROPS:
-        x = drop(x, KEYS, PLACE, token, n, length, H, limit) * factor
+        x = drop(x, KEYS, PLACE, token, n, length, H, limit, EVEN) * factor
     tl.store(RESULT + place, x.to(RESULT.dtype.element_ty), mask=inside)
 
 
@@ -65,7 +65,8 @@ def _launch(kernel: Any, shape: torch.Size, begins: bool, dropout: "Dropout", **
     unused = more["STREAM"]  # instead of keys that are None
     tensors = {"KEYS": unused if keys is None else keys, "PLACE": unused if place is None else place}
     numbers = {"H": width, "length": length, "limit": round(p * 2**16), "factor": 1 / (1 - p)}
-    kernel[(rows * length,)](**more, **tensors, **numbers, BEGINS=begins, DROPS=p > 0, **sizes(width))
+    switches = {"BEGINS": begins, "DROPS": p > 0, "EVEN": width % 2 == 0}
+    kernel[(rows * length,)](**more, **tensors, **numbers, **switches, **sizes(width))
 
 
 Dropout = tuple[torch.Tensor | None, torch.Tensor | None, float]  # the rows' keys, the counter, the probability

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from babelmill.training.tiles_triton import dot, load, store, warps
+from babelmill.training.tiles_triton import WARPS, dot, load, store
 
 TILE, POSITIONS = 64, 2048  # positions per tile, and per program
 
@@ -53,6 +53,6 @@ def gradient(
     count = triton.cdiv(positions, POSITIONS)
     parts = torch.empty(count, *tables.shape, dtype=torch.float32, device=tables.device)
     tensors = queries, keys, dcontent, dposition, parts
-    sizes = {"COUNT": POSITIONS, "B": TILE, "D": size, "R": buckets, "num_warps": warps()}
+    sizes = {"COUNT": POSITIONS, "B": TILE, "D": size, "R": buckets, "num_warps": WARPS}
     _backward_of_tables[(count * heads,)](*tensors, queries.stride(1), heads, positions, **sizes)
     return parts.sum(0).to(tables.dtype)

@@ -4,16 +4,10 @@
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 # (a type checker does not know what Triton makes of a function)
 
-import torch
 import triton
 import triton.language as tl
 
-WARPS = {"cuda": 8, "hip": 4}  # per program, on GPUs of NVIDIA and AMD
-
-
-def warps() -> int:
-    """Return how many warps a program has on GPUs of this PyTorch's kind."""
-    return WARPS["hip" if torch.version.hip else "cuda"]
+WARPS = 4  # of a program; with 8, tiles of 64 rows would be computed twice
 
 
 @triton.jit
@@ -24,9 +18,10 @@ def dot(a, b):
 
 @triton.jit
 def load(X, begin, i, stride, limit, D: tl.constexpr):
-    """Return rows i of a matrix that begins at element `begin` of X, [B, D]; zeros from row `limit` on."""
+    """Return rows i of a matrix that begins at element `begin` of X, [B, D]; zeros if i is not in 0 .. `limit` - 1."""
     d = tl.arange(0, D)
-    return tl.load(X + begin + i[:, None] * stride + d[None, :], mask=i[:, None] < limit, other=0.0)
+    mask = i[:, None].to(tl.uint32) < limit
+    return tl.load(X + begin + i[:, None] * stride + d[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
