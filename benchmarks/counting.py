@@ -85,13 +85,13 @@ def of_attention(inputs: list) -> Part:
     """Count what our attention does forwards: a product with a table, a kernel with 3 products, and the gate."""
     joint, _, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
-    numbers, scores = rows * length * heads * d, rows * heads * length**2
+    numbers, scores = rows * length * heads * d, rows * heads * length**2 * share(length)
     states, products = 2 * numbers, 2 * rows * length * heads * buckets  # bytes, in bf16
     gates = size(joint) - 3 * states
     of_table = Part.kernel(states + products, states * buckets)
     needed = instructions.per_score(attention_triton._forward, length) * scores
     moved = sum(map(size, inputs)) - gates  # besides, `products` is read
-    attention = of_kernels(1, moved + products, states * (2 * length + buckets), needed)
+    attention = of_kernels(1, moved + products, scores * 4 * d + states * buckets, needed)
     gate = of_kernels(1, states + gates, 0, instructions.per_number(gate_triton._gate_forward) * numbers)
     return of_table + attention + gate
 
@@ -106,13 +106,9 @@ def of_attention_backward(inputs: list) -> Part:
     """
     gradient, values, content, _, lse, joint, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
-    numbers, scores = rows * length * heads * d, rows * heads * length**2
-    states, products, gates, tile = (
-        size(gradient),
-        size(content),
-        size(joint) - 3 * size(gradient),
-        attention_triton.TILE,
-    )
+    numbers, scores = rows * length * heads * d, rows * heads * length**2 * share(length)
+    states, products, tile = size(gradient), size(content), attention_triton.TILE
+    gates = size(joint) - 3 * states
     of_bias = 2 * 2 * states * (3 / tile + 1 / gate_triton.TOKENS)  # written and read, in fp32
     moved = size(gradient) + size(values) + gates + states + size(lse)
     gate = of_kernels(1, moved, 0, instructions.per_number(gate_triton._gate_backward) * numbers)
@@ -126,6 +122,12 @@ def of_attention_backward(inputs: list) -> Part:
     of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
     sums = of_kernels(5, of_bias + parts, 0)  # these, and the one-hot matrix
     return gate + of_scores + of_states + of_tables + sums
+
+
+def share(length: int) -> float:
+    """Return the share of scores that are computed, if half of the rows are causal, and each is one document."""
+    causal = (length + attention_triton.TILE) / (2 * length)
+    return (1 + causal) / 2
 
 
 def of_kernels(number: int, moved: float, flops: float, needed: float = 0.0) -> Part:

@@ -36,7 +36,7 @@ from babelmill.model.attention import visible  # noqa: E402
 from babelmill.model.gpt_bert import Classifier, GPTBert, GPTBertShape, training_mask  # noqa: E402
 from babelmill.runtime.cost import PEAK, flops  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
-from babelmill.training import amounts, between_blocks, dropout  # noqa: E402
+from babelmill.training import amounts, between_blocks, dropout, spans  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
 from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
 from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
@@ -99,7 +99,7 @@ class Attending(nn.Module):
 
     def forward(self, rows: torch.Tensor, *inputs):
         keys, fused = Keys(0, rows.device), self.kind is FusedAttention
-        keys.rows = rows
+        keys.rows, keys.spans = rows, spans.whole(len(rows), inputs[0].size(1), rows.device)
         self.block.attend = KeyedAttention(1, keys) if fused else self.kind(1, keys)
         return (FusedAttention(self.block) if fused else self.block)(*inputs)
 

@@ -284,6 +284,7 @@ def attend(case, trainer, hidden, note) -> None:
     rows, length, _ = hidden.shape
     model, block = trainer.model, trainer.model.transformer.attention_layers[0]
     none = torch.zeros(rows, length, dtype=torch.int64, device=case.device)
+    trainer.network.keys.begin_pass(none[:, 0], none[0], length)
     seen = visible(training_mask(none, none[:, 0] > 0), torch.bfloat16)
     given = (
         hidden.bfloat16().requires_grad_(),
@@ -301,12 +302,11 @@ def attend(case, trainer, hidden, note) -> None:
         return
     from babelmill.training import attention_triton
 
-    names = "TILE", "OTHERS", "WARPS"
-    used = [getattr(attention_triton, name) for name in names]
-    for numbers in (used, (64, 64, 4), (32, 64, 4), (64, 128, 8)):
-        vars(attention_triton).update(zip(names, numbers, strict=True))
-        note("attention block, tiles of {} x {}, {} warps".format(*numbers), run)
-    vars(attention_triton).update(zip(names, used, strict=True))
+    used = attention_triton.OTHERS, attention_triton.WARPS
+    for others, warps in (used, (64, 4), (32, 8), (128, 8)):
+        attention_triton.OTHERS, attention_triton.WARPS = others, warps
+        note(f"attention block, tiles of {attention_triton.TILE} x {others}, {warps} warps", run)
+    attention_triton.OTHERS, attention_triton.WARPS = used
 
 
 def two_processes(case) -> None:

@@ -14,7 +14,7 @@ from mixing_builds import resources
 SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx90a": 64 << 10, "gfx942": 64 << 10}
 FLOATS = ("scale", "factor", "eps")
 FLOAT32 = ("LSE", "DELTA", "SUMS", "PARTS")
-INTEGERS = ("LUT", "KEYS")
+INTEGERS = ("LUT", "SPANS", "KEYS")
 
 
 def target(name: str) -> GPUTarget:
@@ -64,7 +64,7 @@ if __name__ == "__main__":
             code = found.asm["amdgcn" if amd else "ptx"]
             spills = int(re.search(r"vgpr_spill_count: (\d+)", code)[1]) if amd else resources(found.asm["cubin"])[1]
             print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared, {spills} spilled", flush=True)
-            most = 80 if gpu == "sm_80" and kernel is kernels._gradient_of_scores else 0
+            most = 256 if gpu == "sm_80" and kernel is kernels._gradient_of_scores else 0
             assert found.metadata.shared <= SHARED[gpu] and spills <= most
             assert not re.search(r"\b(red|atom)\.|_atomic_", code), "an atomic addition"
             assert not of_attention or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"

@@ -47,14 +47,14 @@ def gradient(length: int, rows: int, graphs: Graphs | None) -> torch.Tensor:
     dropout.install(model, keys, dropout.KeyedAttention)
     names = [name for name, _ in model.named_parameters()]
     keys.begin_step(3)
-    keys.begin_pass(4 + torch.arange(rows), torch.arange(tokens.numel()), length)
+    keys.begin_pass(4 + torch.arange(rows), torch.arange(tokens.numel()), length, seen)
     scores = [model.eval()(tokens, seen)]
     if graphs:
         fused_attention.install(model)
         assert [name for name, _ in model.named_parameters()] == names
         scores.append(model(tokens, seen))
         block = model.train().transformer.attention_layers[1]
-        block.forward = graphs.of(block.forward, lambda hidden, *more: [hidden, keys.rows, *more[2]])
+        block.forward = graphs.of(block.forward, lambda hidden, *more: [hidden, keys.rows, keys.spans, *more[2]])
     torch.testing.assert_close(scores[-1], scores[0], rtol=0, atol=1e-5)  # in evaluation, nothing is dropped
     hidden = model.train().encode(tokens, seen)
     model.classifier.features(hidden.flatten(0, 1)).square().sum().backward()

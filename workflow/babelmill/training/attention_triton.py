@@ -29,12 +29,13 @@ import triton
 import triton.language as tl
 
 from babelmill.training.dropout_triton import kept
+from babelmill.training.spans import TILE
 from babelmill.training.tables_triton import gradient as gradient_of_tables
 from babelmill.training.tiles_triton import WARPS, dot, load, store
 
-# Queries (or keys) of a program, and how many keys (or queries) it handles at once. They were chosen by what the
-# compiler makes of them for sm_90 (`benchmarks/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
-TILE, OTHERS = 64, 32
+# A program computes TILE queries (or keys), and handles so many keys (or queries) at once. This was chosen by what the
+# compiler makes of it for sm_90 (`benchmarks/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
+OTHERS = 32
 
 
 @triton.jit
@@ -42,6 +43,13 @@ def _place(number, heads, T, B: tl.constexpr):
     """Return a program's tile, row of the batch and head. (A grid's second dimension would be too short for them.)"""
     tiles = tl.cdiv(T, B)
     return number % tiles, number // tiles // heads, number // tiles % heads
+
+
+@triton.jit
+def _span(SPANS, b, of_keys: tl.constexpr, tile, T, B: tl.constexpr):
+    """Return from where to where a tile of queries or keys sees or is seen, in whole tiles; see `spans.of_mask`."""
+    span = SPANS + ((b * 2 + of_keys) * tl.cdiv(T, B) + tile) * 2
+    return tl.load(span) // B * B, tl.cdiv(tl.load(span + 1), B) * B
 
 
 @triton.jit
@@ -120,7 +128,7 @@ def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.conste
 
 @triton.jit(do_not_specialize=["rows"])
 def _forward(
-    Q, K, V, POSITION, TABLES, LUT, MASK, KEYS, CONTENT, OUT, LSE, rows,
+    Q, K, V, POSITION, TABLES, LUT, MASK, SPANS, KEYS, CONTENT, OUT, LSE, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
     B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
@@ -136,7 +144,8 @@ def _forward(
     store(CONTENT, content, hb * T * R, i, R, T, R)
     content = _pairs(content)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
-    for start in range(0, T, C):
+    first, end = _span(SPANS, b, 0, tile, T, B)
+    for start in range(first, end, C):
         j = start + tl.arange(0, C)
         k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], T, R)
@@ -147,13 +156,14 @@ def _forward(
         if DROPS:
             p = tl.where(_kept(KEYS, b, h, i, j, T, dropped, EVEN), p * factor, 0.0)
         out = out * shrink[:, None] + dot(p.to(v.dtype), v)
+    total, high = tl.where(total > 0.0, total, 1.0), tl.where(total > 0.0, high, 0.0)  # in tiles of padding alone, 0
     store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _gradient_of_scores(
-    Q, K, V, CONTENT, POSITION, LUT, MASK, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, DV, SUMS, rows,
+    Q, K, V, CONTENT, POSITION, LUT, MASK, SPANS, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, DV, SUMS, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
     B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
@@ -166,19 +176,20 @@ def _gradient_of_scores(
     j, all_scores = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T
     k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
     position, dv = _products(POSITION, hb, j[None, :], T, R), tl.zeros([B, D], tl.float32)
-    for start in range(0, T, C):
+    first, end = _span(SPANS, b, 1, tile, T, B)
+    for start in range(first, end, C):
         i = start + tl.arange(0, C)
         q = load(Q, begin, i, width, T, D)
         do = load(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
         content = _products(CONTENT, hb, i[:, None], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
-        p = tl.where(i[:, None] < T, _exp(s - tl.load(LSE + bh * T + i, mask=i < T, other=0.0)[:, None]), 0.0)
+        p = _exp(s - tl.load(LSE + bh * T + i, mask=i < T, other=float("inf"))[:, None])
         dp, dropped_p = dot(do, tl.trans(v)), p
         if DROPS:
             kept = _kept(KEYS, b, h, i, j, T, dropped, EVEN)
             dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
-        ds = p * (dp - tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)[:, None]) * scale
         dv += dot(tl.trans(dropped_p.to(do.dtype)), do)
+        ds = p * (dp - tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)[:, None]) * scale
         inside, ds = (i[:, None] < T) & (j[None, :] < T), ds.to(BY_QUERY.dtype.element_ty)
         tl.store(BY_QUERY + all_scores + i[:, None] * T + j[None, :], ds, mask=inside)
         tl.store(BY_KEY + all_scores + j[:, None] * T + i[None, :], tl.trans(ds), mask=tl.trans(inside))
@@ -188,7 +199,7 @@ def _gradient_of_scores(
 
 @triton.jit
 def _gradient_of_states(
-    GRADIENT, OTHERS, TABLES, ONE_HOT, RESULT, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
+    GRADIENT, OTHERS, TABLES, ONE_HOT, SPANS, RESULT, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
     OF_KEYS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries (or keys), and of their products with the table of keys (or of queries).
@@ -199,39 +210,41 @@ def _gradient_of_states(
         RESULT, PRODUCTS: what is computed.
     """
     hb, begin = (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    first, n = tile * B, tl.arange(0, B)
-    a = first + n
-    row, limit = GRADIENT + (b * heads + h).to(tl.int64) * T * T + a * T, tl.where(a < T, T, 0)[:, None]
+    first, end = _span(SPANS, b, OF_KEYS, tile, T, B)
+    end, n = tl.minimum(end, T), tl.arange(0, B)
+    a = tile * B + n
+    row, exists = GRADIENT + (b * heads + h).to(tl.int64) * T * T + a * T, a < T
     result, products = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
-    for start in range(0, T, B):
+    for start in range(first, end, B):
         c = start + n
-        gradient = tl.load(row[:, None] + c[None, :], mask=c[None, :] < limit, other=0.0)
+        gradient = tl.load(row[:, None] + c[None, :], mask=exists[:, None] & (c[None, :] < end), other=0.0)
         result += dot(gradient, load(OTHERS, begin, c, width, T, D))
-    for start in range(1 - first - B, T - first, B):
-        c = (a + start)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
-        gradient = tl.load((row + a + start)[:, None] + n[None, :], mask=c.to(tl.uint32) < limit, other=0.0)
+    count = tl.where(exists, end - first, 0)[:, None]
+    for start in range(first - tile * B - B + 1, end - tile * B, B):
+        c = (a + start - first)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
+        gradient = tl.load((row + a + start)[:, None] + n[None, :], mask=c.to(tl.uint32) < count, other=0.0)
         distance = start + n if OF_KEYS else -start - n
         products += dot(gradient, load(ONE_HOT, 0, distance + T - 1, R, 2 * T - 1, R))
-    result += dot(products.to(TABLES.dtype.element_ty), _table(TABLES, 0 if OF_KEYS else 1, h, heads, D, R))
+    result += dot(products.to(TABLES.dtype.element_ty), _table(TABLES, 1 - OF_KEYS, h, heads, D, R))
     store(RESULT, result, begin, a, width, T, D)
-    _store_sum(SUMS, result, 1 if OF_KEYS else 0, b, h, tile, T, heads, B, D)
+    _store_sum(SUMS, result, OF_KEYS, b, h, tile, T, heads, B, D)
     store(PRODUCTS, products, hb * T * R, a, R, T, R)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _gradients_of_states(
-    Q, K, TABLES, ONE_HOT, BY_QUERY, BY_KEY, DQ, DK, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
+    Q, K, TABLES, ONE_HOT, SPANS, BY_QUERY, BY_KEY, DQ, DK, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
     B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, or of B keys, from those of the scores."""
     tile, b, h = _place(tl.program_id(0) // 2, heads, T, B)
     if tl.program_id(0) % 2 == 0:
         _gradient_of_states(
-            BY_QUERY, K, TABLES, ONE_HOT, DQ, DCONTENT, SUMS, b, h, tile, rows, width, heads, T, False, B, D, R
+            BY_QUERY, K, TABLES, ONE_HOT, SPANS, DQ, DCONTENT, SUMS, b, h, tile, rows, width, heads, T, 0, B, D, R
         )
     else:
         _gradient_of_states(
-            BY_KEY, Q, TABLES, ONE_HOT, DK, DPOSITION, SUMS, b, h, tile, rows, width, heads, T, True, B, D, R
+            BY_KEY, Q, TABLES, ONE_HOT, SPANS, DK, DPOSITION, SUMS, b, h, tile, rows, width, heads, T, 1, B, D, R
         )
 
 
@@ -272,6 +285,7 @@ def forward(
     tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
+    spans: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -282,6 +296,7 @@ def forward(
         tables: [2, n, R, d], those of queries and of keys; R and d are powers of two from 16 on.
         lut: [2T - 1] int32, the row of the tables for each distance -(T - 1) .. T - 1.
         mask: [B, 1, T, T], added to the scores.
+        spans: see `spans.of_mask`.
         keys: [B] int32, the rows' dropout keys for this place in the model.
         dropout: probability of dropping a weight.
 
@@ -295,7 +310,7 @@ def forward(
     content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * tables.size(3))
     lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
     tensors = {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
-    _launch(_forward, 1, joint, tables, dropout, LUT=lut, MASK=mask, KEYS=keys, **tensors)
+    _launch(_forward, 1, joint, tables, dropout, LUT=lut, MASK=mask, SPANS=spans, KEYS=keys, **tensors)
     return values, content, position, lse
 
 
@@ -310,6 +325,7 @@ def backward(
     tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
+    spans: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -329,7 +345,7 @@ def backward(
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
     by_query, by_key = (joint.new_empty(rows, tables.size(1), length, length) for _ in range(2))
     sums = lse.new_empty(rows * triton.cdiv(length, TILE), 3 * gradient.size(-1))
-    tensors = {"CONTENT": content, "POSITION": position, "LUT": lut, "MASK": mask, "KEYS": keys}
+    tensors = {"CONTENT": content, "POSITION": position, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
     tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, "BY_QUERY": by_query, "BY_KEY": by_key}
     tensors |= _parts("D", into, tables)
     one_hot = (lut[:, None] == torch.arange(tables.size(2), device=lut.device)).to(joint.dtype)

@@ -16,7 +16,7 @@ from torch import nn
 
 from babelmill.model.attention import Visible, attention
 from babelmill.model.gpt_bert import Attention, GPTBert
-from babelmill.training import randomness
+from babelmill.training import randomness, spans
 from babelmill.training.randomness import SHARED_DROPOUT
 
 GOLDEN = randomness.GOLDEN - 2**32  # as int32
@@ -85,31 +85,37 @@ def keep(keys: torch.Tensor, size: int, p: float) -> torch.Tensor:
 
 
 class Keys:
-    """Holds the int32 keys of the present forward pass.
+    """Holds the int32 keys of the present forward pass, and where its rows see.
 
     Attributes:
         rows: [B], one key per row.
         targets: [n], one key per position that has a target.
         step: [1], the key for tensors that all rows share.
+        spans: [B, 2, tiles, 2], see `spans.of_mask`.
     """
 
     def __init__(self, seed: int, device: torch.device):
         self._seed = seed
         self.rows = self.targets = self.step = torch.zeros(1, dtype=torch.int32, device=device)
+        self.spans = spans.whole(1, 1, device)
 
     def begin_step(self, step: int) -> None:
         """Set the key of step `step`."""
         self.step = torch.full_like(self.step, int32(randomness.key(self._seed, SHARED_DROPOUT, step)))
 
-    def begin_pass(self, rows: torch.Tensor, positions: torch.Tensor, length: int) -> None:
+    def begin_pass(
+        self, rows: torch.Tensor, positions: torch.Tensor, length: int, seen: torch.Tensor | None = None
+    ) -> None:
         """Set the keys of a micro-batch.
 
         Args:
             rows: [B] int64 keys, see `MicroBatch.dropout`.
             positions: [n] int64, index of each target's position in the flattened [B, length].
             length: length of the rows.
+            seen: [B, 1, T, T] bool, see `training_mask`; None: our GPU kernels will compute all of each row.
         """
         self.rows = rows.to(torch.int32)  # the low 32 bits
+        self.spans = spans.whole(len(rows), length, rows.device) if seen is None else spans.of_mask(seen)
         position = (positions % length).to(torch.int32)
         self.targets = mix(self.rows[positions // length] ^ mix(position + GOLDEN))
 
@@ -200,6 +206,10 @@ class KeyedAttention:
     def row_keys(self) -> torch.Tensor:
         """Return the key of each row for this place in the model, [B] int32."""
         return draw(self._keys.rows, self._place)
+
+    def spans(self) -> torch.Tensor:
+        """Return `Keys.spans` of the present pass."""
+        return self._keys.spans
 
 
 def install(model: GPTBert, keys: Keys, attention_type: type[KeyedAttention]) -> None:

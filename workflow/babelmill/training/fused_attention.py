@@ -25,6 +25,7 @@ def _attention(
     tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
+    spans: torch.Tensor,
     alive: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
@@ -35,11 +36,11 @@ def _attention(
     Args:
         joint: [B, T, W]: queries, keys, values and, if W is 4 H and not 3 H, gates.
         bias: [W], already part of `joint`. The backward pass computes its gradient.
-        tables, lut, mask, keys, dropout: see `attention_triton.forward`.
+        tables, lut, mask, spans, keys, dropout: see `attention_triton.forward`.
         alive: [B, 1, T, 1], see `Visible`.
         eps: see `Normalization`.
     """
-    values, content, position, lse = attention_triton.forward(joint, tables, lut, mask, keys, dropout)
+    values, content, position, lse = attention_triton.forward(joint, tables, lut, mask, spans, keys, dropout)
     return gate_triton.forward(values, joint, alive, eps), values, content, position, lse
 
 
@@ -63,6 +64,7 @@ def _attention_backward(
     tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
+    spans: torch.Tensor,
     alive: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
@@ -77,7 +79,7 @@ def _attention_backward(
     """
     into = torch.empty_like(joint)
     of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, tables.size(1), eps)
-    more = content, position, lse, delta, joint, tables, lut, mask, keys, dropout
+    more = content, position, lse, delta, joint, tables, lut, mask, spans, keys, dropout
     of_tables, sums = attention_triton.backward(into, of_values, *more)
     return into, torch.cat([sums, of_gates]), of_tables
 
@@ -99,7 +101,7 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Te
 
 def _gradients(ctx: Any, gradient: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
     of_joint, of_bias, of_tables = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout, ctx.eps)
-    return of_joint, of_bias.to(ctx.kind), of_tables, *[None] * 6
+    return of_joint, of_bias.to(ctx.kind), of_tables, *[None] * 7
 
 
 _attention.register_autograd(_gradients, setup_context=_keep_for_backward)
@@ -138,9 +140,10 @@ class FusedAttention(Attention):
         rows = max(16, 2 ** (len(tables) - 1).bit_length())  # a power of two, as Triton needs
         tables = F.pad(tables, (0, 0, 0, rows - len(tables))).view(rows, 2, self.heads, -1).permute(1, 2, 0, 3)
         lut = torch.cat([buckets[0].flip(0), buckets[1:, 0]]).to(torch.int32)
-        masks = lut, visible.penalty.contiguous(), visible.alive.contiguous(), self._keyed.row_keys()
+        of_rows = self._keyed.spans(), visible.alive.contiguous(), self._keyed.row_keys()
         dropout = self.dropout.p if self.training else 0.0
-        result, *_ = _attention(joint, bias, tables.contiguous(), *masks, dropout, self.post_layer_norm.eps)
+        given = joint, bias, tables.contiguous(), lut, visible.penalty.contiguous(), *of_rows
+        result, *_ = _attention(*given, dropout, self.post_layer_norm.eps)
         return self.dropout(self.out_proj(result)), None
 
 

@@ -66,7 +66,7 @@ class GPTBertNetwork(Network):
 
     def _batched(self, hidden: torch.Tensor, *attention: Any) -> list[torch.Tensor]:
         """Return a block's tensors whose first dimension is the rows; `attention`: the inputs of attention alone."""
-        return [hidden, self.keys.rows, *(attention[2] if attention else ())]
+        return [hidden, self.keys.rows, self.keys.spans, *(attention[2] if attention else ())]
 
     def _install(self, model: GPTBert, by_hand: bool, processes: Processes, for_cpu: bool) -> None:
         """Put into a model what training needs: dropout keyed by row and, with `by_hand`, faster functions."""
@@ -91,7 +91,8 @@ class GPTBertNetwork(Network):
         model = self._gpt_bert
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
             seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
-            self.keys.begin_pass(batch.dropout, batch.positions, length)
+            on_gpu = self._device.type == "cuda"
+            self.keys.begin_pass(batch.dropout, batch.positions, length, seen if on_gpu else None)
             hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
             features = model.classifier.features(hidden.flatten(0, 1).index_select(0, batch.positions))
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias

@@ -18,7 +18,7 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
     """Return the largest difference between an attention block with the kernels and the formula in float64.
 
     The result and all gradients are compared, each relative to its largest number, for a causal and a bidirectional row
-    of three documents. The second row has padding.
+    of three documents. Half of the second row is padding.
 
     Args:
         device: where to compute.
@@ -29,12 +29,12 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
     """
     generator = torch.Generator().manual_seed(length)
     segments = torch.arange(length).repeat(2, 1) * 3 // length
-    segments[1, -3:] = -1
+    segments[1, length // 2 :] = -1
     keys = Keys(7, device)
-    keys.begin_pass(
-        torch.tensor([11, 2**31 + 5], device=device), torch.zeros(1, dtype=torch.int64, device=device), length
-    )
-    seen = visible(training_mask(segments, torch.tensor([True, False])).to(device), kind)
+    allowed = training_mask(segments, torch.tensor([True, False])).to(device)
+    none = torch.zeros(1, dtype=torch.int64, device=device)
+    keys.begin_pass(torch.tensor([11, 2**31 + 5], device=device), none, length, allowed)
+    seen = visible(allowed, kind)
     buckets = position_buckets(length, length, shape.position_bucket_size, shape.max_position_embeddings, device)
     block, width = Attention(shape), shape.hidden_size
     with torch.no_grad():
