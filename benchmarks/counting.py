@@ -92,7 +92,7 @@ def of_attention(inputs: list) -> Part:
     needed = instructions.per_score(attention_triton._forward, length) * scores
     moved = sum(map(size, inputs)) - gates  # besides, `products` is read
     attention = of_kernels(1, moved + products, scores * 4 * d + states * buckets, needed)
-    gate = of_kernels(1, states + gates, 0, instructions.per_number(gate_triton._gate_forward) * numbers)
+    gate = of_gate(gate_triton._gate_forward, states + gates, numbers)
     return of_table + attention + gate
 
 
@@ -111,7 +111,7 @@ def of_attention_backward(inputs: list) -> Part:
     gates = size(joint) - 3 * states
     of_bias = 2 * 2 * states * (3 / tile + 1 / gate_triton.TOKENS)  # written and read, in fp32
     moved = size(gradient) + size(values) + gates + states + size(lse)
-    gate = of_kernels(1, moved, 0, instructions.per_number(gate_triton._gate_backward) * numbers)
+    gate = of_gate(gate_triton._gate_backward, moved, numbers)
     needed = instructions.per_score(attention_triton._gradient_of_scores, length) * scores
     moved = 4 * states + 2 * products + 2 * size(lse) + sum(map(size, inputs[7:])) + 2 * 2 * scores
     of_scores = of_kernels(1, moved, scores * 3 * 2 * d, needed)
@@ -124,6 +124,11 @@ def of_attention_backward(inputs: list) -> Part:
     return gate + of_scores + of_states + of_tables + sums
 
 
+def of_gate(kernel, moved: float, numbers: float) -> Part:
+    """Count a kernel of the gate: it moves bytes while it computes, as other kernels without products."""
+    return Part(1, moved, 0, max(moved / BYTES, instructions.per_number(kernel) * numbers / instructions.PER_SECOND))
+
+
 def share(length: int) -> float:
     """Return the share of scores that are computed, if half of the rows are causal, and each is one document."""
     causal = (length + attention_triton.TILE) / (2 * length)
@@ -131,9 +136,9 @@ def share(length: int) -> float:
 
 
 def of_kernels(number: int, moved: float, flops: float, needed: float = 0.0) -> Part:
-    """Count kernels of ours that are not expected to move bytes while they compute.
+    """Count kernels of attention, which are not expected to move bytes while they compute.
 
-    They need the time of their products, or of all their instructions, whichever is longer.
+    They compute products and all else at once: the longer of both times counts.
     """
     computing = max(flops / PRODUCTS, needed / instructions.PER_SECOND)
     return Part(number, moved, flops, moved / BYTES + computing)

@@ -7,8 +7,9 @@ Its bytes are those of its inputs and outputs. In compiled code, kernels are cou
 `--published` is a clone of the published implementation (ltgoslo/gpt-bert, 9fc1507), which compiles nothing.
 
 Times are CALCULATED, for an H200: bytes at 80 % of 4.8 TB/s, and products at 550 TFLOP/s, or 4 us per kernel if this is
-more. A matrix product reads and writes while it computes, so the larger of its two times counts (roofline model); for
-our kernels of attention, it is their sum. The times do not include atomics, products of bad shapes, and whatever else
+more. A matrix product reads and writes while it computes, so the larger of its two times counts (roofline model). For
+our kernels of attention, all other instructions count, too (`instructions.py`), beside the products; the bytes are
+added. The times do not include atomics, products of bad shapes, instructions of what Inductor makes, and whatever else
 only a GPU shows.
 """
 

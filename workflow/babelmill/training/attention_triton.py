@@ -2,16 +2,19 @@
 
 The kernels compute the same as `dropout.KeyedAttention`, which drops weights by row. They read queries, keys and values
 where one matrix product has left them, in a tensor [B, T, W], and write their gradients into one such tensor; so
-nothing is copied. They never make a [B, n, T, T] tensor; even the mask is only [B, 1, T, T], since all heads share it.
-They work on tiles of some queries and some keys:
+nothing is copied. They work on tiles of some queries and some keys, and leave out tiles in which no query sees a key:
 
 * The position part of a score is looked up (`tl.gather`) in the products of the tile's queries and keys with the 63
-  rows of the tables. A kernel computes those of its own queries or keys; it reads those of the others.
-* The gradient of the position part is a sum over equal distances. Each tile of the scores' gradient is skewed, so that
-  all elements of a column have the same distance. Then it is multiplied by the one-hot matrix of the distances'
-  buckets. So there are no atomic additions, and every run computes the same numbers.
+  rows of the tables. To look up costs more than to add and multiply, so it is done for two numbers at once.
 * The softmax is computed tile by tile (Dao et al., 2022, arXiv:2205.14135), and again in the backward pass.
 * The hash of `dropout.py` decides which attention weights are kept; it gives the same integers here.
+* Backwards, one kernel computes the gradient of each score once, and writes it twice: with rows of queries, and with
+  rows of keys. A second kernel reads both. This is quicker than to compute the scores again for queries and for keys,
+  as other codes do: our scores take four times the instructions of plain ones. It takes memory for one layer at a time:
+  4 n T bytes per token.
+* The gradient of the position part is a sum over equal distances. The second kernel reads the gradients of scores
+  along their diagonals, so that all elements of a column have the same distance, and multiplies them by the one-hot
+  matrix of the distances' buckets. So there are no atomic additions, and every run computes the same numbers.
 * Each tile also sums the gradients of its queries, keys or values, for the gradient of the bias that was added to them.
 
 The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
