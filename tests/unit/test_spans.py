@@ -1,0 +1,46 @@
+"""Where tiles of a row see, and are seen: what the kernels of attention for GPUs leave out."""
+
+import pytest
+import torch
+
+from babelmill.model.gpt_bert import training_mask
+from babelmill.training import spans
+
+ROWS = 40
+
+
+def mask(length: int) -> torch.Tensor:
+    """Rows of documents of all lengths; some are padded, some are padding alone, every other one is causal."""
+    generator = torch.Generator().manual_seed(length)
+    ends = torch.rand(ROWS, length, generator=generator) < torch.rand(ROWS, 1, generator=generator) ** 3
+    segments = ends.cumsum(1)
+    room = torch.randint(2 * length, (ROWS, 1), generator=generator)
+    segments[torch.arange(length) >= room] = -1
+    return training_mask(segments, torch.arange(ROWS) % 2 == 0)
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200, 320])
+def test_spans_are_what_is_seen(length):
+    seen = mask(length)
+    found = spans.of_mask(seen)
+    for row, of_row in zip(seen[:, 0], found, strict=True):
+        for by_tile, of_tiles in zip((row, row.T), of_row, strict=True):
+            for tile, span in zip(by_tile.split(spans.TILE), of_tiles, strict=True):
+                places = tile.any(0).nonzero()
+                first, end = (places[0].item(), places[-1].item() + 1) if len(places) else (length, 0)
+                assert span.tolist() == [first, end]
+    assert spans.whole(ROWS, length, seen.device).shape == found.shape
+
+
+@pytest.mark.parametrize("length", [65, 200, 320])
+def test_what_is_read_of_the_scores_has_been_written(length):
+    """One kernel writes the gradients of scores by the spans of keys; another one reads them by those of queries."""
+    of_queries, of_keys = spans.of_mask(mask(length)).unbind(1)
+    tiles, left_out = torch.arange(of_queries.size(1)), 0
+    for queries, keys in zip(of_queries, of_keys, strict=True):
+        (a, b), (c, d) = ((span[:, 0] // spans.TILE, -(-span[:, 1] // spans.TILE)) for span in (queries, keys))
+        read = (tiles >= a[:, None]) & (tiles < b[:, None])
+        written = (tiles >= c[:, None]) & (tiles < d[:, None])
+        assert torch.equal(read, written.T)
+        left_out += (~read).sum().item()
+    assert left_out > len(of_queries)  # causal rows alone leave out as many
