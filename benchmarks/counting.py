@@ -88,7 +88,7 @@ def of_attention(inputs: list) -> Part:
     numbers, scores = rows * length * heads * d, rows * heads * length**2 * share(length)
     states, products = 2 * numbers, 2 * rows * length * heads * buckets  # bytes, in bf16
     gates = size(joint) - 3 * states
-    of_table = Part.kernel(states + products, states * buckets)
+    of_table = Part.kernel(states, states * buckets)  # and its result, which is counted as such
     needed = instructions.per_score(attention_triton._forward, length) * scores
     moved = sum(map(size, inputs)) - gates  # besides, `products` is read
     attention = of_kernels(1, moved + products, scores * 4 * d + states * buckets, needed)
@@ -115,12 +115,12 @@ def of_attention_backward(inputs: list) -> Part:
     needed = instructions.per_score(attention_triton._gradient_of_scores, length) * scores
     moved = 4 * states + 2 * products + 2 * size(lse) + sum(map(size, inputs[7:])) + 2 * 2 * scores
     of_scores = of_kernels(1, moved, scores * 3 * 2 * d, needed)
-    needed = instructions.per_score(attention_triton._gradients_of_states, length) * scores
-    flops = scores * (2 * 2 * d + 2 * 2 * buckets * (1 + tile / length)) + 2 * numbers * 2 * buckets
+    needed = instructions.per_score(attention_triton._gradients_of_states, length * share(length)) * scores
+    flops = scores * (2 * 2 * d + 2 * 2 * buckets * (1 + tile / (length * share(length)))) + 2 * numbers * 2 * buckets
     of_states = of_kernels(1, 2 * 2 * scores + 2 * states + 2 * products, flops, needed)
-    parts = 2 * 2 * size(tables) * 2 * rows * length / tables_triton.POSITIONS
+    parts = 2 * 2 * size(tables) * rows * length / tables_triton.POSITIONS
     of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
-    sums = of_kernels(5, of_bias + parts, 0)  # these, and the one-hot matrix
+    sums = of_kernels(8, of_bias + parts, 0)  # these, and the one-hot matrix
     return gate + of_scores + of_states + of_tables + sums
 
 
@@ -132,7 +132,7 @@ def of_gate(kernel, moved: float, numbers: float) -> Part:
 def share(length: int) -> float:
     """Return the share of scores that are computed, if half of the rows are causal, and each is one document."""
     causal = (length + attention_triton.TILE) / (2 * length)
-    return (1 + causal) / 2
+    return min(1.0, (1 + causal) / 2)
 
 
 def of_kernels(number: int, moved: float, flops: float, needed: float = 0.0) -> Part:

@@ -131,6 +131,7 @@ def ours(shape: GPTBertShape, length: int, tokens: int) -> dict[str, Part]:
         parts["embedding, head, loss"] = head(model, normalized, tokens)
     parts["adding the gradients of a pass"] = sum((Part.kernel(12 * p.numel()) for p in model.parameters()), Part())
     parts |= making(shape.vocab_size, rows, length)
+    parts["micro-batch"] += Part.of(lambda: spans.of_mask(allowed))
     return parts | {END: update(model)}
 
 

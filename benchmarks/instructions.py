@@ -4,8 +4,8 @@
 
 Triton builds each kernel for heads of 64 numbers, and its disassembler shows the machine code. The instructions of a
 thread in a loop, times the threads, divided by the scores of an iteration are what the kernel needs per score. (The
-gate's kernels have no scores: there it is per number.) A processor starts 128 of them per clock, but only 64 with
-integers, comparisons, choices or conversions; so if these are more than half, they count twice.
+gate's kernels have no scores: there it is per number.) What stands outside of loops is not counted. A processor starts
+128 of them per clock, but only 64 of those in `HALF`; so if these are more than half, they count twice.
 
 The times are CALCULATED, with 132 processors at 1.6 GHz. They are what a kernel needs at least, if it never waits for
 memory, for another warp, or for a matrix product.
@@ -72,8 +72,8 @@ def counted(kernel: Any) -> tuple[Counter[str], list[Counter[str]]]:
     return count(code(built(kernel, constants, "sm_90").asm["cubin"]))
 
 
-def per_score(kernel: Any, length: int) -> float:
-    """Return the instructions of a kernel of attention per score, in rows of `length` tokens."""
+def per_score(kernel: Any, length: float) -> float:
+    """Return the instructions of a kernel of attention per score, if a query sees `length` keys, by whole tiles."""
     own, others = ATTENTION["B"], ATTENTION["C"]
     needed = [32 * WARPS / own * slots(loop) for loop in counted(kernel)[1]]
     if kernel is not attention_triton._gradients_of_states:

@@ -202,14 +202,14 @@ def _gradient_of_scores(
 
 @triton.jit
 def _gradient_of_states(
-    GRADIENT, OTHERS, TABLES, ONE_HOT, SPANS, RESULT, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
+    GRADIENT, STATES, TABLES, ONE_HOT, SPANS, RESULT, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
     OF_KEYS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries (or keys), and of their products with the table of keys (or of queries).
 
     Args:
         GRADIENT: of the scores, with a row for each query (or key).
-        OTHERS: keys (or queries).
+        STATES: keys (or queries).
         RESULT, PRODUCTS: what is computed.
     """
     hb, begin = (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
@@ -221,8 +221,8 @@ def _gradient_of_states(
     for start in range(first, end, B):
         c = start + n
         gradient = tl.load(row[:, None] + c[None, :], mask=exists[:, None] & (c[None, :] < end), other=0.0)
-        result += dot(gradient, load(OTHERS, begin, c, width, T, D))
-    count = tl.where(exists, end - first, 0)[:, None]
+        result += dot(gradient, load(STATES, begin, c, width, T, D))
+    count = tl.where(exists, end - first, 0)[:, None]  # negative if nothing is seen, but then there is no loop
     for start in range(first - tile * B - B + 1, end - tile * B, B):
         c = (a + start - first)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
         gradient = tl.load((row + a + start)[:, None] + n[None, :], mask=c.to(tl.uint32) < count, other=0.0)
@@ -308,6 +308,7 @@ def forward(
         logarithm of each softmax's denominator, [B, n, T] float32.
     """
     (rows, length, _), heads = joint.shape, tables.size(1)
+    assert spans.shape == (rows, 2, triton.cdiv(length, TILE), 2), "spans of another pass"
     keys_of_heads = _by_head(_parts("", joint, tables)["K"], heads)
     position = torch.bmm(keys_of_heads, tables[0].mT)
     content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * tables.size(3))

@@ -24,8 +24,9 @@ TOKENS = 16  # per program of the backward kernel, which sums over them
 def _gelu(x):
     """Return gelu(x) = x P(x) (Hendrycks and Gimpel, 2016, arXiv:1606.08415) and its derivative P(x) + x p(x).
 
-    P is the normal distribution's cumulative function, and p its density. By formula 26.2.17 of Abramowitz and Stegun
-    (1964), P is p times a polynomial, with an error below 7.5e-8; so both need only one exponential.
+    P is the normal distribution's cumulative function, and p its density. For x < 0, P(x) is p(x) times a polynomial in
+    t = 1 / (1 + 0.23 |x|), and P(-x) is 1 - P(x) (Abramowitz and Stegun, 1964, formula 26.2.17; the error is below
+    7.5e-8). So both need only one exponential.
     """
     density = tl.exp2(x * x * (-0.5 * 1.4426950408889634)) * 0.3989422804014327
     t = 1.0 / (1.0 + 0.2316419 * tl.abs(x))

@@ -17,8 +17,8 @@ ROWS = 11  # hidden states that are mixed: their sums are begun twice
 def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout: float, kind: torch.dtype) -> float:
     """Return the largest difference between an attention block with the kernels and the formula in float64.
 
-    The result and all gradients are compared, each relative to its largest number, for a causal and a bidirectional row
-    of three documents. Half of the second row is padding.
+    The result and all gradients are compared, each relative to its largest number. There is a causal row of three
+    documents, a bidirectional one whose second half is padding, and one that is a single document.
 
     Args:
         device: where to compute.
@@ -28,12 +28,12 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
         kind: float32, or bfloat16 for autocast.
     """
     generator = torch.Generator().manual_seed(length)
-    segments = torch.arange(length).repeat(2, 1) * 3 // length
-    segments[1, length // 2 :] = -1
+    segments = torch.arange(length).repeat(3, 1) * 3 // length
+    segments[1, length // 2 :], segments[2] = -1, 0
     keys = Keys(7, device)
-    allowed = training_mask(segments, torch.tensor([True, False])).to(device)
+    allowed = training_mask(segments, torch.tensor([True, False, False])).to(device)
     none = torch.zeros(1, dtype=torch.int64, device=device)
-    keys.begin_pass(torch.tensor([11, 2**31 + 5], device=device), none, length, allowed)
+    keys.begin_pass(torch.tensor([11, 2**31 + 5, 12], device=device), none, length, allowed)
     seen = visible(allowed, kind)
     buckets = position_buckets(length, length, shape.position_bucket_size, shape.max_position_embeddings, device)
     block, width = Attention(shape), shape.hidden_size
@@ -41,7 +41,7 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
         for parameter in block.parameters():  # numbers that bf16 can store, so that both compute with the same ones
             drawn = torch.randn(parameter.shape, generator=generator) / parameter.size(-1) ** 0.5
             parameter.copy_(drawn.bfloat16())
-    sizes = (2, length, width), (2 * shape.position_bucket_size - 1, width)
+    sizes = (3, length, width), (2 * shape.position_bucket_size - 1, width)
     given = [torch.randn(size, generator=generator).bfloat16() for size in sizes]
     gradient, found = torch.randn(given[0].shape, generator=generator).bfloat16(), []
     block.attend, block.dropout = KeyedAttention(3, keys), _NoDropout(dropout)

@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-WARPS = 4  # of a program; with 8, tiles of 64 rows would be computed twice
+WARPS = 4  # of a program, each for 16 of 64 rows; with 8, every row would be computed by two
 
 
 @triton.jit
