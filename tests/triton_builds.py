@@ -64,8 +64,8 @@ if __name__ == "__main__":
             code = found.asm["amdgcn" if amd else "ptx"]
             spills = int(re.search(r"vgpr_spill_count: (\d+)", code)[1]) if amd else resources(found.asm["cubin"])[1]
             print(f"{kernel.__name__} {gpu} {found.metadata.shared} bytes shared, {spills} spilled", flush=True)
-            # For sm_80, 32 rows of queries are too few for four warps; Triton 3.6 spills 224 bytes.
-            most = 256 if gpu == "sm_80" and kernel is kernels._gradient_of_scores else 0
+            # For sm_80, 32 rows of queries are too few for four warps. (Triton 3.6 would spill 224 bytes.)
+            most = 120 if gpu == "sm_80" and kernel is kernels._gradient_of_scores else 0
             assert found.metadata.shared <= SHARED[gpu] and spills <= most
             assert not re.search(r"\b(red|atom)\.|_atomic_", code), "an atomic addition"
             assert not of_attention or re.search(r"wgmma|mma\.sync|v_mfma", code), "no matrix unit"

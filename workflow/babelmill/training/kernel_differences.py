@@ -56,9 +56,8 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
         result.backward(gradient.to(device, result.dtype))
         gradients = (leaf.grad for leaf in (*leaves, *module.parameters()))
         tensors = [tensor for tensor in (result.detach(), *gradients) if tensor is not None]
-        found.append(
-            [tensor.to(torch.float64, copy=True) for tensor in tensors]
-        )  # `to` would change gradients in place
+        # Copies: without them, the next `module.to` would change the gradients in place.
+        found.append([tensor.to(torch.float64, copy=True) for tensor in tensors])
     return _largest_difference(*found)
 
 
