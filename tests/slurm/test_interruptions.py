@@ -4,6 +4,7 @@ import copy
 import re
 import shutil
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,6 +17,8 @@ pytest_plugins = ["slurm_cluster"]
 pytestmark = [pytest.mark.xdist_group("fragile"), pytest.mark.usefixtures("cluster")]
 
 STEPS = 300
+# SLURM 22 forgets the GPUs of a job whose node dies while the job starts there. So only eng trains on such nodes.
+PARTITION = "\"'fragile' if wildcards.model == 'eng' else 'gpu'\""
 THREADS = ("--set-threads", "train=2")  # so that sums are cut alike everywhere, and jobs find room beside each other
 
 
@@ -84,27 +87,26 @@ def preempted_and_then_without_node(training, cluster):
 def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
     workspace.configure(long_run())
     text = (ROOT / "profiles/slurm/profile.yaml").read_text()
-    (workspace.path / "profile.yaml").write_text(re.sub("slurm_partition: (cpu|gpu)", "slurm_partition: fragile", text))
+    text = text.replace("slurm_partition: gpu", f"slurm_partition: {PARTITION}", 1)  # of training
+    (workspace.path / "profile.yaml").write_text(text)
     targets = ("results/models/eng/manifest.json", "results/models/deu/manifest.json")
     run = start(workspace, *targets, *THREADS, profile=workspace.path)
     eng, deu = cluster.training(workspace, "eng"), cluster.training(workspace, "deu")
     stories = [preempted_and_then_without_node(eng, cluster), deu.stopped_by_its_time_limit(time_limits)]
 
-    def all_told() -> bool:
-        assert run.process.poll() is None, run.said
-        for story in list(stories):
-            try:
-                next(story)
-            except StopIteration:
-                stories.remove(story)
-        return not stories
+    def tell(story) -> None:
+        for _ in story:
+            assert run.process.poll() is None, run.said
+            time.sleep(0.2)
 
-    cluster.wait("the interruptions", all_told)
+    with ThreadPoolExecutor() as beside:  # a story that waits for SLURM must not hold up the other, which has a limit
+        for told in [beside.submit(tell, story) for story in stories]:
+            told.result()
     assert run.finish() == 0, run.said
-    assert len(set(re.findall(r"is SLURM job (\d+)", run.said))) == 2, "SLURM brings the same jobs back"
+    ends = [(row["JobIDRaw"], row["State"]) for row in eng.history + deu.history]
+    assert len({job for job, _ in ends}) == 2, f"SLURM brings the same jobs back: {ends}\n{eng.said}\n{deu.said}"
     assert calm.finish() == 0
     assert_undisturbed(cluster, workspace, calm, "eng")
     assert_undisturbed(cluster, workspace, calm, "deu")
-    ends = [row["State"] for row in eng.history]
-    assert ends == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
+    assert [row["State"] for row in eng.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
     assert re.search(r"2 x cpu; going on after step", eng.said)

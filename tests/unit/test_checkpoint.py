@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from babelmill.core.files import UserError, sha256, write_json
-from babelmill.runtime import run_lock, wandb_mirror
+from babelmill.runtime import run_lock, slurm, wandb_mirror
 from babelmill.runtime.checkpoint import Checkpoints, write_tensors
 from babelmill.runtime.progress import Progress
 from babelmill.runtime.record import Record
@@ -199,6 +199,21 @@ def test_a_signal_is_a_reason(squeue):
     assert stop.reason(0) is None
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.reason(0) == "received SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [("RUNNING", ["squeue", "squeue", "scontrol", "squeue", "scontrol"]), ("PREEMPTED", ["squeue"] * 2)],
+)
+def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, tmp_path, state, asked):
+    """The first squeue and the first scontrol get no answer. A job that SLURM ends itself is left alone."""
+    squeue(state)
+    for command in ("squeue", "scontrol"):
+        first_fails = f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ] && echo {state}"
+        (tmp_path / command).write_text(f"#!/bin/sh\n{first_fails}\n")
+        (tmp_path / command).chmod(0o755)
+    slurm.requeue()
+    assert (tmp_path / "asked").read_text().split() == asked
 
 
 # The record.

@@ -22,6 +22,7 @@ FIRST_PORT, PORTS = (
     15_000,
 )  # ports where the nodes of a job meet; the system itself assigns only ports from 32768 on
 COMPLETING_SECONDS = 120  # longest wait between the end of a job and the end of its processes
+REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back into the queue
 
 
 def job_id() -> str | None:
@@ -100,7 +101,15 @@ def on_first_node() -> bool:
 
 
 def requeue() -> None:
-    """Put this job back into the queue if it is running; a job that was cancelled is not."""
-    job = job_id()
-    if job is not None and ask(job, "%T") == "RUNNING":
-        subprocess.run(["scontrol", "requeue", job], check=False)
+    """Put this job back into the queue if it is running; a job that was cancelled is not.
+
+    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS.
+    """
+    job, end = job_id(), time.monotonic() + REQUEUE_SECONDS
+    while job is not None and time.monotonic() < end:
+        state = ask(job, "%T")
+        if state not in (None, "RUNNING"):
+            return
+        if state and subprocess.run(["scontrol", "requeue", job], check=False).returncode == 0:
+            return
+        time.sleep(1)
