@@ -216,6 +216,15 @@ def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, t
     assert (tmp_path / "asked").read_text().split() == asked
 
 
+def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, tmp_path, monkeypatch, capfd):
+    squeue("RUNNING")
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho Operation is disabled >&2\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setattr(slurm, "REQUEUE_SECONDS", 2)
+    slurm.requeue()
+    assert capfd.readouterr().err == "SLURM did not put job 7 back into the queue: Operation is disabled\n"
+
+
 # The record.
 
 

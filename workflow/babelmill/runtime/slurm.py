@@ -103,13 +103,19 @@ def on_first_node() -> bool:
 def requeue() -> None:
     """Put this job back into the queue if it is running; a job that was cancelled is not.
 
-    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS.
+    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS. Then a line says what it answered.
     """
-    job, end = job_id(), time.monotonic() + REQUEUE_SECONDS
-    while job is not None and time.monotonic() < end:
+    job, end, answer = job_id(), time.monotonic() + REQUEUE_SECONDS, "no answer"
+    if job is None:
+        return
+    while time.monotonic() < end:
         state = ask(job, "%T")
         if state not in (None, "RUNNING"):
             return
-        if state and subprocess.run(["scontrol", "requeue", job], check=False).returncode == 0:
-            return
+        if state:
+            done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+            answer = done.stderr.strip()
         time.sleep(1)
+    print(f"SLURM did not put job {job} back into the queue: {answer}", file=sys.stderr)
