@@ -7,8 +7,8 @@ Here a CPU takes the path of a GPU: compiled blocks, and our kernels, whose laun
 asked and so narrow that computing takes little time. It is compared with transformers' `BertForMaskedLM` of the same
 shape with PyTorch's AdamW, not compiled. Both compute in bf16 on one core, in turns of one process.
 
-Not included: launching itself, by estimate 20 us for a kernel of ours (the last column says how many there are) and 5 us
-for one of PyTorch's.
+Not included: launching itself, by estimate 20 us for a kernel of ours (the last column says how many there are) and 5
+us for one of PyTorch's.
 """
 
 import argparse
