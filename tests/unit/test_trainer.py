@@ -133,7 +133,7 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
     """The first bucket leaves as soon as the last layer is done, the others as they fill, the shared ones at the end."""
     monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
     trainer = make(layers=6)
-    buckets = gradients.FlatGradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
+    buckets = trainer._gradients = gradients.FlatGradients(trainer.model, Processes(0, 2, 2, torch.device("cpu")))
     sent, arrived = [], []
     for parameter in trainer.model.parameters():
         parameter.register_post_accumulate_grad_hook(arrived.append)
@@ -143,12 +143,31 @@ def test_gradients_are_sent_while_the_backward_pass_runs(make, monkeypatch):
         return SimpleNamespace(wait=lambda: None)
 
     monkeypatch.setattr(gradients.dist, "all_reduce", all_reduce)
-    buckets.last_backward()
     step = trainer.plan.step(STEP)
-    trainer._learn(step.rows[:2], step.length, step.weights)
+    trainer._learn(step.rows[:2], step.length, step.weights, last=True)
     buckets.reduce()
     assert len(sent) >= 6
     assert sent[0] < len(arrived) / 6 and sent[len(sent) // 2] < 0.7 * len(arrived)
+
+
+def test_backward_passes_add_the_gradients_that_there_are(make, monkeypatch):
+    """In buckets of several parameters, half of which have no gradient; and one pass fails."""
+    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", 2000)
+    model = make().model
+    buckets, found = gradients.FlatGradients(model, ALONE), list(model.parameters())
+    assert 1 < len(buckets._buckets) < len(found) / 2
+
+    def loss(parameters) -> torch.Tensor:
+        return sum(i * parameter.sum() for i, parameter in enumerate(parameters, 1))
+
+    buckets.zero()
+    for last in (False, True):
+        buckets.backward(loss(found[::2]), last)
+    with pytest.raises(RuntimeError, match="scalar outputs"):
+        buckets.backward(found[0] * 1, False)
+    for i, parameter in enumerate(found):
+        assert parameter.grad.eq(0 if i % 2 else i + 2).all()
+        assert parameter.grad.untyped_storage().data_ptr() == buckets.flat.untyped_storage().data_ptr()
 
 
 def test_each_gradient_begins_where_a_gpu_reads_fastest(make, monkeypatch):

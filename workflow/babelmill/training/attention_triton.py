@@ -32,7 +32,7 @@ import triton
 import triton.language as tl
 
 from babelmill.training.dropout_triton import kept
-from babelmill.training.spans import TILE
+from babelmill.training.spans import TILE, tiles
 from babelmill.training.tables_triton import gradient as gradient_of_tables
 from babelmill.training.tiles_triton import WARPS, dot, load, store
 
@@ -131,7 +131,7 @@ def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.conste
 
 @triton.jit(do_not_specialize=["rows"])
 def _forward(
-    Q, K, V, POSITION, TABLES, LUT, MASK, SPANS, KEYS, CONTENT, OUT, LSE, rows,
+    JOINT, POSITION, TABLES, LUT, MASK, SPANS, KEYS, CONTENT, OUT, LSE, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
     B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
@@ -141,8 +141,8 @@ def _forward(
     """
     tile, b, h = _place(tl.program_id(0), heads, T, B)
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    i = tile * B + tl.arange(0, B)
-    q = load(Q, begin, i, width, T, D)
+    i, size = tile * B + tl.arange(0, B), heads * D
+    q = load(JOINT, begin, i, width, T, D)
     content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
     store(CONTENT, content, hb * T * R, i, R, T, R)
     content = _pairs(content)
@@ -150,7 +150,7 @@ def _forward(
     first, end = _span(SPANS, b, 0, tile, T, B)
     for start in range(first, end, C):
         j = start + tl.arange(0, C)
-        k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
+        k, v = load(JOINT, begin + size, j, width, T, D), load(JOINT, begin + 2 * size, j, width, T, D)
         position = _products(POSITION, hb, j[None, :], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         highest = tl.maximum(high, tl.max(s, 1))
@@ -160,13 +160,13 @@ def _forward(
             p = tl.where(_kept(KEYS, b, h, i, j, T, dropped, EVEN), p * factor, 0.0)
         out = out * shrink[:, None] + dot(p.to(v.dtype), v)
     total, high = tl.where(total > 0.0, total, 1.0), tl.where(total > 0.0, high, 0.0)  # in tiles of padding alone, 0
-    store(OUT, out / total[:, None], (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
+    store(OUT, out / total[:, None], (b * T).to(tl.int64) * size + h * D, i, size, T, D)
     tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _gradient_of_scores(
-    Q, K, V, CONTENT, POSITION, LUT, MASK, SPANS, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, DV, SUMS, rows,
+    JOINT, CONTENT, POSITION, LUT, MASK, SPANS, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, INTO, SUMS, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
     B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
@@ -176,14 +176,14 @@ def _gradient_of_scores(
     """
     tile, b, h = _place(tl.program_id(0), heads, T, B)
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    j, all_scores = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T
-    k, v = load(K, begin, j, width, T, D), load(V, begin, j, width, T, D)
+    j, all_scores, size = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T, heads * D
+    k, v = load(JOINT, begin + size, j, width, T, D), load(JOINT, begin + 2 * size, j, width, T, D)
     position, dv = _products(POSITION, hb, j[None, :], T, R), tl.zeros([B, D], tl.float32)
     first, end = _span(SPANS, b, 1, tile, T, B)
     for start in range(first, end, C):
         i = start + tl.arange(0, C)
-        q = load(Q, begin, i, width, T, D)
-        do = load(DO, (b * T).to(tl.int64) * heads * D + h * D, i, heads * D, T, D)
+        q = load(JOINT, begin, i, width, T, D)
+        do = load(DO, (b * T).to(tl.int64) * size + h * D, i, size, T, D)
         content = _products(CONTENT, hb, i[:, None], T, R)
         s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
         p = _exp(s - tl.load(LSE + bh * T + i, mask=i < T, other=float("inf"))[:, None])
@@ -196,23 +196,23 @@ def _gradient_of_scores(
         inside, ds = (i[:, None] < T) & (j[None, :] < T), ds.to(BY_QUERY.dtype.element_ty)
         tl.store(BY_QUERY + all_scores + i[:, None] * T + j[None, :], ds, mask=inside)
         tl.store(BY_KEY + all_scores + j[:, None] * T + i[None, :], tl.trans(ds), mask=tl.trans(inside))
-    store(DV, dv, begin, j, width, T, D)
+    store(INTO, dv, begin + 2 * size, j, width, T, D)
     _store_sum(SUMS, dv, 2, b, h, tile, T, heads, B, D)
 
 
 @triton.jit
 def _gradient_of_states(
-    GRADIENT, STATES, TABLES, ONE_HOT, SPANS, RESULT, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
+    JOINT, GRADIENT, TABLES, ONE_HOT, SPANS, INTO, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
     OF_KEYS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries (or keys), and of their products with the table of keys (or of queries).
 
     Args:
         GRADIENT: of the scores, with a row for each query (or key).
-        STATES: keys (or queries).
-        RESULT, PRODUCTS: what is computed.
+        INTO, PRODUCTS: what is computed.
     """
     hb, begin = (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
+    here, others = begin + OF_KEYS * heads * D, begin + (1 - OF_KEYS) * heads * D
     first, end = _span(SPANS, b, OF_KEYS, tile, T, B)
     end, n = tl.minimum(end, T), tl.arange(0, B)
     a = tile * B + n
@@ -221,7 +221,7 @@ def _gradient_of_states(
     for start in range(first, end, B):
         c = start + n
         gradient = tl.load(row[:, None] + c[None, :], mask=exists[:, None] & (c[None, :] < end), other=0.0)
-        result += dot(gradient, load(STATES, begin, c, width, T, D))
+        result += dot(gradient, load(JOINT, others, c, width, T, D))
     count = tl.where(exists, end - first, 0)[:, None]  # negative if nothing is seen, but then there is no loop
     for start in range(first - tile * B - B + 1, end - tile * B, B):
         c = (a + start - first)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
@@ -229,58 +229,51 @@ def _gradient_of_states(
         distance = start + n if OF_KEYS else -start - n
         products += dot(gradient, load(ONE_HOT, 0, distance + T - 1, R, 2 * T - 1, R))
     result += dot(products.to(TABLES.dtype.element_ty), _table(TABLES, 1 - OF_KEYS, h, heads, D, R))
-    store(RESULT, result, begin, a, width, T, D)
+    store(INTO, result, here, a, width, T, D)
     _store_sum(SUMS, result, OF_KEYS, b, h, tile, T, heads, B, D)
     store(PRODUCTS, products, hb * T * R, a, R, T, R)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _gradients_of_states(
-    Q, K, TABLES, ONE_HOT, SPANS, BY_QUERY, BY_KEY, DQ, DK, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
+    JOINT, TABLES, ONE_HOT, SPANS, BY_QUERY, BY_KEY, INTO, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
     B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, or of B keys, from those of the scores."""
     tile, b, h = _place(tl.program_id(0) // 2, heads, T, B)
     if tl.program_id(0) % 2 == 0:
         _gradient_of_states(
-            BY_QUERY, K, TABLES, ONE_HOT, SPANS, DQ, DCONTENT, SUMS, b, h, tile, rows, width, heads, T, 0, B, D, R
+            JOINT, BY_QUERY, TABLES, ONE_HOT, SPANS, INTO, DCONTENT, SUMS, b, h, tile, rows, width, heads, T, 0, B, D, R
         )
     else:
         _gradient_of_states(
-            BY_KEY, Q, TABLES, ONE_HOT, SPANS, DK, DPOSITION, SUMS, b, h, tile, rows, width, heads, T, 1, B, D, R
+            JOINT, BY_KEY, TABLES, ONE_HOT, SPANS, INTO, DPOSITION, SUMS, b, h, tile, rows, width, heads, T, 1, B, D, R
         )
 
 
-def _launch(
-    kernel: Any, programs: int, joint: torch.Tensor, tables: torch.Tensor, dropout: float, **tensors: torch.Tensor
-) -> None:
-    """Run a kernel for all heads of all rows. It drops the same share of weights as `dropout.keep`.
+def _numbers(joint: torch.Tensor, tables: torch.Tensor, dropout: float) -> dict[str, Any]:
+    """Return what kernels take besides tensors. They drop the same share of weights as `dropout.keep`.
+
+    Args:
+        joint, tables, dropout: see `forward`.
+    """
+    assert joint.is_contiguous() and tables.is_contiguous()
+    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
+    numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
+    numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
+    return numbers | {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "B": TILE, "C": OTHERS, "D": size, "R": buckets}
+
+
+def _launch(kernel: Any, programs: int, given: dict[str, Any]) -> None:
+    """Run a kernel for all heads of all rows.
 
     Args:
         kernel: one of those above.
         programs: its programs per tile.
-        joint, tables, dropout: see `forward`.
-        tensors: the kernel's other tensors.
+        given: tensors and numbers by name. The kernel takes those that it has arguments for.
     """
-    (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
-    numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
-    numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    constants = {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "B": TILE, "C": OTHERS, "D": size, "R": buckets}
-    given = {**_parts("", joint, tables), "TABLES": tables, **tensors, **numbers, **constants}
-    grid = programs * triton.cdiv(length, TILE) * rows * heads
+    grid = programs * tiles(given["T"]) * given["rows"] * given["heads"]
     kernel[(grid,)](**{name: given[name] for name in kernel.arg_names}, num_warps=WARPS)
-
-
-def _parts(before: str, joint: torch.Tensor, tables: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return queries, keys and values (or their gradients), [B, T, H] each, which are parts of `joint` [B, T, W]."""
-    assert joint.is_contiguous() and tables.is_contiguous()
-    parts = joint.split(tables.size(1) * tables.size(3), -1)[:3]
-    return {before + name: part for name, part in zip("QKV", parts, strict=True)}
-
-
-def _by_head(states: torch.Tensor, heads: int) -> torch.Tensor:
-    """Return states [B, T, H] as [n, B T, d]: one long matrix for each head."""
-    return states.flatten(0, 1).unflatten(-1, (heads, -1)).transpose(0, 1)
 
 
 def forward(
@@ -307,14 +300,15 @@ def forward(
         values [B, T, H]; queries times the table of keys, and keys times the table of queries, [n, B T, R]; the
         logarithm of each softmax's denominator, [B, n, T] float32.
     """
-    (rows, length, _), heads = joint.shape, tables.size(1)
-    assert spans.shape == (rows, 2, triton.cdiv(length, TILE), 2), "spans of another pass"
-    keys_of_heads = _by_head(_parts("", joint, tables)["K"], heads)
+    (rows, length, _), (_, heads, _, size) = joint.shape, tables.shape
+    assert spans.shape == (rows, 2, tiles(length), 2), "spans of another pass"
+    keys_of_heads = joint.view(rows * length, -1, size)[:, heads : 2 * heads].transpose(0, 1)
     position = torch.bmm(keys_of_heads, tables[0].mT)
-    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * tables.size(3))
+    content, values = torch.empty_like(position), joint.new_empty(rows, length, heads * size)
     lse = joint.new_empty(rows, heads, length, dtype=torch.float32)
-    tensors = {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
-    _launch(_forward, 1, joint, tables, dropout, LUT=lut, MASK=mask, SPANS=spans, KEYS=keys, **tensors)
+    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
+    tensors |= {"POSITION": position, "CONTENT": content, "OUT": values, "LSE": lse}
+    _launch(_forward, 1, tensors | _numbers(joint, tables, dropout))
     return values, content, position, lse
 
 
@@ -328,6 +322,7 @@ def backward(
     joint: torch.Tensor,
     tables: torch.Tensor,
     lut: torch.Tensor,
+    one_hot: torch.Tensor,
     mask: torch.Tensor,
     spans: torch.Tensor,
     keys: torch.Tensor,
@@ -340,20 +335,21 @@ def backward(
         gradient: [B, T, H], of the values.
         content, position, lse: see `forward`.
         delta: [B, n, T] float32, for each head the sum of the values times their gradients.
+        one_hot: [2T - 1, R], `lut` as one-hot rows.
         others: see `forward`.
 
     Returns:
         the gradient of `tables`; the sum over all positions of what is written into `into`, [3 H] float32.
     """
-    (rows, length, _), parts = joint.shape, _parts("", joint, tables)
+    rows, length, _ = joint.shape
     dcontent, dposition = torch.empty_like(content), torch.empty_like(position)
     by_query, by_key = (joint.new_empty(rows, tables.size(1), length, length) for _ in range(2))
-    sums = lse.new_empty(rows * triton.cdiv(length, TILE), 3 * gradient.size(-1))
-    tensors = {"CONTENT": content, "POSITION": position, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
-    tensors |= {"DO": gradient, "LSE": lse, "DELTA": delta, "BY_QUERY": by_query, "BY_KEY": by_key}
-    tensors |= _parts("D", into, tables)
-    one_hot = (lut[:, None] == torch.arange(tables.size(2), device=lut.device)).to(joint.dtype)
-    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "SUMS": sums, "ONE_HOT": one_hot}
-    _launch(_gradient_of_scores, 1, joint, tables, dropout, **tensors)
-    _launch(_gradients_of_states, 2, joint, tables, dropout, **tensors)
-    return gradient_of_tables(parts["Q"], parts["K"], dcontent, dposition, tables), sums.sum(0)
+    sums = lse.new_empty(rows * tiles(length), 3 * gradient.size(-1))
+    tensors = {"JOINT": joint, "TABLES": tables, "LUT": lut, "MASK": mask, "SPANS": spans, "KEYS": keys}
+    tensors |= {"CONTENT": content, "POSITION": position, "DO": gradient, "LSE": lse, "DELTA": delta}
+    tensors |= {"BY_QUERY": by_query, "BY_KEY": by_key, "INTO": into, "SUMS": sums}
+    tensors |= {"DCONTENT": dcontent, "DPOSITION": dposition, "ONE_HOT": one_hot}
+    given = tensors | _numbers(joint, tables, dropout)
+    _launch(_gradient_of_scores, 1, given)
+    _launch(_gradients_of_states, 2, given)
+    return gradient_of_tables(joint, dcontent, dposition, tables), sums.sum(0)

@@ -136,8 +136,9 @@ class ShardedGradients:
         for parameter, part in self._pairs:
             parameter.grad = part.grad = None
 
-    def last_backward(self) -> None:
-        """Do nothing."""
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients of a loss."""
+        loss.backward()
 
     def abandon(self) -> None:
         """Do nothing: FSDP2 keeps no part of a gradient back after a backward pass has ended."""

@@ -16,12 +16,12 @@ from babelmill.model.attention import Visible, compute_dtype
 from babelmill.model.gpt_bert import Attention, GPTBert, LayerCache
 from babelmill.training import attention_triton, gate_triton
 from babelmill.training.dropout import KeyedAttention
+from babelmill.training.operators import operator, results_of
 
 
-@torch.library.custom_op("babelmill::attention", mutates_args=())
+@operator("attention")
 def _attention(
     joint: torch.Tensor,
-    bias: torch.Tensor,
     tables: torch.Tensor,
     lut: torch.Tensor,
     mask: torch.Tensor,
@@ -35,7 +35,6 @@ def _attention(
 
     Args:
         joint: [B, T, W]: queries, keys, values and, if W is 4 H and not 3 H, gates.
-        bias: [W], already part of `joint`. The backward pass computes its gradient.
         tables, lut, mask, spans, keys, dropout: see `attention_triton.forward`.
         alive: [B, 1, T, 1], see `Visible`.
         eps: see `Normalization`.
@@ -44,8 +43,8 @@ def _attention(
     return gate_triton.forward(values, joint, alive, eps), values, content, position, lse
 
 
-@_attention.register_fake
-def _(joint: torch.Tensor, _bias: Any, tables: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+@results_of("attention")
+def _(joint: torch.Tensor, tables: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
     rows, length = joint.size(0), joint.size(1)
     heads, buckets, size = tables.shape[1:]
     values = [joint.new_empty(rows, length, heads * size) for _ in range(2)]
@@ -53,7 +52,7 @@ def _(joint: torch.Tensor, _bias: Any, tables: torch.Tensor, *_: Any) -> tuple[t
     return *values, *products, joint.new_empty(rows, heads, length, dtype=torch.float32)
 
 
-@torch.library.custom_op("babelmill::attention_backward", mutates_args=())
+@operator("attention_backward")
 def _attention_backward(
     gradient: torch.Tensor,
     values: torch.Tensor,
@@ -63,48 +62,65 @@ def _attention_backward(
     joint: torch.Tensor,
     tables: torch.Tensor,
     lut: torch.Tensor,
+    one_hot: torch.Tensor,
     mask: torch.Tensor,
     spans: torch.Tensor,
     alive: torch.Tensor,
     keys: torch.Tensor,
     dropout: float,
     eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of joint, bias (in float32) and tables.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of joint and tables, and sums.
 
     Args:
         gradient: of the first result of `_attention`.
         values, content, position, lse: its other results.
+        one_hot: see `attention_triton.backward`.
         others: its inputs.
+
+    Returns:
+        the gradient of joint; its sums over all positions, [3 H] and [H] (or [0]) float32; the gradient of tables.
     """
     into = torch.empty_like(joint)
     of_values, delta, of_gates = gate_triton.backward(into, gradient, values, joint, alive, tables.size(1), eps)
-    more = content, position, lse, delta, joint, tables, lut, mask, spans, keys, dropout
+    more = content, position, lse, delta, joint, tables, lut, one_hot, mask, spans, keys, dropout
     of_tables, sums = attention_triton.backward(into, of_values, *more)
-    return into, torch.cat([sums, of_gates]), of_tables
+    return into, sums, of_gates, of_tables
 
 
-@_attention_backward.register_fake
+@results_of("attention_backward")
 def _(
-    _gradient: Any, _values: Any, _content: Any, _position: Any, lse: torch.Tensor, *inputs: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    gradient: torch.Tensor, _values: Any, _content: Any, _position: Any, lse: torch.Tensor, *inputs: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     joint, tables, *_ = inputs
-    return torch.empty_like(joint), lse.new_empty(joint.size(-1)), torch.empty_like(tables)
+    size, width = gradient.size(-1), joint.size(-1)
+    sums = lse.new_empty(3 * size), lse.new_empty(width - 3 * size)
+    return torch.empty_like(joint), *sums, torch.empty_like(tables)
 
 
-def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    joint, bias, *tensors, ctx.dropout, ctx.eps = inputs
-    ctx.kind = bias.dtype
-    ctx.set_materialize_grads(False)  # of the results that only the backward pass needs
-    ctx.save_for_backward(*output[1:], joint, *tensors)
+class _Attended(torch.autograd.Function):
+    """Computes the gated and normalised values from `joint`.
 
+    The other inputs are `bias` [W], which is already part of `joint`, for its gradient; and those of `_attention`.
+    """
 
-def _gradients(ctx: Any, gradient: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
-    of_joint, of_bias, of_tables = _attention_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.dropout, ctx.eps)
-    return of_joint, of_bias.to(ctx.kind), of_tables, *[None] * 7
+    @staticmethod
+    def forward(ctx: Any, joint: torch.Tensor, bias: torch.Tensor, *others: Any) -> torch.Tensor:
+        *tensors, ctx.dropout, ctx.eps = others
+        result, *kept = _attention(joint, *others)
+        ctx.kind = bias.dtype
+        ctx.save_for_backward(*kept, joint, *tensors)
+        return result
 
-
-_attention.register_autograd(_gradients, setup_context=_keep_for_backward)
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        values, content, position, lse, joint, tables, lut, *more = ctx.saved_tensors
+        one_hot = (lut[:, None] == torch.arange(tables.size(2), device=lut.device)).to(joint.dtype)
+        given = gradient.contiguous(), values, content, position, lse, joint, tables, lut, one_hot, *more
+        of_joint, sums, of_gates, of_tables = _attention_backward(*given, ctx.dropout, ctx.eps)
+        return of_joint, torch.cat([sums, of_gates]).to(ctx.kind), of_tables, *[None] * 7
 
 
 class FusedAttention(Attention):
@@ -143,7 +159,7 @@ class FusedAttention(Attention):
         of_rows = self._keyed.spans(), visible.alive.contiguous(), self._keyed.row_keys()
         dropout = self.dropout.p if self.training else 0.0
         given = joint, bias, tables.contiguous(), lut, visible.penalty.contiguous(), *of_rows
-        result, *_ = _attention(*given, dropout, self.post_layer_norm.eps)
+        result = _Attended.apply(*given, dropout, self.post_layer_norm.eps)
         return self.dropout(self.out_proj(result)), None
 
 

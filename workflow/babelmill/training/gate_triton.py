@@ -37,20 +37,20 @@ def _gelu(x):
 
 @triton.jit
 def _gate_forward(
-    VALUES, GATE, ALIVE, RESULT, width, H, eps, GATES: tl.constexpr, B: tl.constexpr
+    VALUES, JOINT, ALIVE, RESULT, width, H, eps, GATES: tl.constexpr, B: tl.constexpr
 ):  # fmt: skip
     """Compute one token: its values times `alive` times the gelu of the gate, normalised."""
     token, n = tl.program_id(0).to(tl.int64), tl.arange(0, B)
     inside = n < H
     x = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * tl.load(ALIVE + token).to(tl.float32)
     if GATES:
-        x *= _gelu(tl.load(GATE + token * width + n, mask=inside, other=0.0).to(tl.float32))[0]
+        x *= _gelu(tl.load(JOINT + token * width + 3 * H + n, mask=inside, other=0.0).to(tl.float32))[0]
     tl.store(RESULT + token * H + n, normalize(x, inside, H, eps)[0].to(RESULT.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["tokens"])
 def _gate_backward(
-    GRADIENT, VALUES, GATE, ALIVE, DVALUES, DGATE, DELTA, SUMS, width, H, T, tokens, eps,
+    GRADIENT, VALUES, JOINT, ALIVE, DVALUES, INTO, DELTA, SUMS, width, H, T, tokens, eps,
     GATES: tl.constexpr, B: tl.constexpr, D: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of TOKENS tokens' values and gates, their DELTA, and the sum of the gates' gradients."""
@@ -65,7 +65,7 @@ def _gate_backward(
         values = tl.load(VALUES + token * H + n, mask=inside, other=0.0).to(tl.float32) * alive
         x = values
         if GATES:
-            gelu, slope = _gelu(tl.load(GATE + token * width + n, mask=inside, other=0.0).to(tl.float32))
+            gelu, slope = _gelu(tl.load(JOINT + token * width + 3 * H + n, mask=inside, other=0.0).to(tl.float32))
             x = values * gelu
         y, scale = normalize(x, inside, H, eps)
         dx = gradient_of_input(gradient, y, scale, H)
@@ -73,7 +73,7 @@ def _gate_backward(
         if GATES:
             dvalues *= gelu
             dgate = dx * values * slope
-            tl.store(DGATE + token * width + n, dgate.to(DGATE.dtype.element_ty), mask=inside)
+            tl.store(INTO + token * width + 3 * H + n, dgate.to(INTO.dtype.element_ty), mask=inside)
             sums += tl.where(inside, dgate, 0.0)
         rounded = dvalues.to(DVALUES.dtype.element_ty)  # as attention's backward pass reads it
         tl.store(DVALUES + token * H + n, rounded, mask=inside)
@@ -82,11 +82,6 @@ def _gate_backward(
         tl.store(DELTA + place, delta, mask=(head < H // D) & exists)
     if GATES:
         tl.store(SUMS + tl.program_id(0) * H + n, sums, mask=n < H)
-
-
-def _gate(joint: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the part of `joint` that is gates, [B, T, H]. Without gates, return `joint`; then no kernel reads it."""
-    return joint[..., 3 * size :] if joint.size(-1) > 3 * size else joint
 
 
 def forward(values: torch.Tensor, joint: torch.Tensor, alive: torch.Tensor, eps: float) -> torch.Tensor:
@@ -100,7 +95,7 @@ def forward(values: torch.Tensor, joint: torch.Tensor, alive: torch.Tensor, eps:
     """
     (rows, length, size), width = values.shape, joint.size(-1)
     result = torch.empty_like(values)
-    tensors = values, _gate(joint, size), alive, result
+    tensors = values, joint, alive, result
     _gate_forward[(rows * length,)](*tensors, width, size, eps, GATES=width > 3 * size, **sizes(size))
     return result
 
@@ -127,10 +122,10 @@ def backward(
         gradient; the sum over all positions of the gates' gradient, [H] float32, or [0] without gates.
     """
     (rows, length, size), width = values.shape, joint.size(-1)
-    programs, gates = triton.cdiv(rows * length, TOKENS), width > 3 * size
+    programs, gates = -(-rows * length // TOKENS), width > 3 * size
     of_values, delta = torch.empty_like(values), values.new_empty(rows, heads, length, dtype=torch.float32)
     sums = delta.new_empty(programs, size if gates else 0)
-    tensors = gradient, values, _gate(joint, size), alive, of_values, _gate(into, size), delta, sums
+    tensors = gradient, values, joint, alive, of_values, into, delta, sums
     numbers, switches = (width, size, length, rows * length, eps), {"GATES": gates, "D": size // heads}
     _gate_backward[(programs,)](*tensors, *numbers, **switches, TOKENS=TOKENS, **sizes(size))
     return of_values, delta, sums.sum(0)

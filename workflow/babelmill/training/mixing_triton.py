@@ -37,6 +37,7 @@ from babelmill.model.mixing import LayerMixing
 from babelmill.training.dropout import RowDropout
 from babelmill.training.dropout_triton import drop
 from babelmill.training.normalization_triton import load_gradient, sizes, store_normalized
+from babelmill.training.operators import operator, results_of
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
 WARPS = 4  # of a program of the second kernel
@@ -119,7 +120,7 @@ def _results(change: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, 
     return torch.empty_like(change, dtype=stored.dtype), torch.empty(change.shape[:2], device=change.device)
 
 
-@torch.library.custom_op("babelmill::mix_forward", mutates_args=("stored",))
+@operator("mix_forward", mutates=("stored",))
 def _forward(
     change: torch.Tensor,
     begun: torch.Tensor | None,
@@ -152,12 +153,12 @@ def _forward(
     return result, scale
 
 
-@_forward.register_fake
+@results_of("mix_forward")
 def _(change, begun, earlier, weights, stored, keys, place, p, eps):
     return _results(change, stored)
 
 
-@torch.library.custom_op("babelmill::mix_backward", mutates_args=("stored",))
+@operator("mix_backward", mutates=("stored",))
 def _backward(
     gradient: torch.Tensor,
     normalized: torch.Tensor,
@@ -187,22 +188,22 @@ def _backward(
     return result
 
 
-@_backward.register_fake
+@results_of("mix_backward")
 def _(gradient, normalized, scale, begun, earlier, weights, stored, keys, place, p, kind):
     return torch.empty_like(gradient, dtype=kind)
 
 
-@torch.library.custom_op("babelmill::begin_sums", mutates_args=())
+@operator("begin_sums")
 def _begin(earlier: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return weights [S, t] times the rows `earlier` [t, N], as [S, N] of the same type; S is at most `SUMS`."""
     count, numbers = len(weights), earlier.size(1)
     sums, block = earlier.new_empty(count, numbers), {"S": triton.next_power_of_2(SUMS.value), "B": BLOCK}
-    grid, sizes = (triton.cdiv(numbers, BLOCK),), (numbers, len(earlier), weights.stride(0), count)
+    grid, sizes = (-(-numbers // BLOCK),), (numbers, len(earlier), weights.stride(0), count)
     _begin_sums[grid](earlier, weights, sums, *sizes, **block, num_warps=WARPS)
     return sums
 
 
-@_begin.register_fake
+@results_of("begin_sums")
 def _(earlier, weights):
     return earlier.new_empty(len(weights), earlier.size(1))
 

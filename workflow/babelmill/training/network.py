@@ -21,8 +21,7 @@ from babelmill.training.sharding import Sharding
 class Gradients(Protocol):
     """The gradients of a step, summed over all micro-batches and processes.
 
-    The calls of a step are: `zero()`; backward passes, with `last_backward()` before the last one; `reduce()`;
-    `clip()`.
+    The calls of a step are: `zero()`; `backward()` for each pass; `reduce()`; `clip()`.
 
     Attributes:
         copies: bytes of the bf16 copies of the gradients that a step holds while it sends them; 0 if it sends none.
@@ -34,8 +33,8 @@ class Gradients(Protocol):
         """Forget the gradients."""
         ...
 
-    def last_backward(self) -> None:
-        """Prepare for a step's last backward pass: from now on, parts of the gradient may go to other processes."""
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients of a loss. In the step's `last` pass, parts of the sum may go to other processes."""
         ...
 
     @property

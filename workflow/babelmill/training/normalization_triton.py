@@ -6,6 +6,8 @@ A program holds all numbers of its token: [B], of which `inside` are the token's
 # pyright: reportMissingParameterType=false, reportReturnType=false, reportGeneralTypeIssues=false
 # (a type checker does not know what Triton makes of a function)
 
+import functools
+
 import triton
 import triton.language as tl
 
@@ -40,6 +42,7 @@ def load_gradient(GRADIENT, RESULT, SCALE, token, place, inside, H):
     return gradient_of_input(gradient, y, tl.load(SCALE + token), H)
 
 
+@functools.cache
 def sizes(width: int) -> dict[str, int]:
     """Return B and the warps of a program for H = `width`, as keyword arguments of a kernel's launch."""
     block = triton.next_power_of_2(width)

@@ -23,6 +23,7 @@ from torch import nn
 from babelmill.training.dropout import RowDropout
 from babelmill.training.dropout_triton import drop
 from babelmill.training.normalization_triton import load_gradient, sizes, store_normalized
+from babelmill.training.operators import operator, results_of
 
 
 @triton.jit(do_not_specialize=["length", "limit"])
@@ -72,7 +73,7 @@ def _launch(kernel: Any, shape: torch.Size, begins: bool, dropout: "Dropout", **
 Dropout = tuple[torch.Tensor | None, torch.Tensor | None, float]  # the rows' keys, the counter, the probability
 
 
-@torch.library.custom_op("babelmill::add_forward", mutates_args=("stream",))
+@operator("add_forward", mutates=("stream",))
 def _forward(
     change: torch.Tensor,
     stream: torch.Tensor,
@@ -102,12 +103,12 @@ def _forward(
     return result, scale
 
 
-@_forward.register_fake
+@results_of("add_forward")
 def _(change, stream, begins, keys, place, p, eps, kind):
     return torch.empty_like(change, dtype=kind), stream.new_empty(change.shape[:2])
 
 
-@torch.library.custom_op("babelmill::add_backward", mutates_args=("stream",))
+@operator("add_backward", mutates=("stream",))
 def _backward(
     gradient: torch.Tensor,
     normalized: torch.Tensor,
@@ -134,7 +135,7 @@ def _backward(
     return result
 
 
-@_backward.register_fake
+@results_of("add_backward")
 def _(gradient, normalized, scale, stream, begins, keys, place, p, kind):
     return torch.empty_like(gradient, dtype=kind)
 

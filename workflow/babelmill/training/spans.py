@@ -10,6 +10,11 @@ from torch.nn import functional as F
 TILE = 64
 
 
+def tiles(length: int) -> int:
+    """Return how many tiles a row of `length` tokens has."""
+    return -(-length // TILE)
+
+
 def of_mask(seen: torch.Tensor) -> torch.Tensor:
     """Return from where to where the queries of each tile see keys, and the keys of each tile are seen by queries.
 
@@ -33,4 +38,4 @@ def of_mask(seen: torch.Tensor) -> torch.Tensor:
 def whole(rows: int, length: int, device: torch.device) -> torch.Tensor:
     """Return the spans of rows in which every tile sees the whole row."""
     ends = torch.tensor([0, length], dtype=torch.int32, device=device)
-    return ends.repeat(rows, 2, -(-length // TILE), 1)
+    return ends.repeat(rows, 2, tiles(length), 1)

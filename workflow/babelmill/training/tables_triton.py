@@ -21,7 +21,7 @@ TILE, POSITIONS = 64, 2048  # positions per tile, and per program
 
 @triton.jit(do_not_specialize=["positions"])
 def _backward_of_tables(
-    Q, K, DCONTENT, DPOSITION, PARTS, width, heads, positions,
+    JOINT, DCONTENT, DPOSITION, PARTS, width, heads, positions,
     COUNT: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the part of COUNT positions in the gradients of one head's tables: PARTS [parts, 2, n, R, D] float32."""
@@ -30,7 +30,7 @@ def _backward_of_tables(
     of_queries, of_keys = tl.zeros([R, D], tl.float32), tl.zeros([R, D], tl.float32)
     for start in range(0, COUNT, B):
         i = part.to(tl.int64) * COUNT + start + tl.arange(0, B)
-        q, k = load(Q, h * D, i, width, positions, D), load(K, h * D, i, width, positions, D)
+        q, k = load(JOINT, h * D, i, width, positions, D), load(JOINT, (heads + h) * D, i, width, positions, D)
         of_queries += dot(tl.trans(load(DPOSITION, products, i, R, positions, R)), k)
         of_keys += dot(tl.trans(load(DCONTENT, products, i, R, positions, R)), q)
     place = part * 2 * heads + h
@@ -39,20 +39,19 @@ def _backward_of_tables(
 
 
 def gradient(
-    queries: torch.Tensor, keys: torch.Tensor, dcontent: torch.Tensor, dposition: torch.Tensor, tables: torch.Tensor
+    joint: torch.Tensor, dcontent: torch.Tensor, dposition: torch.Tensor, tables: torch.Tensor
 ) -> torch.Tensor:
     """Return the gradient of the tables, [2, n, R, d].
 
     Args:
-        queries, keys: [B, T, H], parts of one tensor [B, T, W].
+        joint: [B, T, W], whose first 2 H columns are queries and keys.
         dcontent, dposition: [n, B T, R], the gradients of queries times the table of keys, and keys times that of
             queries.
         tables: [2, n, R, d], those of queries and of keys.
     """
     (_, positions, _), (_, heads, buckets, size) = dcontent.shape, tables.shape
-    count = triton.cdiv(positions, POSITIONS)
+    count = -(-positions // POSITIONS)
     parts = torch.empty(count, *tables.shape, dtype=torch.float32, device=tables.device)
-    tensors = queries, keys, dcontent, dposition, parts
     sizes = {"COUNT": POSITIONS, "B": TILE, "D": size, "R": buckets, "num_warps": WARPS}
-    _backward_of_tables[(count * heads,)](*tensors, queries.stride(1), heads, positions, **sizes)
+    _backward_of_tables[(count * heads,)](joint, dcontent, dposition, parts, joint.size(-1), heads, positions, **sizes)
     return parts.sum(0).to(tables.dtype)

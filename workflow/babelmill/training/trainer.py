@@ -38,6 +38,7 @@ from babelmill.training.votes import Votes
 log = logging.getLogger(__name__)
 
 Returned = TypeVar("Returned")
+Weights = tuple[float, ...]  # of a target of each group
 
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
@@ -51,9 +52,7 @@ class Stream(Protocol):
         """Read what rows need from the disk into the system's memory."""
         ...
 
-    def micro_batch(
-        self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
-    ) -> Any:
+    def micro_batch(self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1) -> Any:
         """Build a micro-batch with rows of at most `length` tokens, in the form that the network takes."""
         ...
 
@@ -141,9 +140,8 @@ class Trainer:
                     if self.network.whole_micro_batches:  # their dropout is PyTorch's
                         torch.manual_seed(seed)
                     # Send gradients early only if passes of this size fitted before: a step that fails must send none.
-                    if i == len(mine) - 1 and self._fitted.has(step.length, passes):
-                        self._gradients.last_backward()
-                    part, building = self._learn(rows, step.length, step.weights)
+                    last = i == len(mine) - 1 and self._fitted.has(step.length, passes)
+                    part, building = self._learn(rows, step.length, step.weights, last)
                     sums += part
                     data.append(building)
                 self._fitted.add(step.length, passes)
@@ -213,17 +211,17 @@ class Trainer:
     def _no_sums(self) -> torch.Tensor:
         return torch.zeros(self.groups, len(STATISTICS), dtype=torch.float64, device=self.device)
 
-    def _learn(self, rows: Rows, length: int, weights: tuple[float, ...]) -> tuple[torch.Tensor, Span]:
+    def _learn(self, rows: Rows, length: int, weights: Weights, last: bool = False) -> tuple[torch.Tensor, Span]:
         """Add a micro-batch's gradient; return its sums by group of targets, and the time of building it."""
         building = Span(self.device)
         batch = self._build(self._stream, rows, length, weights)
         building.end()
         with may_lose_process():
             loss, sums = self.network.forward(batch, self.groups)
-            loss.backward()
+            self._gradients.backward(loss, last)
         return sums, building
 
-    def _build(self, stream: Stream, rows: Rows, length: int, weights: tuple[float, ...], use: int = 0) -> Any:
+    def _build(self, stream: Stream, rows: Rows, length: int, weights: Weights, use: int = 0) -> Any:
         alone = self.network.compiled is not None and len(rows) < LEAST_ROWS
         return stream.micro_batch(rows, length, weights, use, LEAST_ROWS if alone else 1)
 
