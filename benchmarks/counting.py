@@ -15,9 +15,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from babelmill.training import attention_triton, fused_attention, gate_triton, tables_triton  # noqa: F401
+from babelmill.training import (
+    attention_triton,
+    fused_attention,  # noqa: F401
+    gate_triton,
+    geglu_triton,
+    mixing_triton,
+    residual_triton,
+    tables_triton,
+)
 
 BYTES, PRODUCTS, KERNEL = 0.8 * 4.8e12, 550e12, 4e-6  # bytes and FLOP per second; seconds per launch
+BETWEEN_BLOCKS = {
+    "mix_forward": mixing_triton._mix_forward,
+    "mix_backward": mixing_triton._mix_backward,
+    "begin_sums": mixing_triton._begin_sums,
+    "add_forward": residual_triton._add_forward,
+    "add_backward": residual_triton._add_backward,
+}  # our operators that are not compiled, and their kernels
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "set_", "_local_scalar_dense")
 
 
@@ -72,7 +87,10 @@ class Count(TorchDispatchMode):
             tensors = tree_leaves((args, kwargs, again, None if written_to else result))
             moved = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
             of_products = flop_registry.get(function.overloadpacket)
-            self.part += Part.kernel(moved, of_products(*args, **kwargs, out_val=result) if of_products else 0)
+            if kernel := BETWEEN_BLOCKS.get(name):
+                self.part += of_tokens(kernel, moved, args[0].numel())
+            else:
+                self.part += Part.kernel(moved, of_products(*args, **kwargs, out_val=result) if of_products else 0)
         return result
 
 
@@ -83,7 +101,7 @@ def size(node) -> int:
 
 def of_attention(inputs: list) -> Part:
     """Count what our attention does forwards: a product with a table, a kernel with 3 products, and the gate."""
-    joint, _, tables, *_ = inputs
+    joint, tables, *_ = inputs
     (rows, length, _), (_, heads, buckets, d) = joint.get_size(), tables.get_size()
     numbers, scores = rows * length * heads * d, rows * heads * length**2 * share(length)
     states, products = 2 * numbers, 2 * rows * length * heads * buckets  # bytes, in bf16
@@ -92,7 +110,7 @@ def of_attention(inputs: list) -> Part:
     needed = instructions.per_score(attention_triton._forward, length) * scores
     moved = sum(map(size, inputs)) - gates  # besides, `products` is read
     attention = of_kernels(1, moved + products, scores * 4 * d + states * buckets, needed)
-    gate = of_gate(gate_triton._gate_forward, states + gates, numbers)
+    gate = of_tokens(gate_triton._gate_forward, states + gates, numbers)
     return of_table + attention + gate
 
 
@@ -111,7 +129,7 @@ def of_attention_backward(inputs: list) -> Part:
     gates = size(joint) - 3 * states
     of_bias = 2 * 2 * states * (3 / tile + 1 / gate_triton.TOKENS)  # written and read, in fp32
     moved = size(gradient) + size(values) + gates + states + size(lse)
-    gate = of_gate(gate_triton._gate_backward, moved, numbers)
+    gate = of_tokens(gate_triton._gate_backward, moved, numbers)
     needed = instructions.per_score(attention_triton._gradient_of_scores, length) * scores
     moved = 4 * states + 2 * products + 2 * size(lse) + sum(map(size, inputs[7:])) + 2 * 2 * scores
     of_scores = of_kernels(1, moved, scores * 3 * 2 * d, needed)
@@ -120,12 +138,24 @@ def of_attention_backward(inputs: list) -> Part:
     of_states = of_kernels(1, 2 * 2 * scores + 2 * states + 2 * products, flops, needed)
     parts = 2 * 2 * size(tables) * rows * length / tables_triton.POSITIONS
     of_tables = Part.kernel(2 * (products + states), 2 * states * buckets)
-    sums = of_kernels(8, of_bias + parts, 0)  # these, and the one-hot matrix
+    sums = of_kernels(4, of_bias + parts, 0)
     return gate + of_scores + of_states + of_tables + sums
 
 
-def of_gate(kernel, moved: float, numbers: float) -> Part:
-    """Count a kernel of the gate: it moves bytes while it computes, as other kernels without products."""
+def of_geglu(inputs: list) -> Part:
+    """Count what stands forwards between the products of a feed-forward block. (Its result is counted as such.)"""
+    (joint,) = inputs
+    return of_tokens(geglu_triton._geglu_forward, size(joint), joint.get_numel() / 2)
+
+
+def of_geglu_backward(inputs: list) -> Part:
+    """Count what stands backwards between the products of a feed-forward block. (Its result is counted as such.)"""
+    gradient, joint = inputs
+    return of_tokens(geglu_triton._geglu_backward, size(gradient) + size(joint), gradient.get_numel())
+
+
+def of_tokens(kernel, moved: float, numbers: float) -> Part:
+    """Count a kernel for the numbers of all tokens: it moves bytes while it computes, as others without products."""
     return Part(1, moved, 0, max(moved / BYTES, instructions.per_number(kernel) * numbers / instructions.PER_SECOND))
 
 
@@ -147,6 +177,8 @@ def of_kernels(number: int, moved: float, flops: float, needed: float = 0.0) -> 
 OURS = {
     torch.ops.babelmill.attention.default: of_attention,
     torch.ops.babelmill.attention_backward.default: of_attention_backward,
+    torch.ops.babelmill.geglu.default: of_geglu,
+    torch.ops.babelmill.geglu_backward.default: of_geglu_backward,
 }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("gpu.py")
 KINDS = {  # kinds of kernels, as patterns of their names; the first that fits counts
     "NCCL": "nccl",
+    "feed-forward, without products": "^_geglu",
     "attention": "^_forward|^_backward|^_gate_|^_gradient|fmha|flash|sdpa|attention",
     "scatter (atomics)": "scatter|index_put|indexing_backward",
     "dropout, sums, normalisation": "^_mix_forward|^_mix_backward|^_begin_sums|^_add_forward|^_add_backward",

@@ -30,7 +30,7 @@ from step import laid_over, make_trainer  # noqa: E402
 from babelmill.config.resolve import Configuration  # noqa: E402
 from babelmill.model.gpt_bert import GPTBert  # noqa: E402
 from babelmill.runtime.processes import Processes  # noqa: E402
-from babelmill.training import between_blocks, dropout, fused_attention  # noqa: E402
+from babelmill.training import between_blocks, dropout, fused_attention, geglu_triton  # noqa: E402
 from babelmill.training.compilation import Compiler  # noqa: E402
 from babelmill.training.gpt_bert_network import GPTBertNetwork  # noqa: E402
 from babelmill.training.mixing_triton import FusedMixing  # noqa: E402
@@ -45,6 +45,7 @@ def as_on_a_gpu(network: GPTBertNetwork, model: GPTBert, *_: object, **__: objec
     """Put into a model what training on a GPU puts there."""
     dropout.install(model, network.keys, dropout.KeyedAttention)
     fused_attention.install(model)
+    geglu_triton.install(model)
     between_blocks.install(model, FusedMixing)
 
 

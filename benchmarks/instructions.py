@@ -1,11 +1,12 @@
-"""Count the instructions of our attention kernels for an H100 or H200, without a GPU.
+"""Count the instructions of our kernels for an H100 or H200, without a GPU.
 
     python benchmarks/instructions.py
 
-Triton builds each kernel for heads of 64 numbers, and its disassembler shows the machine code. The instructions of a
-thread in a loop, times the threads, divided by the scores of an iteration are what the kernel needs per score. (The
-gate's kernels have no scores: there it is per number.) What stands outside of loops is not counted. A processor starts
-128 of them per clock, but only 64 of those in `HALF`; so if these are more than half, they count twice.
+Triton builds each kernel for `base`, and its disassembler shows the machine code. The instructions of a thread in a
+loop, times the threads, divided by the scores of an iteration are what a kernel of attention needs per score. What
+stands outside of loops is not counted. For the other kernels it is per number of a token (or, for `_begin_sums`, of a
+row). A processor starts 128 instructions per clock, but only 64 of those in `HALF`; so if these are more than half,
+they count twice.
 
 The times are CALCULATED, with 132 processors at 1.6 GHz. They are what a kernel needs at least, if it never waits for
 memory, for another warp, or for a matrix product.
@@ -21,16 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import triton
+from triton.backends.compiler import GPUTarget
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
-from babelmill.training import attention_triton, gate_triton  # noqa: E402
-from babelmill.training.tiles_triton import WARPS  # noqa: E402
-from triton_builds import ATTENTION, GATE, built, resources  # noqa: E402
+import mixing_builds  # noqa: E402
+import triton_builds  # noqa: E402
+from babelmill.training import attention_triton, mixing_triton  # noqa: E402
+from mixing_builds import resources  # noqa: E402
+from triton_builds import ATTENTION  # noqa: E402
 
 PER_SECOND = 128 * 132 * 1.6e9  # instructions of single threads
-WIDTH = 768  # of a token in the gate's kernels
 # Instructions that only half of the lanes can compute.
 HALF = {"F2FP", "FMNMX", "FSEL", "FSETP", "IABS", "IADD3", "ISETP", "LEA", "LOP3", "MOV"}
 HALF |= {"P2R", "PLOP3", "PRMT", "R2P", "SEL", "SGXT", "SHF", "VIADD", "VIMNMX"}
@@ -66,16 +69,25 @@ def slots(counted: Counter[str]) -> int:
 
 
 @functools.cache
+def built(kernel: Any) -> Any:
+    """Build a kernel as the tests do."""
+    for of_attention, constants, _ in triton_builds.BUILDS:
+        if of_attention is kernel:
+            return triton_builds.built(kernel, constants, "sm_90")
+    (switches, *_) = (switches for _, between, switches in mixing_builds.BUILDS if between is kernel)
+    return mixing_builds.built(GPUTarget("cuda", 90, 32), kernel, switches)
+
+
+@functools.cache
 def counted(kernel: Any) -> tuple[Counter[str], list[Counter[str]]]:
-    """Build a kernel of `attention_triton.py` or `gate_triton.py` and count its instructions."""
-    constants = GATE if kernel.__name__.startswith("_gate") else ATTENTION
-    return count(code(built(kernel, constants, "sm_90").asm["cubin"]))
+    """Count the instructions of a kernel, and of its loops."""
+    return count(code(built(kernel).asm["cubin"]))
 
 
 def per_score(kernel: Any, length: float) -> float:
     """Return the instructions of a kernel of attention per score, if a query sees `length` keys, by whole tiles."""
     own, others = ATTENTION["B"], ATTENTION["C"]
-    needed = [32 * WARPS / own * slots(loop) for loop in counted(kernel)[1]]
+    needed = [32 * built(kernel).metadata.num_warps / own * slots(loop) for loop in counted(kernel)[1]]
     if kernel is not attention_triton._gradients_of_states:
         return needed[0] / others
     of_queries, of_their_products, of_keys, of_their_products_too = needed
@@ -84,23 +96,24 @@ def per_score(kernel: Any, length: float) -> float:
 
 
 def per_number(kernel: Any) -> float:
-    """Return the instructions of a kernel of the gate per number of a token."""
-    whole, of_tokens = counted(kernel)
-    return 32 * WARPS * slots(of_tokens[0] if of_tokens else whole) / WIDTH
+    """Return the instructions of another kernel per number of a token, or of a row."""
+    whole, loops = counted(kernel)
+    widths = {"_geglu_forward": 2560, "_geglu_backward": 2560, "_begin_sums": mixing_triton.BLOCK}
+    threads = 32 * built(kernel).metadata.num_warps
+    return threads * slots(loops[0] if loops else whole) / widths.get(kernel.__name__, 768)
 
 
 def main() -> None:
     """Print the table."""
-    print("| kernel | registers | bytes spilled | instructions per score, T = 128 | 512 |\n|---|---|---|---|---|")
-    for name in ("_forward", "_gradient_of_scores", "_gradients_of_states"):
-        kernel = getattr(attention_triton, name)
-        registers, spilled = resources(built(kernel, ATTENTION, "sm_90").asm["cubin"])
-        short, long = (per_score(kernel, length) for length in (128, 512))
-        print(f"| {name} | {registers} | {spilled} | {short:.0f} | {long:.0f} |")
-    for name in ("_gate_forward", "_gate_backward"):
-        kernel = getattr(gate_triton, name)
-        registers, spilled = resources(built(kernel, GATE, "sm_90").asm["cubin"])
-        print(f"| {name} | {registers} | {spilled} | {per_number(kernel):.0f} per number | |")
+    print("| kernel | registers | bytes spilled | instructions per score, T = 128 | 512 | per number |")
+    print("|---|---|---|---|---|---|")
+    of_attention = [kernel for kernel, constants, _ in triton_builds.BUILDS if constants is ATTENTION]
+    others = [kernel for kernel, constants, _ in triton_builds.BUILDS if "num_warps" in constants]
+    for kernel in (*of_attention, *others, *dict.fromkeys(kernel for _, kernel, _ in mixing_builds.BUILDS)):
+        registers, spilled = resources(built(kernel).asm["cubin"])
+        scores = [f"{per_score(kernel, length):.0f}" for length in (128, 512) if kernel in of_attention] or ["", ""]
+        number = "" if kernel in of_attention else f"{per_number(kernel):.0f}"
+        print(f"| {kernel.__name__} | {registers} | {spilled} | {' | '.join(scores)} | {number} |")
 
 
 if __name__ == "__main__":

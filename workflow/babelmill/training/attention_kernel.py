@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 WIDTHS = 16, 32, 64, 128  # of a head, which our kernels support
 BUCKETS = 64  # largest `position_bucket_size`: more would need too much of a processor's memory
-LENGTHS = 100, 128  # tokens per row of the trials: Triton builds a kernel of its own for multiples of 16
+LENGTHS = 100, 128  # tokens per row of the trials: whole tiles have kernels of their own
 
 
 def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:

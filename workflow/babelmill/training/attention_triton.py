@@ -15,6 +15,7 @@ nothing is copied. They work on tiles of some queries and some keys, and leave o
 * The gradient of the position part is a sum over equal distances. The second kernel reads the gradients of scores
   along their diagonals, so that all elements of a column have the same distance, and multiplies them by the one-hot
   matrix of the distances' buckets. So there are no atomic additions, and every run computes the same numbers.
+* Rows whose length is a multiple of a tile have kernels of their own, without checks for the end of a row.
 * Each tile also sums the gradients of its queries, keys or values, for the gradient of the bias that was added to them.
 
 The kernels have not run on a GPU yet: tests run them in Triton's interpreter and compile them for sm_80 and sm_90.
@@ -34,7 +35,7 @@ import triton.language as tl
 from babelmill.training.dropout_triton import kept
 from babelmill.training.spans import TILE, tiles
 from babelmill.training.tables_triton import gradient as gradient_of_tables
-from babelmill.training.tiles_triton import WARPS, dot, load, store
+from babelmill.training.tiles_triton import WARPS, below, dot, load, store
 
 # A program computes TILE queries (or keys), and handles so many keys (or queries) at once. This was chosen by what the
 # compiler makes of it for sm_90 (`benchmarks/instructions.py`). On a GPU, `benchmarks/gpu.py` tries others.
@@ -66,7 +67,7 @@ def _pairs(products):
 
 
 @triton.jit
-def _products(X, hb, i, T, R: tl.constexpr):
+def _products(X, hb, i, T, limit, R: tl.constexpr):
     """Return products [n, B T, R] of one head of one row at positions i with the rows of a table, as `_pairs` does.
 
     The result is [B, R or R / 2] for i [B, 1], and its transpose for i [1, B].
@@ -76,7 +77,7 @@ def _products(X, hb, i, T, R: tl.constexpr):
     if in_pairs:
         X = X.to(tl.pointer_type(tl.uint32))
     r = tl.expand_dims(tl.arange(0, count), 1 if i.shape[0] == 1 else 0)
-    return tl.load(X + (hb * T + i) * count + r, mask=i < T, other=0)
+    return tl.load(X + (hb * T + i) * count + r, mask=below(i, limit), other=0)
 
 
 @triton.jit
@@ -92,15 +93,15 @@ def _look_up(products, bucket, AXIS: tl.constexpr):
 
 
 @triton.jit
-def _scores(q, k, content, position, lut, mask, b, i, j, T, scale):
+def _scores(q, k, content, position, lut, mask, b, i, j, T, limit, scale):
     """Return the scores of a tile, [queries, keys] float32; -inf beyond the last key."""
-    inside = (i[:, None] < T) & (j[None, :] < T)
+    inside = below(i[:, None], limit) & below(j[None, :], limit)
     bucket = tl.load(lut + i[:, None] - j[None, :] + T - 1, mask=inside, other=0)
     bias = _look_up(content, bucket, 1) + _look_up(position, bucket, 0)
     mask += b.to(tl.int64) * T * T
     penalty = tl.load(mask + i[:, None] * T + j[None, :], mask=inside, other=0.0).to(tl.float32)
     products = dot(q, tl.trans(k))
-    return tl.where(j[None, :] < T, (products + bias) * scale + penalty, float("-inf"))
+    return tl.where(below(j[None, :], limit), (products + bias) * scale + penalty, float("-inf"))
 
 
 @triton.jit
@@ -133,7 +134,7 @@ def _store_sum(SUMS, x, number: tl.constexpr, b, h, tile, T, heads, B: tl.conste
 def _forward(
     JOINT, POSITION, TABLES, LUT, MASK, SPANS, KEYS, CONTENT, OUT, LSE, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
-    B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    WHOLE: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the values of B queries of one head of one row, and the logarithm of their softmax's denominator.
 
@@ -141,18 +142,18 @@ def _forward(
     """
     tile, b, h = _place(tl.program_id(0), heads, T, B)
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    i, size = tile * B + tl.arange(0, B), heads * D
-    q = load(JOINT, begin, i, width, T, D)
+    i, size, limit = tile * B + tl.arange(0, B), heads * D, None if WHOLE else T
+    q = load(JOINT, begin, i, width, limit, D)
     content = dot(q, tl.trans(_table(TABLES, 1, h, heads, D, R))).to(CONTENT.dtype.element_ty)
-    store(CONTENT, content, hb * T * R, i, R, T, R)
+    store(CONTENT, content, hb * T * R, i, R, limit, R)
     content = _pairs(content)
     high, total, out = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32), tl.zeros([B, D], tl.float32)
     first, end = _span(SPANS, b, 0, tile, T, B)
     for start in range(first, end, C):
         j = start + tl.arange(0, C)
-        k, v = load(JOINT, begin + size, j, width, T, D), load(JOINT, begin + 2 * size, j, width, T, D)
-        position = _products(POSITION, hb, j[None, :], T, R)
-        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
+        k, v = load(JOINT, begin + size, j, width, limit, D), load(JOINT, begin + 2 * size, j, width, limit, D)
+        position = _products(POSITION, hb, j[None, :], T, limit, R)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, limit, scale)
         highest = tl.maximum(high, tl.max(s, 1))
         p, shrink = _exp(s - highest[:, None]), _exp(high - highest)
         total, high = total * shrink + tl.sum(p, 1), highest
@@ -160,15 +161,15 @@ def _forward(
             p = tl.where(_kept(KEYS, b, h, i, j, T, dropped, EVEN), p * factor, 0.0)
         out = out * shrink[:, None] + dot(p.to(v.dtype), v)
     total, high = tl.where(total > 0.0, total, 1.0), tl.where(total > 0.0, high, 0.0)  # in tiles of padding alone, 0
-    store(OUT, out / total[:, None], (b * T).to(tl.int64) * size + h * D, i, size, T, D)
-    tl.store(LSE + bh * T + i, high + tl.log(total), mask=i < T)
+    store(OUT, out / total[:, None], (b * T).to(tl.int64) * size + h * D, i, size, limit, D)
+    tl.store(LSE + bh * T + i, high + tl.log(total), mask=below(i, limit))
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _gradient_of_scores(
     JOINT, CONTENT, POSITION, LUT, MASK, SPANS, KEYS, DO, LSE, DELTA, BY_QUERY, BY_KEY, INTO, SUMS, rows,
     width, heads, T, scale, dropped, factor, DROPS: tl.constexpr, EVEN: tl.constexpr,
-    B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    WHOLE: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of the scores of all queries with B keys of one head of one row, and of the B values.
 
@@ -176,34 +177,34 @@ def _gradient_of_scores(
     """
     tile, b, h = _place(tl.program_id(0), heads, T, B)
     bh, hb, begin = b * heads + h, (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
-    j, all_scores, size = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T, heads * D
-    k, v = load(JOINT, begin + size, j, width, T, D), load(JOINT, begin + 2 * size, j, width, T, D)
-    position, dv = _products(POSITION, hb, j[None, :], T, R), tl.zeros([B, D], tl.float32)
+    j, all_scores, size, limit = tile * B + tl.arange(0, B), bh.to(tl.int64) * T * T, heads * D, None if WHOLE else T
+    k, v = load(JOINT, begin + size, j, width, limit, D), load(JOINT, begin + 2 * size, j, width, limit, D)
+    position, dv = _products(POSITION, hb, j[None, :], T, limit, R), tl.zeros([B, D], tl.float32)
     first, end = _span(SPANS, b, 1, tile, T, B)
     for start in range(first, end, C):
         i = start + tl.arange(0, C)
-        q = load(JOINT, begin, i, width, T, D)
-        do = load(DO, (b * T).to(tl.int64) * size + h * D, i, size, T, D)
-        content = _products(CONTENT, hb, i[:, None], T, R)
-        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, scale)
-        p = _exp(s - tl.load(LSE + bh * T + i, mask=i < T, other=float("inf"))[:, None])
+        q = load(JOINT, begin, i, width, limit, D)
+        do = load(DO, (b * T).to(tl.int64) * size + h * D, i, size, limit, D)
+        content = _products(CONTENT, hb, i[:, None], T, limit, R)
+        s = _scores(q, k, content, position, LUT, MASK, b, i, j, T, limit, scale)
+        p = _exp(s - tl.load(LSE + bh * T + i, mask=below(i, limit), other=float("inf"))[:, None])
         dp, dropped_p = dot(do, tl.trans(v)), p
         if DROPS:
             kept = _kept(KEYS, b, h, i, j, T, dropped, EVEN)
             dp, dropped_p = tl.where(kept, dp * factor, 0.0), tl.where(kept, p * factor, 0.0)
         dv += dot(tl.trans(dropped_p.to(do.dtype)), do)
-        ds = p * (dp - tl.load(DELTA + bh * T + i, mask=i < T, other=0.0)[:, None]) * scale
-        inside, ds = (i[:, None] < T) & (j[None, :] < T), ds.to(BY_QUERY.dtype.element_ty)
+        ds = p * (dp - tl.load(DELTA + bh * T + i, mask=below(i, limit), other=0.0)[:, None]) * scale
+        inside, ds = below(i[:, None], limit) & below(j[None, :], limit), ds.to(BY_QUERY.dtype.element_ty)
         tl.store(BY_QUERY + all_scores + i[:, None] * T + j[None, :], ds, mask=inside)
         tl.store(BY_KEY + all_scores + j[:, None] * T + i[None, :], tl.trans(ds), mask=tl.trans(inside))
-    store(INTO, dv, begin + 2 * size, j, width, T, D)
+    store(INTO, dv, begin + 2 * size, j, width, limit, D)
     _store_sum(SUMS, dv, 2, b, h, tile, T, heads, B, D)
 
 
 @triton.jit
 def _gradient_of_states(
     JOINT, GRADIENT, TABLES, ONE_HOT, SPANS, INTO, PRODUCTS, SUMS, b, h, tile, rows, width, heads, T,
-    OF_KEYS: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    OF_KEYS: tl.constexpr, WHOLE: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries (or keys), and of their products with the table of keys (or of queries).
 
@@ -214,14 +215,14 @@ def _gradient_of_states(
     hb, begin = (h * rows + b).to(tl.int64), (b * T).to(tl.int64) * width + h * D
     here, others = begin + OF_KEYS * heads * D, begin + (1 - OF_KEYS) * heads * D
     first, end = _span(SPANS, b, OF_KEYS, tile, T, B)
-    end, n = tl.minimum(end, T), tl.arange(0, B)
-    a = tile * B + n
-    row, exists = GRADIENT + (b * heads + h).to(tl.int64) * T * T + a * T, a < T
+    end, n, limit = tl.minimum(end, T), tl.arange(0, B), None if WHOLE else T
+    a, seen = tile * B + n, None if WHOLE else end
+    row, exists = GRADIENT + (b * heads + h).to(tl.int64) * T * T + a * T, below(a, limit)
     result, products = tl.zeros([B, D], tl.float32), tl.zeros([B, R], tl.float32)
     for start in range(first, end, B):
         c = start + n
-        gradient = tl.load(row[:, None] + c[None, :], mask=exists[:, None] & (c[None, :] < end), other=0.0)
-        result += dot(gradient, load(JOINT, others, c, width, T, D))
+        gradient = tl.load(row[:, None] + c[None, :], mask=exists[:, None] & below(c[None, :], seen), other=0.0)
+        result += dot(gradient, load(JOINT, others, c, width, limit, D))
     count = tl.where(exists, end - first, 0)[:, None]  # negative if nothing is seen, but then there is no loop
     for start in range(first - tile * B - B + 1, end - tile * B, B):
         c = (a + start - first)[:, None] + n[None, :]  # in a column of this tile, all scores have the same distance
@@ -229,26 +230,28 @@ def _gradient_of_states(
         distance = start + n if OF_KEYS else -start - n
         products += dot(gradient, load(ONE_HOT, 0, distance + T - 1, R, 2 * T - 1, R))
     result += dot(products.to(TABLES.dtype.element_ty), _table(TABLES, 1 - OF_KEYS, h, heads, D, R))
-    store(INTO, result, here, a, width, T, D)
+    store(INTO, result, here, a, width, limit, D)
     _store_sum(SUMS, result, OF_KEYS, b, h, tile, T, heads, B, D)
-    store(PRODUCTS, products, hb * T * R, a, R, T, R)
+    store(PRODUCTS, products, hb * T * R, a, R, limit, R)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _gradients_of_states(
     JOINT, TABLES, ONE_HOT, SPANS, BY_QUERY, BY_KEY, INTO, DCONTENT, DPOSITION, SUMS, rows, width, heads, T,
-    B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    WHOLE: tl.constexpr, B: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of B queries, or of B keys, from those of the scores."""
     tile, b, h = _place(tl.program_id(0) // 2, heads, T, B)
     if tl.program_id(0) % 2 == 0:
         _gradient_of_states(
-            JOINT, BY_QUERY, TABLES, ONE_HOT, SPANS, INTO, DCONTENT, SUMS, b, h, tile, rows, width, heads, T, 0, B, D, R
-        )
+            JOINT, BY_QUERY, TABLES, ONE_HOT, SPANS, INTO, DCONTENT, SUMS, b, h, tile, rows, width, heads, T,
+            0, WHOLE, B, D, R,
+        )  # fmt: skip
     else:
         _gradient_of_states(
-            JOINT, BY_KEY, TABLES, ONE_HOT, SPANS, INTO, DPOSITION, SUMS, b, h, tile, rows, width, heads, T, 1, B, D, R
-        )
+            JOINT, BY_KEY, TABLES, ONE_HOT, SPANS, INTO, DPOSITION, SUMS, b, h, tile, rows, width, heads, T,
+            1, WHOLE, B, D, R,
+        )  # fmt: skip
 
 
 def _numbers(joint: torch.Tensor, tables: torch.Tensor, dropout: float) -> dict[str, Any]:
@@ -261,7 +264,8 @@ def _numbers(joint: torch.Tensor, tables: torch.Tensor, dropout: float) -> dict[
     (rows, length, width), (_, heads, buckets, size) = joint.shape, tables.shape
     numbers = {"rows": rows, "width": width, "heads": heads, "T": length, "scale": 1 / math.sqrt(3 * size)}
     numbers |= {"dropped": round(dropout * 2**16), "factor": 1 / (1 - dropout)}
-    return numbers | {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "B": TILE, "C": OTHERS, "D": size, "R": buckets}
+    switches = {"DROPS": dropout > 0, "EVEN": length % 2 == 0, "WHOLE": length % TILE == 0}
+    return numbers | switches | {"B": TILE, "C": OTHERS, "D": size, "R": buckets}
 
 
 def _launch(kernel: Any, programs: int, given: dict[str, Any]) -> None:

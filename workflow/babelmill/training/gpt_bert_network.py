@@ -11,7 +11,15 @@ from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.runtime import cost
 from babelmill.runtime.cost import Amount
 from babelmill.runtime.processes import Processes
-from babelmill.training import attention_kernel, between_blocks, cpu_kernels, dropout, mixing_kernel, randomness
+from babelmill.training import (
+    attention_kernel,
+    between_blocks,
+    cpu_kernels,
+    dropout,
+    feed_forward_kernel,
+    mixing_kernel,
+    randomness,
+)
 from babelmill.training.batches import MicroBatch
 from babelmill.training.compilation import Compiler, Graphs
 from babelmill.training.dropout import KeyedAttention
@@ -79,8 +87,8 @@ class GPTBertNetwork(Network):
             attention_type = OneHotAttention
         dropout.install(model, self.keys, attention_type)
         if by_hand and self._device.type == "cuda":
-            attention_kernel.install_fused(model, processes, self._train.precision)
-            between_blocks.install_fused(model, processes, self._train.precision)
+            for kernel in (attention_kernel, feed_forward_kernel, between_blocks):
+                kernel.install_fused(model, processes, self._train.precision)
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""

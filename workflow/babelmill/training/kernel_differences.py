@@ -1,13 +1,15 @@
 """Measure how far the numbers of our GPU kernels are from the formulas, on the machine that will use them."""
 
 import torch
+from torch import nn
 
 from babelmill.model.attention import Visible, position_buckets, visible
-from babelmill.model.gpt_bert import Attention, GPTBertShape, Normalization, training_mask
+from babelmill.model.gpt_bert import GEGLU, Attention, GPTBertShape, Normalization, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training import mixing_triton
 from babelmill.training.dropout import KeyedAttention, Keys, RowDropout
 from babelmill.training.fused_attention import FusedAttention
+from babelmill.training.geglu_triton import NormalizedGEGLU
 from babelmill.training.mixing_triton import FusedMixing
 from babelmill.training.residual_triton import FusedResidual
 
@@ -45,7 +47,7 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
     given = [torch.randn(size, generator=generator).bfloat16() for size in sizes]
     gradient, found = torch.randn(given[0].shape, generator=generator).bfloat16(), []
     block.attend, block.dropout = KeyedAttention(3, keys), _NoDropout(dropout)
-    block.relative_dropout = torch.nn.Dropout(0.0)
+    block.relative_dropout = nn.Dropout(0.0)
     for fused, wide in ((False, torch.float64), (True, torch.float32)):
         module = FusedAttention(block) if fused else block
         module.to(device, wide).zero_grad()
@@ -61,11 +63,33 @@ def of_attention(device: torch.device, shape: GPTBertShape, length: int, dropout
     return _largest_difference(*found)
 
 
-class _NoDropout(torch.nn.Dropout):
+class _NoDropout(nn.Dropout):
     """Drops nothing. An attention block takes the probability for its attention weights from this module."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return input
+
+
+def of_geglu(device: torch.device, width: int, kind: torch.dtype = torch.bfloat16) -> float:
+    """Return the largest difference between `NormalizedGEGLU` and the formula in float64.
+
+    The result and the gradient are compared, each relative to its largest number.
+
+    Args:
+        device: where to compute.
+        width: numbers of a token in the result; the input has twice as many.
+        kind: type of the input.
+    """
+    generator, eps = torch.Generator().manual_seed(width), 1e-5
+    joint, gradient = (torch.randn(2, 3, size, generator=generator).to(device, kind) for size in (2 * width, width))
+    joint[0, 0, width:] *= 20  # gates so large that their gelu is 0 or the gate itself
+    formula, found = nn.Sequential(GEGLU(), Normalization(width, eps)), []
+    for module, wide in ((formula, torch.float64), (NormalizedGEGLU(eps), kind)):
+        given = joint.to(wide, copy=True).requires_grad_()
+        result = module(given)
+        (of_joint,) = torch.autograd.grad(result, given, gradient.to(wide))
+        found.append([result.detach().double(), of_joint.double()])
+    return _largest_difference(*found)
 
 
 def _largest_difference(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> float:

@@ -40,7 +40,7 @@ from babelmill.training.normalization_triton import load_gradient, sizes, store_
 from babelmill.training.operators import operator, results_of
 
 SUMS = tl.constexpr(5)  # sums that the second kernel begins at once: about the square root of the number of rows
-WARPS = 4  # of a program of the second kernel
+WARPS = 1  # of a program of the second kernel
 BLOCK = 512  # numbers of a row per program of the second kernel
 COLUMNS = 2**14  # numbers of two rows that are multiplied and added at once
 

@@ -43,7 +43,14 @@ def load_gradient(GRADIENT, RESULT, SCALE, token, place, inside, H):
 
 
 @functools.cache
-def sizes(width: int) -> dict[str, int]:
-    """Return B and the warps of a program for H = `width`, as keyword arguments of a kernel's launch."""
+def sizes(width: int, numbers: int = 32) -> dict[str, int]:
+    """Return B and the warps of a program for H = `width`, as keyword arguments of a kernel's launch.
+
+    A program with fewer threads needs fewer instructions for sums over all of them.
+
+    Args:
+        width: H.
+        numbers: how many numbers a thread holds, if there are enough.
+    """
     block = triton.next_power_of_2(width)
-    return {"B": block, "num_warps": min(8, max(1, block // 256))}
+    return {"B": block, "num_warps": min(16, max(1, block // (32 * numbers)))}

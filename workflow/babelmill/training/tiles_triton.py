@@ -17,10 +17,20 @@ def dot(a, b):
 
 
 @triton.jit
+def below(i, limit):
+    """Return whether i < `limit`; if this is None, there is no limit, and the compiler leaves out what is masked."""
+    if limit is None:  # noqa: SIM108
+        result = i == i
+    else:
+        result = i < limit
+    return result
+
+
+@triton.jit
 def load(X, begin, i, stride, limit, D: tl.constexpr):
     """Return rows i of a matrix that begins at element `begin` of X, [B, D]; zeros if i is not in 0 .. `limit` - 1."""
     d = tl.arange(0, D)
-    mask = i[:, None].to(tl.uint32) < limit
+    mask = below(i[:, None].to(tl.uint32), limit)
     return tl.load(X + begin + i[:, None] * stride + d[None, :], mask=mask, other=0.0)
 
 
@@ -28,4 +38,4 @@ def load(X, begin, i, stride, limit, D: tl.constexpr):
 def store(X, x, begin, i, stride, limit, D: tl.constexpr):
     """Write what `load` reads."""
     place = X + begin + i[:, None] * stride + tl.arange(0, D)[None, :]
-    tl.store(place, x.to(X.dtype.element_ty), mask=i[:, None] < limit)
+    tl.store(place, x.to(X.dtype.element_ty), mask=below(i[:, None], limit))
