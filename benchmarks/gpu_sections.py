@@ -44,7 +44,7 @@ def environment(case) -> None:
     from babelmill.model.gpt_bert import GPTBert, GPTBertShape
     from babelmill.runtime import compiling
     from babelmill.runtime.processes import Processes
-    from babelmill.training import attention_kernel, dropout
+    from babelmill.training import attention_kernel, between_blocks, dropout, feed_forward_kernel
 
     found = {"torch": torch.__version__, "cores": os.cpu_count(), "lacks": compiling.lacking(case.device)}
     if case.cuda:
@@ -52,8 +52,10 @@ def environment(case) -> None:
         alone = Processes(0, 1, 1, case.device)
         model = GPTBert(GPTBertShape(16, 128, 64, 2, 1)).to(case.device)
         dropout.install(model, dropout.Keys(0, case.device), dropout.KeyedAttention)
-        attention_kernel.install_fused(model, alone, "bf16")
-        found["training's attention"] = type(model.transformer.attention_layers[0]).__name__  # ours: FusedAttention
+        for kernel in (attention_kernel, feed_forward_kernel, between_blocks):
+            kernel.install_fused(model, alone, "bf16")
+        ours = {"FusedAttention", "NormalizedGEGLU", "FusedMixing"}
+        found["our kernels"] = sorted(ours & {type(module).__name__ for module in model.modules()})
         for length in (64, 128, 192, 512):
             q = torch.randn(2, 12, length, 64, device=case.device, dtype=torch.bfloat16)
             bias = torch.zeros(2, 12, length, length, device=case.device, dtype=torch.bfloat16)

@@ -47,6 +47,7 @@ def as_on_a_gpu(network: GPTBertNetwork, model: GPTBert, *_: object, **__: objec
     fused_attention.install(model)
     geglu_triton.install(model)
     between_blocks.install(model, FusedMixing)
+    network._needs_spans = True
 
 
 def ours(layers: int) -> Callable[[], object]:

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-import interpreter_bf16  # noqa: F401  (it mends the interpreter)
+import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.model.mixing import LayerMixing
 from babelmill.training import between_blocks, dropout, mixing_triton, residual_triton

@@ -23,17 +23,24 @@ def trainer_maker(folder: Path) -> Callable[..., Trainer]:
     tokens, counts = stream(shards)
 
     def make(
-        dropout: float = 0.0, layers: int = 2, by_hand: bool = True, micro_batch_tokens: int = 64, **values
+        dropout: float = 0.0,
+        layers: int = 2,
+        by_hand: bool = True,
+        micro_batch_tokens: int = 64,
+        network: Callable[..., GPTBertNetwork] = GPTBertNetwork,
+        width: int | None = None,
+        **values,
     ) -> Trainer:
         train = section("train", **({"max_steps": 40, "clip_norm": 1e9, "global_batch_tokens": 320} | values))
         model = section(
             "model", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers
         )
+        model = model.model_copy(update={"hidden_size": width} if width else {})
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
         settings = train_settings(["eng", "deu"], model, train)
         plan = Plan(train, 1.0, counts)
-        network = GPTBertNetwork(shape, train, ALONE, by_hand)
-        return Trainer(settings, network, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)
+        made = network(shape, train, ALONE, by_hand)
+        return Trainer(settings, made, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)
 
     return make
 

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-import interpreter_bf16  # noqa: F401  (it mends the interpreter)
+import mended_interpreter  # noqa: F401  (it mends the interpreter)
 from babelmill.model.gpt_bert import GPTBert, GPTBertShape, training_mask
 from babelmill.training import attention_triton, compilation, dropout, fused_attention, gate_triton, tables_triton
 from babelmill.training.compilation import Compiler, Graphs

@@ -19,13 +19,16 @@ BUCKETS = 64  # largest `position_bucket_size`: more would need too much of a pr
 LENGTHS = 100, 128  # tokens per row of the trials: whole tiles have kernels of their own
 
 
-def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:
+def install_fused(model: GPTBert, processes: Processes, precision: str) -> bool:
     """Let a model use our kernels for attention if all processes can. If not, a warning says why.
 
     Args:
         model: the model, after `dropout.install`.
         processes: this process among the others. All processes call this function together.
         precision: `train.precision`.
+
+    Returns:
+        whether the model uses them.
     """
     otherwise = "attention is computed with ordinary operations, which takes more time and memory"
     shape = model.config
@@ -38,7 +41,7 @@ def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:
                 otherwise,
                 BUCKETS,
             )
-        return
+        return False
 
     def trial() -> float:
         from babelmill.training import kernel_differences  # imports Triton, which comes with PyTorch for GPUs
@@ -47,7 +50,9 @@ def install_fused(model: GPTBert, processes: Processes, precision: str) -> None:
         found = [kernel_differences.of_attention(processes.device, shape, *case, torch.bfloat16) for case in cases]
         return torch.tensor(found).max().item()  # nan if one is
 
-    if kernel_trial.passed(processes, trial, otherwise):
-        from babelmill.training import fused_attention
+    if not kernel_trial.passed(processes, trial, otherwise):
+        return False
+    from babelmill.training import fused_attention
 
-        fused_attention.install(model)
+    fused_attention.install(model)
+    return True

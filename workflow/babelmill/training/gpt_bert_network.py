@@ -54,6 +54,7 @@ class GPTBertNetwork(Network):
         torch.manual_seed(randomness.key(train.seed, INITIALIZATION))
         model = GPTBert(shape, train.activation_checkpointing).to(self._device)
         self.keys = dropout.Keys(train.seed, self._device)
+        self._needs_spans = False  # whether attention leaves out what no query sees
         self._install(model, by_hand, processes, for_cpu=self._device.type == "cpu" and compiler is None)
         self.model = self._gpt_bert = model
         self._buckets = functools.cache(model.buckets)  # computing them takes a hundred small kernels
@@ -87,8 +88,14 @@ class GPTBertNetwork(Network):
             attention_type = OneHotAttention
         dropout.install(model, self.keys, attention_type)
         if by_hand and self._device.type == "cuda":
-            for kernel in (attention_kernel, feed_forward_kernel, between_blocks):
-                kernel.install_fused(model, processes, self._train.precision)
+            self._install_kernels(model, processes)
+
+    def _install_kernels(self, model: GPTBert, processes: Processes) -> None:
+        """Put our kernels for GPUs into a model, as far as all processes can use them."""
+        precision = self._train.precision
+        self._needs_spans = attention_kernel.install_fused(model, processes, precision)
+        feed_forward_kernel.install_fused(model, processes, precision)
+        between_blocks.install_fused(model, processes, precision)
 
     def begin_step(self, number: int) -> None:
         """Set the dropout key that all rows of step `number` share."""
@@ -99,8 +106,7 @@ class GPTBertNetwork(Network):
         model = self._gpt_bert
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._train.precision == "bf16"):
             seen, length = training_mask(batch.segments, batch.causal), batch.input_ids.size(1)
-            on_gpu = self._device.type == "cuda"
-            self.keys.begin_pass(batch.dropout, batch.positions, length, seen if on_gpu else None)
+            self.keys.begin_pass(batch.dropout, batch.positions, length, seen if self._needs_spans else None)
             hidden = model.encode(batch.input_ids, seen, buckets=self._buckets(length, self._device))
             features = model.classifier.features(hidden.flatten(0, 1).index_select(0, batch.positions))
             matrix, bias = model.embedding.word_embedding.weight, model.classifier.bias

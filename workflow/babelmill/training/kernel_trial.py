@@ -9,7 +9,7 @@ from babelmill.runtime.processes import Processes
 
 log = logging.getLogger(__name__)
 
-CLOSE = 0.03  # largest difference of a kernel from its formula, in bf16, relative to the largest number
+CLOSE = 0.03  # largest difference of a kernel from its formula, in bf16, relative to its norm
 
 
 def passed(processes: Processes, trial: Callable[[], float], otherwise: str) -> bool:
