@@ -31,6 +31,15 @@ def compare_alone(rows: int) -> None:
         assert found > 1e-4  # bf16 was used
 
 
+def compare_a_narrow_model() -> None:
+    """The trial accepts the kernels, though a token's roundings are far off: by 6 % of the largest number."""
+    mixing_triton.COLUMNS, whole = 2**11, mixing_triton.COLUMNS
+    found = differences(CPU, 64, True)
+    mixing_triton.COLUMNS = whole
+    print(f"a narrow model: {found:.1e}", flush=True)
+    assert found < CLOSE
+
+
 def a_part_that_is_no_number(products=mixing_triton._products) -> None:
     """It is the worst difference, whichever part it is in: kernels that pass a trial have none."""
     mixing_triton._products = lambda *rows: products(*rows) * torch.nan  # the gradients of the weights alone
@@ -121,6 +130,7 @@ def compare_in_a_model() -> None:
 if __name__ == "__main__":
     for rows in map(int, sys.argv[1:]):
         compare_alone(rows)
+    compare_a_narrow_model()
     a_part_that_is_no_number()
     compare_the_identity()
     compare_the_end()
