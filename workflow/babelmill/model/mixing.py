@@ -66,7 +66,7 @@ class LayerMixing(nn.Module):
         size = len(self.alphas) + 1
         rows, columns = torch.tril_indices(size - 1, size, 1, device=hidden.device)
         matrix = hidden.new_zeros(size, size)
-        matrix[0, 0] = 1.0
+        matrix[0, 0].fill_(1.0)  # an assignment would copy the number from the host, and wait for the device
         return matrix.index_put((rows + 1, columns), torch.cat(list(self.alphas)).to(matrix.dtype))
 
     def start(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:

@@ -11,7 +11,7 @@ device with a few numbers per row; the device makes segments, masks and targets.
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from babelmill.training.objectives import Objective
 from babelmill.training.randomness import ACTION, DROPOUT, PRIORITY, REPLACEMENT, SPAN
 
 COLUMNS = 10  # numbers of a row that the host sends
+Weights = tuple[float, ...]  # of a target of each kind
 SIGNED = {np.dtype("<u2"): torch.int16, np.dtype("<u4"): torch.int32}  # torch computes with signed integers only
 
 
@@ -63,6 +64,20 @@ class Rows:
         return self.targets if self.importance is None else np.rint(self.targets * self.importance).astype(np.int64)
 
 
+class Sent(NamedTuple):
+    """Holds what the host sends of B rows of T positions, on the device.
+
+    Attributes:
+        numbers: [B, COLUMNS] int64, see `TokenStream.send`.
+        tokens: [B, T], as signed integers of the size in the shards. Values after a row's end have no meaning.
+        prompts: [B, T] bool, which tokens are part of prompts; None: none is.
+    """
+
+    numbers: torch.Tensor
+    tokens: torch.Tensor
+    prompts: torch.Tensor | None
+
+
 @dataclass(frozen=True)
 class MicroBatch:
     """Tensors of B rows of T positions with n targets.
@@ -90,6 +105,18 @@ class MicroBatch:
     importance: torch.Tensor | None = None
 
 
+class Stream(Protocol):
+    """The source of micro-batches: `TokenStream`, or another class."""
+
+    def read_ahead(self, rows: Rows) -> None:
+        """Read what rows need from the disk into the system's memory."""
+        ...
+
+    def micro_batch(self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1) -> Any:
+        """Build a micro-batch with rows of at most `length` tokens, in the form that the network takes."""
+        ...
+
+
 def _batched(
     sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, position: torch.Tensor
 ) -> list[torch.Tensor]:
@@ -98,7 +125,7 @@ def _batched(
 
 
 class TokenStream:
-    """The tokens of all languages, in the memory maps of their shards.
+    """The tokens of all languages, in the memory maps of their shards. It makes micro-batches on `device`.
 
     Args:
         shards: one per language.
@@ -131,7 +158,7 @@ class TokenStream:
         self._hides = np.array([kind.hides for kind in objective.kinds])
         self._hiding = objective.hiding
         self._in_place = in_place
-        self._device = device
+        self.device = device
         self._show = graphs.of(self._shown, _batched) if graphs else self._shown
         # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
         self._position = functools.cache(functools.partial(torch.arange, device=device))
@@ -143,12 +170,8 @@ class TokenStream:
             self._shards[language].read_ahead(mine.begin, mine.end)
 
     def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the tokens of rows as signed integers, [padded, length], and which are part of prompts (or None).
-
-        Both tensors are on the host. The second is None if there are no prompts. Values after a row's end have no
-        meaning.
-        """
-        pinned = self._device.type == "cuda"
+        """Return `tokens` and `prompts` of `Sent`, with `padded` rows, on the host."""
+        pinned = self.device.type == "cuda"
         tokens = torch.zeros(padded, length, dtype=SIGNED[self._dtype], pin_memory=pinned)
         prompts = torch.zeros(padded, length, dtype=torch.bool, pin_memory=pinned) if self._prompts else None
         place = rows.begin[:, None] + np.arange(length)
@@ -161,7 +184,7 @@ class TokenStream:
         return tokens, prompts
 
     def micro_batch(
-        self, rows: Rows, length: int, weights: tuple[float, ...], stream: int = 0, pad_rows_to: int = 1
+        self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1
     ) -> MicroBatch:
         """Build rows of `length` tokens.
 
@@ -172,9 +195,14 @@ class TokenStream:
             stream: separates the random numbers of different uses (0 in training, another one in validation).
             pad_rows_to: add empty rows up to a multiple of this, so that few shapes occur (for `torch.compile`).
         """
+        padded = -(-len(rows) // pad_rows_to) * pad_rows_to
+        sent = self.send(rows, length, weights, padded, stream)
+        return self.build(sent, int(rows.targets.sum()), rows.importance is not None)
+
+    def send(self, rows: Rows, length: int, weights: Weights, padded: int, stream: int = 0) -> Sent:
+        """Send to the device what `build` needs of rows; empty rows are added up to the number `padded`."""
         count, kinds = len(rows), len(self._hides)
-        padded = -(-count // pad_rows_to) * pad_rows_to
-        host = torch.zeros(padded, COLUMNS, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        host = torch.zeros(padded, COLUMNS, dtype=torch.int64, pin_memory=self.device.type == "cuda")
         sent = host.numpy().T
         sent[0, :count] = rows.end - rows.begin
         sent[1, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
@@ -183,38 +211,42 @@ class TokenStream:
             sent[3 + i, :count] = randomness.key(self._seed, stream, use, rows.number)
         sent[7, :count] = randomness.key(self._seed, DROPOUT, rows.number)
         weight = np.array(weights)[rows.kind]
-        if rows.importance is not None:
-            weight = weight * rows.importance
-            sent[9, :count] = rows.importance.view(np.int64)
-        sent[8, :count] = weight.view(np.int64)
+        importance = np.ones(count) if rows.importance is None else rows.importance
+        sent[8, :count] = (weight * importance).view(np.int64)
+        sent[9, :count] = importance.view(np.int64)
         tokens, prompts = self._gather(rows, length, padded)
-        return self._build(
-            host.to(self._device, non_blocking=True),
-            tokens.to(self._device, non_blocking=True),
-            None if prompts is None else prompts.to(self._device, non_blocking=True),
-            int(rows.targets.sum()),
-            rows.importance is not None,
+        return Sent(
+            host.to(self.device, non_blocking=True),
+            tokens.to(self.device, non_blocking=True),
+            None if prompts is None else prompts.to(self.device, non_blocking=True),
         )
 
     @torch.no_grad()
-    def _build(
-        self, sent: torch.Tensor, tokens: torch.Tensor, prompts: torch.Tensor | None, targets: int, important: bool
-    ) -> MicroBatch:
-        """Build a micro-batch on the device. The plan knows the number of targets, so the host need not wait for it."""
-        input_ids, segments, causal, wanted, whole = self._show(sent, tokens, prompts, self._position(tokens.shape[1]))
-        group, dropout, weight, importance = (sent[:, column] for column in (2, 7, 8, 9))
-        positions = wanted.flatten().nonzero_static(size=targets)[:, 0]
-        row = positions // tokens.shape[1]
+    def build(self, sent: Sent, targets: int, important: bool) -> MicroBatch:
+        """Build a micro-batch on the device, which the host need not wait for.
+
+        Args:
+            sent: the rows, see `send`.
+            targets: the number of targets, which the plan knows. If it is larger, targets without weight are added.
+            important: whether targets have an importance; with it, added targets count as none.
+        """
+        length = sent.tokens.shape[1]
+        input_ids, segments, causal, wanted, whole = self._show(*sent, self._position(length))
+        group, dropout, weight, importance = (sent.numbers[:, column] for column in (2, 7, 8, 9))
+        found = wanted.flatten().nonzero_static(size=targets)[:, 0]  # -1 for those that are added
+        positions = found.clamp(min=0)
+        row = positions // length
+        exists = found >= 0
         return MicroBatch(
             input_ids=input_ids,
             segments=segments,
             causal=causal,
             positions=positions,
             targets=whole.flatten()[positions],
-            weights=weight.view(torch.float64)[row].to(torch.get_default_dtype()),
+            weights=(weight.view(torch.float64)[row] * exists).to(torch.get_default_dtype()),
             groups=group[row],
             dropout=dropout,
-            importance=importance.view(torch.float64)[row] if important else None,
+            importance=importance.view(torch.float64)[row] * exists if important else None,
         )
 
     def _shown(

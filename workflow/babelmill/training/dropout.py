@@ -96,12 +96,13 @@ class Keys:
 
     def __init__(self, seed: int, device: torch.device):
         self._seed = seed
-        self.rows = self.targets = self.step = torch.zeros(1, dtype=torch.int32, device=device)
+        self.step = torch.zeros(1, dtype=torch.int32, device=device)
+        self.rows = self.targets = self.step
         self.spans = spans.whole(1, 1, device)
 
     def begin_step(self, step: int) -> None:
-        """Set the key of step `step`."""
-        self.step = torch.full_like(self.step, int32(randomness.key(self._seed, SHARED_DROPOUT, step)))
+        """Set the key of step `step`, in place: recorded passes read it there."""
+        self.step.fill_(int32(randomness.key(self._seed, SHARED_DROPOUT, step)))
 
     def begin_pass(
         self, rows: torch.Tensor, positions: torch.Tensor, length: int, seen: torch.Tensor | None = None

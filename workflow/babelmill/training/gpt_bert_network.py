@@ -61,6 +61,8 @@ class GPTBertNetwork(Network):
         self.gradients = FlatGradients(model, processes, train.gradient_reduction)
         self.blocks = [*model.transformer.attention_layers, *model.transformer.mlp_layers]
         self.config = asdict(shape)
+        # With checkpointing, PyTorch reads the state of its generator, which it cannot do in a recording.
+        self.recordable = self._device.type == "cuda" and not train.activation_checkpointing
         self._from_scores = from_scores
         if compiler is not None:
             self._compile(Graphs(compiler))

@@ -69,6 +69,8 @@ class Network(ABC):
             processes, and their size is part of the result.
         sharded: whether each process holds only a part of the weights. Then all processes make the same number of
             forward passes, and there are no replicas to compare.
+        recordable: whether a pass of training may be recorded, see `recording.py`. Then it always starts the same
+            kernels, whatever the rows and the step, and whatever it reads stays where it is.
         frozen: whether a part of the weights is not trained; checkpoints do not hold this part.
         sharding: how `trained` and `weights` are cut, if `sharded`.
     """
@@ -81,6 +83,7 @@ class Network(ABC):
     compiled: Graphs | None = None
     whole_micro_batches: bool = False
     sharded: bool = False
+    recordable: bool = False
     frozen: bool = False
     sharding: Sharding | None = None
 

@@ -37,5 +37,5 @@ def of_mask(seen: torch.Tensor) -> torch.Tensor:
 
 def whole(rows: int, length: int, device: torch.device) -> torch.Tensor:
     """Return the spans of rows in which every tile sees the whole row."""
-    ends = torch.tensor([0, length], dtype=torch.int32, device=device)
+    ends = torch.arange(2, dtype=torch.int32, device=device) * length
     return ends.repeat(rows, 2, tiles(length), 1)

@@ -6,9 +6,10 @@ added. On CUDA a step never waits for the device: its numbers are read while the
 for the disk either: a thread plans the next step and reads its tokens meanwhile.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from babelmill.runtime.progress import device_name
 from babelmill.training import randomness, work
 from babelmill.training.ahead import Ahead
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
-from babelmill.training.batches import Rows
+from babelmill.training.batches import Rows, Stream, Weights
 from babelmill.training.compilation import LEAST_ROWS
 from babelmill.training.fitting import MOMENT_BYTES, Fitted, rows_that_fit
 from babelmill.training.layouts import Layout
@@ -31,6 +32,7 @@ from babelmill.training.optim import MovingAverage, make_optimizer
 from babelmill.training.pending import Pending, Span, to_host
 from babelmill.training.plan import Plan, Step, every_row, split
 from babelmill.training.randomness import DROPOUT, VALIDATION
+from babelmill.training.recording import Recorder
 from babelmill.training.replicas import refuse_others
 from babelmill.training.sharding import Load, Sharding
 from babelmill.training.votes import Votes
@@ -38,23 +40,10 @@ from babelmill.training.votes import Votes
 log = logging.getLogger(__name__)
 
 Returned = TypeVar("Returned")
-Weights = tuple[float, ...]  # of a target of each group
 
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
-
-
-class Stream(Protocol):
-    """The source of micro-batches: `TokenStream`, or another class."""
-
-    def read_ahead(self, rows: Rows) -> None:
-        """Read what rows need from the disk into the system's memory."""
-        ...
-
-    def micro_batch(self, rows: Rows, length: int, weights: Weights, stream: int = 0, pad_rows_to: int = 1) -> Any:
-        """Build a micro-batch with rows of at most `length` tokens, in the form that the network takes."""
-        ...
 
 
 class Trainer:
@@ -101,6 +90,7 @@ class Trainer:
         trained = network.trained()
         self._optimizer = make_optimizer(trained, train, network.decays, network.sharding)
         self.average = MovingAverage(trained, train.ema_decay)
+        self._recorder = Recorder(network, stream, self.groups)
 
     # One step.
 
@@ -141,7 +131,9 @@ class Trainer:
                         torch.manual_seed(seed)
                     # Send gradients early only if passes of this size fitted before: a step that fails must send none.
                     last = i == len(mine) - 1 and self._fitted.has(step.length, passes)
-                    part, building = self._learn(rows, step.length, step.weights, last)
+                    recorded = self._recorder.takes(rows, step.length)
+                    learn = self._recorder.learn if recorded else functools.partial(self._learn, last=last)
+                    part, building = learn(rows, step.length, step.weights)
                     sums += part
                     data.append(building)
                 self._fitted.add(step.length, passes)
@@ -149,6 +141,9 @@ class Trainer:
             except torch.OutOfMemoryError as error:
                 refused = str(error).splitlines()[0]
             # This is outside of the handler, so that the step's tensors are free again.
+            if self._recorder.stop():
+                log.warning("passes are not recorded any more, since memory ran out: %s", refused)
+                continue
             self._halve(step.length, max(map(len, passes)), refused)
 
     def _halve(self, length: int, largest: int, refused: str) -> None:

@@ -1,0 +1,114 @@
+"""Recorded passes: the same training as without them, also where passes cannot be recorded."""
+
+import pytest
+import torch
+
+from babelmill.training import dropout, recording
+from babelmill.training.recording import rounded
+from tape import Tape
+from tiny_trainer import trainer_maker
+
+STEPS = 8
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy."""
+    monkeypatch.setattr(dropout, "SMALL", -1)
+    monkeypatch.setattr(recording, "CUDAGraph", Tape)
+    return trainer_maker(tmp_path)
+
+
+def recorded(trainer):
+    trainer._recorder._works = True  # as on a GPU
+    return trainer
+
+
+def train(trainer) -> tuple[torch.Tensor, list]:
+    """Train for some steps; return the weights, and the numbers of all steps."""
+    outcomes = [trainer.run_step(number).read() for number in range(STEPS)]
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]), outcomes
+
+
+@pytest.mark.parametrize("objective", ["hybrid", "causal"])
+def test_training_with_recorded_passes_is_the_same(make, monkeypatch, objective):
+    repeated, repeat = [], Tape.repeat
+    monkeypatch.setattr(Tape, "repeat", lambda tape: (repeated.append(tape), repeat(tape)))
+    settings = {"dropout": 0.1, "batch_reduction": 2, "objective": objective}
+    (wanted, outcomes), other = train(make(**settings)), recorded(make(**settings))
+    weights, others = train(other)
+    shapes = other._recorder._recorded
+    assert len(shapes) > 1 and len(repeated) > 2 * len(shapes), "few shapes, which occur often"
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+    for one, two in zip(outcomes, others, strict=True):
+        assert two.norm == pytest.approx(one.norm, rel=1e-5)
+        assert two.sums == pytest.approx(one.sums, rel=1e-5)
+
+
+def test_a_pass_that_cannot_be_recorded_is_computed_as_before(make, monkeypatch, caplog):
+    begin_pass = dropout.Keys.begin_pass
+
+    def with_a_number_of_the_host(keys, rows, *more):
+        begin_pass(keys, rows * torch.tensor(1), *more)
+
+    monkeypatch.setattr(dropout.Keys, "begin_pass", with_a_number_of_the_host)
+    wanted, _ = train(make(dropout=0.1))
+    weights, _ = train(recorded(make(dropout=0.1)))
+    (record,) = caplog.records
+    assert record.getMessage().endswith("not recorded, so small steps take longer: a number comes from the host")
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_a_recording_that_does_something_else_is_not_used(make, monkeypatch, caplog):
+    monkeypatch.setattr(Tape, "repeat", lambda tape: None)
+    wanted, _ = train(make(dropout=0.1))
+    other = recorded(make(dropout=0.1))
+    weights, _ = train(other)
+    (record,) = caplog.records
+    assert "the gradient is off by 100.0%; please report it" in record.getMessage()
+    assert not other._recorder._recorded
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_recordings_are_given_up_when_memory_runs_out(make, monkeypatch, caplog):
+    wanted, _ = train(make(dropout=0.1))
+    other, repeat = recorded(make(dropout=0.1)), Tape.repeat
+    size, most = other.micro_batch_tokens, 4
+
+    def full(tape):
+        if len(other._recorder._recorded) == most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+        repeat(tape)
+
+    monkeypatch.setattr(Tape, "repeat", full)
+    weights, _ = train(other)
+    (record,) = caplog.records
+    assert "are not recorded any more, since memory ran out: CUDA out of memory" in record.getMessage()
+    assert other.micro_batch_tokens == size and not other._recorder._recorded
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch):
+    monkeypatch.setattr(recording, "SHAPES", 2)
+    settings = {"dropout": 0.1, "objective": "causal"}
+    wanted, _ = train(make(**settings))
+    other = recorded(make(**settings))
+    weights, _ = train(other)
+    assert 0 < len(other._recorder._recorded) <= 2 == len(other._recorder._given)
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_large_passes_and_single_rows_are_not_recorded(make, monkeypatch):
+    trainer = recorded(make())
+    step = trainer.plan.step(0)
+    assert trainer._recorder.takes(step.rows, step.length)
+    assert not trainer._recorder.takes(step.rows[:1], step.length)
+    monkeypatch.setattr(recording, "FLOPS", 1e4)
+    assert not trainer._recorder.takes(step.rows, step.length)
+
+
+def test_numbers_are_rounded_to_few_numbers_that_are_little_larger():
+    numbers = range(1, 3000)
+    assert all(number <= rounded(number) <= number * 9 / 8 for number in numbers)
+    assert len({rounded(number) for number in numbers}) < 80
+    assert rounded(128) == 128 and rounded(16384) == 16384

@@ -1,0 +1,165 @@
+"""Record small passes of training on a GPU, so that the host starts all kernels of a pass at once.
+
+The host needs longer to start the kernels of a pass, about a thousand, than a GPU needs to compute a small pass. A
+recording (a CUDA graph) starts them all in one call, with the addresses that they had. So a pass copies what the host
+sends into the tensors of the recording. Everything else that it reads or writes (weights, gradients, keys) must stay
+where it is.
+
+A recording is made for one shape. So that few shapes occur, rows without tokens and targets without weight are added.
+A shape is recorded when it occurs for the second time. The same pass is then also computed without the recording: if
+the gradients differ, or if a pass cannot be recorded, a warning says so, and nothing is recorded any more.
+
+This has not run on a GPU yet: tests record on a CPU, with a stand-in for CUDA graphs.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from babelmill.runtime.processes import may_lose_process
+from babelmill.training.batches import Rows, Sent, Stream, TokenStream, Weights
+from babelmill.training.compilation import LEAST_ROWS
+from babelmill.training.gradients import FlatGradients
+from babelmill.training.kernel_trial import CLOSE
+from babelmill.training.network import Network
+from babelmill.training.pending import Span
+
+log = logging.getLogger(__name__)
+
+Shape = tuple[int, ...]  # rows, length and targets
+
+FLOPS = 1e13  # of a pass, at most; a larger one takes a GPU longer than the host needs to start it
+SHAPES = 16  # that are remembered
+SHARE = 16  # an added row or target comes with at least SHARE / 2 others
+
+
+def rounded(number: int) -> int:
+    """Return a number that is at most an eighth larger, such that few numbers are returned."""
+    unit = max(1, 2 ** (number.bit_length() - SHARE.bit_length() + 1))
+    return -(-number // unit) * unit
+
+
+class Recording(Protocol):
+    """Records a function and repeats what it did on the device."""
+
+    def record(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Record a function, without doing what it does. Return its result, which each `repeat` writes."""
+        ...
+
+    def repeat(self) -> None:
+        """Do what the function did."""
+        ...
+
+
+class CUDAGraph:
+    """A CUDA graph. All graphs share their memory, so a result must be read before another one is repeated."""
+
+    _pool: Any = None
+
+    def record(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """See `Recording`."""
+        CUDAGraph._pool = CUDAGraph._pool or torch.cuda.graph_pool_handle()
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads may go on: those of NCCL ask meanwhile whether a sum has arrived.
+        with torch.cuda.graph(self._graph, CUDAGraph._pool, capture_error_mode="thread_local"):
+            return function()
+
+    def repeat(self) -> None:
+        """See `Recording`."""
+        self._graph.replay()
+
+
+class Recorder:
+    """Learns from rows by repeating recordings.
+
+    Args:
+        network: the network, whose gradients are `FlatGradients` if it is `recordable`.
+        stream: the training tokens, a `TokenStream` if so.
+        groups: number of groups of targets.
+    """
+
+    def __init__(self, network: Network, stream: Stream, groups: int):
+        self._network, self._stream, self._groups = network, stream, groups
+        self._works = network.recordable
+        self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
+        self._recorded: dict[Shape, tuple[Recording, torch.Tensor]] = {}  # with the result
+
+    def takes(self, rows: Rows, length: int) -> bool:
+        """Return whether `learn` should be used for rows of `length` tokens."""
+        if not self._works or len(rows) < LEAST_ROWS:
+            return False
+        return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= FLOPS
+
+    def stop(self) -> bool:
+        """Record nothing any more, and free the memory of all recordings. Return whether passes were recorded."""
+        works = self._works
+        self._works, self._given, self._recorded = False, OrderedDict(), {}
+        return works
+
+    def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Span]:
+        """Add the gradient of rows, which `takes` allows.
+
+        Returns:
+            their sums by group of targets, to be read before the next call; the time of sending the rows.
+        """
+        assert isinstance(self._stream, TokenStream)
+        sending = Span(self._stream.device)
+        sent = self._stream.send(rows, length, weights, rounded(len(rows)))
+        return self._learn(sent, rounded(int(rows.targets.sum()))), sending.end()
+
+    def _learn(self, sent: Sent, targets: int) -> torch.Tensor:
+        shape = *sent.tokens.shape, targets
+        if shape not in self._given:
+            self._given[shape] = sent
+            if len(self._given) > SHAPES:
+                oldest, _ = self._given.popitem(last=False)
+                self._recorded.pop(oldest, None)
+            return self._compute(sent, targets)
+        self._given.move_to_end(shape)
+        if shape not in self._recorded:
+            return self._record(sent, shape)
+        recording, result = self._recorded[shape]
+        self._copy(sent, shape)
+        recording.repeat()
+        return result
+
+    def _compute(self, sent: Sent, targets: int) -> torch.Tensor:
+        """Add the gradient of rows without a recording; return their sums."""
+        assert isinstance(self._stream, TokenStream)
+        batch = self._stream.build(sent, targets, important=True)
+        with may_lose_process():
+            loss, sums = self._network.forward(batch, self._groups)
+            self._network.gradients.backward(loss, last=False)
+        return sums
+
+    def _copy(self, sent: Sent, shape: Shape) -> None:
+        for given, new in zip(self._given[shape], sent, strict=True):
+            if given is not None and new is not None:
+                given.copy_(new)
+
+    def _record(self, sent: Sent, shape: Shape) -> torch.Tensor:
+        """Do what `_compute` does, and record it. If the recording does something else, record nothing any more."""
+        assert isinstance(self._network.gradients, FlatGradients)
+        gradient, targets, problem = self._network.gradients.flat, shape[-1], None
+        before = gradient.clone()
+        sums = self._compute(sent, targets).clone()
+        wanted, recording = gradient.clone(), CUDAGraph()
+        try:
+            result = recording.record(lambda: self._compute(self._given[shape], targets))
+            gradient.copy_(before)
+            self._copy(sent, shape)
+            recording.repeat()
+            off = (gradient - wanted).nan_to_num().norm() / (wanted - before).nan_to_num().norm().clamp(min=1e-30)
+            if off > CLOSE:
+                problem = f"the gradient is off by {off:.1%}; please report it"
+            self._recorded[shape] = recording, result
+        except RuntimeError as error:  # from CUDA, or no memory is left
+            problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        gradient.copy_(wanted)
+        if problem is not None:
+            log.warning("passes are not recorded, so small steps take longer: %s", problem)
+            self.stop()
+        return sums
