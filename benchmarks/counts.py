@@ -40,7 +40,7 @@ from babelmill.runtime.processes import Processes  # noqa: E402
 from babelmill.tokens.vocabulary import Vocabulary  # noqa: E402
 from babelmill.training import amounts, between_blocks, dropout, geglu_triton, spans  # noqa: E402
 from babelmill.training import loss as loss_module  # noqa: E402
-from babelmill.training.batches import COLUMNS, TokenStream  # noqa: E402
+from babelmill.training.batches import COLUMNS, Sent, TokenStream  # noqa: E402
 from babelmill.training.dropout import KeyedAttention, Keys  # noqa: E402
 from babelmill.training.fused_attention import FusedAttention  # noqa: E402
 from babelmill.training.gradients import FlatGradients  # noqa: E402
@@ -192,7 +192,7 @@ def making(vocabulary: int, rows: int, length: int) -> dict[str, Part]:
     plain = stream._show
 
     def count() -> Part:
-        return Part.of(lambda: stream._build(sent, tokens, None, targets, False))
+        return Part.of(lambda: stream.build(Sent(sent, tokens, None), targets, False))
 
     whole, shown = count(), plain(sent, tokens, None, position := torch.arange(length))
     stream._show = lambda *_: shown

@@ -1,80 +1,91 @@
-"""Measure how long the host needs to ask a GPU for a training step, without a GPU.
+"""Measure how long the host needs for a step on a GPU, on a machine without a GPU.
 
-    python benchmarks/host_time.py [--layers 12] [--rounds 5]
+    python benchmarks/host_time.py [--preset small] [--length 128] [--tokens 16384]
 
-If the host needs longer for a step than the GPU, the GPU waits. That happens to small models, whatever their kernels.
-Here a CPU takes the path of a GPU: compiled blocks, and our kernels, whose launches do nothing. The model is as deep as
-asked and so narrow that computing takes little time. It is compared with transformers' `BertForMaskedLM` of the same
-shape with PyTorch's AdamW, not compiled. Both compute in bf16 on one core, in turns of one process.
-
-Not included: launching itself, by estimate 20 us for a kernel of ours (the last column says how many there are) and 5
-us for one of PyTorch's.
+`null_gpu.c` takes the place of the driver: kernels do nothing, and all that the host does before a launch is real. The
+script compares steps of ours, with recorded passes and without, with steps of transformers' BERT of the same shape. It
+needs PyTorch for CUDA, a C compiler and the headers of the CUDA toolkit (in CUDA_HOME, or else /usr/local/cuda).
 """
 
 import argparse
-import itertools
-import statistics
+import ctypes
+import os
+import subprocess
 import sys
+import sysconfig
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from triton.runtime.jit import JITFunction
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "workflow")]
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks")]
-
+import torch  # noqa: E402
 from step import laid_over, make_trainer  # noqa: E402
 
 from babelmill.config.resolve import Configuration  # noqa: E402
-from babelmill.model.gpt_bert import GPTBert  # noqa: E402
-from babelmill.runtime.processes import Processes  # noqa: E402
-from babelmill.training import between_blocks, dropout, fused_attention, geglu_triton  # noqa: E402
+from babelmill.runtime.processes import Processes, set_gpu_options  # noqa: E402
+from babelmill.training import kernel_trial, recording  # noqa: E402
 from babelmill.training.compilation import Compiler  # noqa: E402
-from babelmill.training.gpt_bert_network import GPTBertNetwork  # noqa: E402
-from babelmill.training.mixing_triton import FusedMixing  # noqa: E402
+from babelmill.training.trainer import Trainer  # noqa: E402
 
-WIDTH, HEADS, VOCABULARY, ROWS, LENGTH = 64, 4, 128, 8, 32
-STEPS = 10  # of a turn
-
-launches = itertools.count()
+COUNTED = "kernels", "triton", "products", "waits", "to_host", "from_host", "recorded", "repeated", "refused"
+STEPS, FIRST = 10, 8  # measured steps, and those before them: in these, passes are compiled and recorded
 
 
-def as_on_a_gpu(network: GPTBertNetwork, model: GPTBert, *_: object, **__: object) -> None:
-    """Put into a model what training on a GPU puts there."""
-    dropout.install(model, network.keys, dropout.KeyedAttention)
-    fused_attention.install(model)
-    geglu_triton.install(model)
-    between_blocks.install(model, FusedMixing)
-    network._needs_spans = True
+def on_null_gpu(folder: str) -> int:
+    """Build the GPU that computes nothing, and run this script on it."""
+    if torch.version.cuda is None:
+        sys.exit("host_time.py needs PyTorch for CUDA; this one computes on CPUs only")
+    library = Path(folder, "libcuda.so.1")
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
+    of_pip = Path(sysconfig.get_path("purelib"), "nvidia", f"cu{torch.version.cuda.split('.')[0]}", "include")
+    compiler = [
+        "cc",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-I",
+        of_pip,
+        "-I",
+        toolkit,
+        HERE / "null_gpu.c",
+        "-ldl",
+        "-o",
+        library,
+    ]
+    subprocess.run(compiler, check=True)
+    cache = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+    found = dict.fromkeys(("NULL_GPU", "LD_PRELOAD"), str(library)) | {"TRITON_LIBCUDA_PATH": folder}
+    more = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    return subprocess.run([sys.executable, *sys.argv], env=os.environ | cache | found | more).returncode
 
 
-def ours(layers: int) -> Callable[[], object]:
-    """Return a function that does one of our steps."""
-    configured = Configuration([("benchmark", {"preset": "small"})]).model("eng")
-    sizes = dict(hidden_size=WIDTH, intermediate_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=layers)
-    batch = dict(global_batch_tokens=ROWS * LENGTH, batch_reduction=1.0, max_steps=100_000, precision="bf16")
-    train = laid_over(configured.train, sequence_lengths=[LENGTH], phase_starts=[0.0], **batch)
-    alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
-    GPTBertNetwork._install = as_on_a_gpu
-    JITFunction.run = lambda *_, **__: next(launches)
-    trainer = make_trainer(laid_over(configured.model, **sizes), train, VOCABULARY, alone, ROWS * LENGTH, Compiler())
-    numbers = itertools.count()
-    return lambda: trainer.run_step(next(numbers))
+def ours(args: argparse.Namespace) -> Trainer:
+    """Return a trainer, which uses all kernels and records passes: their results would be wrong here."""
+    kernel_trial.passed, recording.CLOSE = lambda *_: True, float("inf")
+    configured = Configuration([("benchmark", {"preset": args.preset})]).model("eng")
+    batch = dict(global_batch_tokens=args.tokens, batch_reduction=1.0, max_steps=100_000, precision="bf16")
+    train = laid_over(configured.train, sequence_lengths=[args.length], phase_starts=[0.0], **batch)
+    alone = Processes(rank=0, size=1, local_size=1, device=torch.device("cuda:0"))
+    words = configured.tokenizer.vocab_size
+    return make_trainer(configured.model, train, words, alone, args.tokens, Compiler())
 
 
-def bert(layers: int) -> Callable[[], object]:
+def bert(args: argparse.Namespace) -> Callable[[int], None]:
     """Return a function that does a step of BERT."""
     from transformers import BertConfig, BertForMaskedLM
 
-    sizes = dict(hidden_size=WIDTH, intermediate_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=layers)
-    model = BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **sizes)).train()
+    configured = Configuration([("benchmark", {"preset": args.preset})]).model("eng")
+    names = "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"
+    sizes = {name: getattr(configured.model, name) for name in names}
+    model = BertForMaskedLM(BertConfig(vocab_size=configured.tokenizer.vocab_size, **sizes)).cuda().train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    ids = torch.zeros(args.tokens // args.length, args.length, dtype=torch.int64, device="cuda")
 
-    def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16):
+    def step(_: int) -> None:
+        with torch.autocast("cuda", torch.bfloat16):
             model(input_ids=ids, labels=ids).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
         optimizer.step()
@@ -83,33 +94,47 @@ def bert(layers: int) -> Callable[[], object]:
     return step
 
 
-def milliseconds(step: Callable[[], object]) -> float:
-    """Return the time of a step."""
-    began = time.perf_counter()
-    for _ in range(STEPS):
-        step()
-    return (time.perf_counter() - began) / STEPS * 1e3
+def measure(name: str, step: Callable[[int], object]) -> None:
+    """Print the host's time of a step, and how often it starts something, waits or copies."""
+    null = ctypes.CDLL(os.environ["NULL_GPU"])
+    null.null_gpu_count.restype = ctypes.c_long
+
+    def counts() -> list[int]:
+        return [null.null_gpu_count(which) for which in range(len(COUNTED))]
+
+    for number in range(FIRST):
+        step(number)
+    before, times = counts(), []
+    for number in range(FIRST, FIRST + STEPS):
+        began = time.perf_counter()
+        step(number)
+        times.append(time.perf_counter() - began)
+    per_step = dict(zip(COUNTED, [(new - old) / STEPS for old, new in zip(before, counts(), strict=True)], strict=True))
+    launched = per_step["kernels"] + per_step["triton"] + per_step["products"]
+    ms = 1e3 * sorted(times)[STEPS // 2]
+    print(f"| {name} | {ms:.1f} | {launched:.0f} | {per_step['repeated']:.0f} | {per_step['waits']:.0f} |", flush=True)
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
+    """Measure all three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=16384, help="of a step")
     args = parser.parse_args()
+    if "NULL_GPU" not in os.environ:
+        with tempfile.TemporaryDirectory() as folder:
+            return on_null_gpu(folder)
+    set_gpu_options()
     torch.set_num_threads(1)
-    steps = ours(args.layers), bert(args.layers)
-    for step in steps:
-        milliseconds(step)  # warms up
-    before = next(launches)
-    steps[0]()
-    counted = next(launches) - before - 1
-    found = [[milliseconds(step) for step in steps] for _ in range(args.rounds)]
-    mine, other = (statistics.median(times) for times in zip(*found, strict=True))
-    ratio = statistics.median(a / b for a, b in found)
-    print("| layers | ours, ms | BERT, ms | ratio | launches of our kernels |\n|---|---|---|---|---|")
-    print(f"| {args.layers} | {mine:.1f} | {other:.1f} | {ratio:.2f} | {counted} |")
+    print("| step | ms | kernels | recordings | waits |\n|---|---|---|---|---|")
+    trainer = ours(args)
+    measure("ours", trainer.run_step)
+    trainer._recorder.stop()
+    measure("ours, without recordings", trainer.run_step)
+    measure("BERT", bert(args))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

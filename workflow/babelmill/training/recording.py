@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]  # rows, length and targets
 
-FLOPS = 1e13  # of a pass, at most; a larger one takes a GPU longer than the host needs to start it
+FLOPS = 3e13  # of a pass, at most; a larger one takes a GPU longer than the host needs to start it
 SHAPES = 16  # that are remembered
 SHARE = 16  # an added row or target comes with at least SHARE / 2 others
 
@@ -152,9 +152,10 @@ class Recorder:
             gradient.copy_(before)
             self._copy(sent, shape)
             recording.repeat()
-            off = (gradient - wanted).nan_to_num().norm() / (wanted - before).nan_to_num().norm().clamp(min=1e-30)
-            if off > CLOSE:
-                problem = f"the gradient is off by {off:.1%}; please report it"
+            pair = [(gradient - wanted).nan_to_num().norm(), (wanted - before).nan_to_num().norm()]
+            off, whole = torch.stack(pair).tolist()
+            if off > CLOSE * whole:
+                problem = f"the gradient is off by {off / whole:.1%}; please report it"
             self._recorded[shape] = recording, result
         except RuntimeError as error:  # from CUDA, or no memory is left
             problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
