@@ -22,6 +22,7 @@
 
 #undef cuCtxPopCurrent
 #undef cuCtxPushCurrent
+#undef cuStreamWriteValue32
 
 #define PAGE (2ull << 20)
 #define ADDRESSES (4096ull << 30)
@@ -224,17 +225,25 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned f, int priori
 cudaError_t cudaStreamGetPriority(cudaStream_t s, int* priority) { *priority = 0; return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t s) { refuse("a question to a stream"); return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { waits("a wait for a stream"); return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned f) { return cudaSuccess; }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return 1e3 * t.tv_sec + 1e-6 * t.tv_nsec; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned f) { *e = calloc(1, sizeof(double)); return cudaSuccess; }
+struct event { double ms; cudaStream_t stream; };
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned f) { *e = calloc(1, sizeof(struct event)); return cudaSuccess; }
 cudaError_t cudaEventCreate(cudaEvent_t* e) { return cudaEventCreateWithFlags(e, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { free(e); return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { *(double*)e = now(); return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  *(struct event*)e = (struct event){now(), s};
+  if (s != recording) refuse("an event of another stream");
+  return cudaSuccess;
+}
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned f) { return cudaEventRecord(e, s); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned f) {
+  if (s != recording || ((struct event*)e)->stream != recording) refuse("a wait for another stream");
+  return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t e) { refuse("a question to an event"); return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) { waits("a wait for an event"); return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
-  *ms = *(double*)b - *(double*)a;
+  *ms = ((struct event*)b)->ms - ((struct event*)a)->ms;
   return cudaSuccess;
 }
 
@@ -405,7 +414,15 @@ MULTIPLIES(cublasGemmStridedBatchedEx) MULTIPLIES(cublasDotEx) MULTIPLIES(cublas
                                                                     SUCCEEDS(cuMemSetAccess) SUCCEEDS(cuMemAddressFree)
                                                                         SUCCEEDS(cuMemGetAllocationGranularity)
 
-    // PyTorch and Triton look these up, and do not call them here.
+    // NCCL, for one process: sums and copies over one process change nothing.
+int ncclCommInitRankConfig(void** comm, int size, long id[16], int rank, void* config) { return made(comm); }
+int ncclCommGetAsyncError(void* comm, int* error) { *error = 0; return 0; }
+int ncclCommCount(void* comm, int* count) { *count = 1; return 0; }
+SUCCEEDS(ncclAllReduce) SUCCEEDS(ncclAllGather) SUCCEEDS(ncclReduceScatter) SUCCEEDS(ncclBroadcast) SUCCEEDS(ncclReduce)
+SUCCEEDS(ncclGroupStart) SUCCEEDS(ncclGroupEnd) SUCCEEDS(ncclCommDestroy) SUCCEEDS(ncclCommAbort)
+SUCCEEDS(ncclCommFinalize) SUCCEEDS(ncclCommRegister) SUCCEEDS(ncclCommDeregister)
+
+// PyTorch and Triton look these up, and do not call them here.
     SUCCEEDS(cuOccupancyMaxActiveClusters) SUCCEEDS(cuTensorMapEncodeTiled) SUCCEEDS(cuMulticastCreate)
         SUCCEEDS(cuMulticastAddDevice) SUCCEEDS(cuMulticastBindMem) SUCCEEDS(cuMulticastUnbind)
             SUCCEEDS(cuStreamWriteValue32) SUCCEEDS(cuMemExportToShareableHandle)
