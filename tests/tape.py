@@ -23,8 +23,8 @@ class Tape(TorchDispatchMode):
     record. `CUDAGraph` does the same, but it does not compute while it records.
     """
 
-    def record(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """See `Recording`."""
+    def record(self, function: Callable[[], torch.Tensor], beside: "Tape | None") -> torch.Tensor:
+        """See `CUDAGraph`."""
         self._calls: list[tuple[Any, Any, Any, Any]] = []
         with self:
             return function()
@@ -43,7 +43,7 @@ class Tape(TorchDispatchMode):
 
     @torch.no_grad()
     def repeat(self) -> None:
-        """See `Recording`."""
+        """See `CUDAGraph`."""
         for operation, args, kwargs, result in self._calls:
             again = operation(*args, **kwargs)
             for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):

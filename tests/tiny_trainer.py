@@ -20,7 +20,6 @@ ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 def trainer_maker(folder: Path) -> Callable[..., Trainer]:
     """Return a function that makes a trainer of two languages with these `train` settings, without dropout."""
     shards = [write_documents(folder / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
-    tokens, counts = stream(shards)
 
     def make(
         dropout: float = 0.0,
@@ -38,6 +37,7 @@ def trainer_maker(folder: Path) -> Callable[..., Trainer]:
         model = model.model_copy(update={"hidden_size": width} if width else {})
         shape = GPTBertShape(vocab_size=VOCABULARY.size, **model.shape())
         settings = train_settings(["eng", "deu"], model, train)
+        tokens, counts = stream(shards, objective=train.objective)
         plan = Plan(train, 1.0, counts)
         made = network(shape, train, ALONE, by_hand)
         return Trainer(settings, made, plan, tokens, (counts, tokens), ALONE, micro_batch_tokens)

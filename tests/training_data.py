@@ -86,12 +86,14 @@ def write_documents(
     return ShardFile.open(path)
 
 
-def stream(shards: list[ShardFile], seed: int = 7, graphs=None) -> tuple[TokenStream, list[Packed]]:
+def stream(
+    shards: list[ShardFile], seed: int = 7, graphs=None, objective: str = "hybrid"
+) -> tuple[TokenStream, list[Packed]]:
     """Return the tokens of some shards on the CPU, and their rows."""
     import torch
 
-    objective = objective_of(section("train"))
-    tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), objective, graphs=graphs)
+    about = objective_of(section("train", objective=objective))
+    tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), about, graphs=graphs)
     return tokens, [Packed(shard.offsets) for shard in shards]
 
 

@@ -38,6 +38,19 @@ def test_every_token_but_bos_is_a_causal_target_once(shard, length):
     assert torch.equal(flat[follows + 1], batch.targets[batch.positions % length < length - 1])
 
 
+def test_rows_and_targets_that_are_added_count_as_nothing(shard):
+    tokens, counts = stream([shard])
+    rows = causal(counts, 16)
+    plain, count = tokens.micro_batch(rows, 16, WEIGHTS), len(rows)
+    added = tokens.build(tokens.send(rows, 16, WEIGHTS, count + 3), 16 * (count + 3) + 5, important=True)
+    real = len(plain.targets)
+    for name in ("positions", "targets", "weights", "groups"):
+        assert torch.equal(getattr(added, name)[:real], getattr(plain, name))
+    assert (added.importance[:real] == 1).all()
+    assert not added.importance[real:].any() and not added.weights[real:].any()
+    assert torch.equal(added.input_ids[:count], plain.input_ids) and (added.segments[count:] == -1).all()
+
+
 def test_rows_are_strides_over_one_stream_with_bos_in_front(shard):
     tokens, counts = stream([shard])
     batch = tokens.micro_batch(causal(counts, 16), 16, WEIGHTS)

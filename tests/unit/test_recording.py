@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from babelmill.training import dropout, recording
+from babelmill.core.files import UserError
+from babelmill.training import dropout, recording, work
 from babelmill.training.recording import rounded
 from tape import Tape
-from tiny_trainer import trainer_maker
+from tiny_trainer import shrink_device, trainer_maker
 
 STEPS = 8
 
@@ -30,7 +31,7 @@ def train(trainer) -> tuple[torch.Tensor, list]:
     return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]), outcomes
 
 
-@pytest.mark.parametrize("objective", ["hybrid", "causal"])
+@pytest.mark.parametrize("objective", ["hybrid", "causal", "diffusion"])
 def test_training_with_recorded_passes_is_the_same(make, monkeypatch, objective):
     repeated, repeat = [], Tape.repeat
     monkeypatch.setattr(Tape, "repeat", lambda tape: (repeated.append(tape), repeat(tape)))
@@ -65,7 +66,7 @@ def test_a_recording_that_does_something_else_is_not_used(make, monkeypatch, cap
     other = recorded(make(dropout=0.1))
     weights, _ = train(other)
     (record,) = caplog.records
-    assert "the gradient is off by 100.0%; please report it" in record.getMessage()
+    assert "a repetition is off by 100%; please report it" in record.getMessage()
     assert not other._recorder._recorded
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
 
@@ -86,6 +87,66 @@ def test_recordings_are_given_up_when_memory_runs_out(make, monkeypatch, caplog)
     assert "are not recorded any more, since memory ran out: CUDA out of memory" in record.getMessage()
     assert other.micro_batch_tokens == size and not other._recorder._recorded
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [torch.nan, 1e30])
+def test_a_recording_that_makes_wrong_numbers_is_not_used(make, monkeypatch, caplog, value):
+    other = recorded(make(dropout=0.1))
+    monkeypatch.setattr(Tape, "repeat", lambda tape: other._gradients.flat.fill_(value))
+    wanted, _ = train(make(dropout=0.1))
+    weights, _ = train(other)
+    (record,) = caplog.records
+    assert "a repetition is off by 100%; please report it" in record.getMessage()
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
+
+
+def test_a_recording_with_wrong_sums_is_not_used(make, monkeypatch, caplog):
+    record = Tape.record
+    monkeypatch.setattr(Tape, "record", lambda *arguments: 2 * record(*arguments))
+    train(recorded(make(dropout=0.1)))
+    assert "a repetition is off by " in caplog.text
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_without_a_recording_passes_are_halved_when_memory_runs_out(make, monkeypatch, caplog, sent):
+    """Smaller ones are recorded. If a part of the gradient was sent, the run ends, since no step can begin again."""
+    shrink_device(monkeypatch)
+    trainer = recorded(make(micro_batch_tokens=320))
+    if sent:
+        trainer._gradients._handles = [None]
+        with pytest.raises(UserError, match=r"set run\.micro_batch_tokens: "):
+            trainer.run_step(0)
+        return
+    train(trainer)
+    assert len(caplog.records) == 2 and trainer.micro_batch_tokens == 80 and trainer._recorder._recorded
+
+
+def test_a_run_ends_if_a_part_of_the_gradient_was_sent_when_memory_ran_out(make, monkeypatch):
+    trainer = recorded(make())
+    train(trainer)
+    assert trainer._recorder._recorded
+    trainer._gradients._handles = [None]
+    monkeypatch.setattr(recording, "FLOPS", 0)  # the pass that does not fit is not recorded
+    forward, passes = trainer.network.forward, []
+
+    def full_once(*arguments):
+        passes.append(arguments)
+        if len(passes) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore lines follow.")
+        return forward(*arguments)
+
+    monkeypatch.setattr(trainer.network, "forward", full_once)
+    with pytest.raises(UserError, match=r"set run\.micro_batch_tokens: "):
+        trainer.run_step(STEPS)
+
+
+def test_rows_without_targets_change_nothing(make):
+    trainer = recorded(make(dropout=0.1))
+    rows, length = work.without_targets(trainer.plan.step(0).rows[:3]), trainer.plan.step(0).length
+    for _ in range(3):
+        sums, _ = trainer._recorder.learn(rows, length, (0.5, 0.5))
+        assert not sums.any() and not trainer._gradients.flat.any()
+    assert trainer._recorder._recorded
 
 
 def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch):

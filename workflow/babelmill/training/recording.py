@@ -7,15 +7,16 @@ where it is.
 
 A recording is made for one shape. So that few shapes occur, rows without tokens and targets without weight are added.
 A shape is recorded when it occurs for the second time. The same pass is then also computed without the recording: if
-the gradients differ, or if a pass cannot be recorded, a warning says so, and nothing is recorded any more.
+the results differ, or if a pass cannot be recorded, a warning says so, and nothing is recorded any more.
 
 This has not run on a GPU yet: tests record on a CPU, with a stand-in for CUDA graphs.
 """
 
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Self
 
 import torch
 
@@ -42,33 +43,42 @@ def rounded(number: int) -> int:
     return -(-number // unit) * unit
 
 
-class Recording(Protocol):
-    """Records a function and repeats what it did on the device."""
+class CUDAGraph:
+    """Records a function, and repeats what it did on the device."""
 
-    def record(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Record a function, without doing what it does. Return its result, which each `repeat` writes."""
-        ...
+    def record(self, function: Callable[[], torch.Tensor], beside: Self | None) -> torch.Tensor:
+        """Record a function, without doing what it does. Return its result, which each `repeat` writes.
+
+        Args:
+            function: the function.
+            beside: another recording, whose memory this one uses, too. So a result must be read before the other one
+                is repeated. None: there is no other recording.
+        """
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self._graph = torch.cuda.CUDAGraph()
+        self._pool = torch.cuda.graph_pool_handle() if beside is None else beside._pool
+        with torch.cuda.stream(torch.cuda.Stream()):
+            # Other threads may go on: those of NCCL ask meanwhile whether a sum has arrived.
+            self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                return function()
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        try:
+            self._graph.capture_end()
+        except RuntimeError:  # the function did what cannot be recorded
+            where = torch.cuda.current_device(), self._pool
+            if torch.__version__ < "2.14":  # it would never free the recording's memory
+                with contextlib.suppress(RuntimeError):  # 2.13 does this itself
+                    torch._C._cuda_endAllocateToPool(*where)
+                torch._C._cuda_releasePool(*where)
+            raise
 
     def repeat(self) -> None:
         """Do what the function did."""
-        ...
-
-
-class CUDAGraph:
-    """A CUDA graph. All graphs share their memory, so a result must be read before another one is repeated."""
-
-    _pool: Any = None
-
-    def record(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """See `Recording`."""
-        CUDAGraph._pool = CUDAGraph._pool or torch.cuda.graph_pool_handle()
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads may go on: those of NCCL ask meanwhile whether a sum has arrived.
-        with torch.cuda.graph(self._graph, CUDAGraph._pool, capture_error_mode="thread_local"):
-            return function()
-
-    def repeat(self) -> None:
-        """See `Recording`."""
         self._graph.replay()
 
 
@@ -85,7 +95,7 @@ class Recorder:
         self._network, self._stream, self._groups = network, stream, groups
         self._works = network.recordable
         self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
-        self._recorded: dict[Shape, tuple[Recording, torch.Tensor]] = {}  # with the result
+        self._recorded: dict[Shape, tuple[CUDAGraph, torch.Tensor]] = {}  # with the result
 
     def takes(self, rows: Rows, length: int) -> bool:
         """Return whether `learn` should be used for rows of `length` tokens."""
@@ -94,10 +104,17 @@ class Recorder:
         return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= FLOPS
 
     def stop(self) -> bool:
-        """Record nothing any more, and free the memory of all recordings. Return whether passes were recorded."""
-        works = self._works
-        self._works, self._given, self._recorded = False, OrderedDict(), {}
-        return works
+        """Record nothing any more, and free the memory of all recordings. Return False if there was none to free."""
+        if not self._recorded:
+            return False
+        self._wait()
+        self._works, self._recorded = False, {}
+        return True
+
+    def _wait(self) -> None:
+        """Wait until no recording runs, so that memory can be freed."""
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
 
     def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Span]:
         """Add the gradient of rows, which `takes` allows.
@@ -115,6 +132,7 @@ class Recorder:
         if shape not in self._given:
             self._given[shape] = sent
             if len(self._given) > SHAPES:
+                self._wait()
                 oldest, _ = self._given.popitem(last=False)
                 self._recorded.pop(oldest, None)
             return self._compute(sent, targets)
@@ -144,23 +162,31 @@ class Recorder:
         """Do what `_compute` does, and record it. If the recording does something else, record nothing any more."""
         assert isinstance(self._network.gradients, FlatGradients)
         gradient, targets, problem = self._network.gradients.flat, shape[-1], None
-        before = gradient.clone()
-        sums = self._compute(sent, targets).clone()
+        before, sums = gradient.clone(), self._compute(sent, targets)
         wanted, recording = gradient.clone(), CUDAGraph()
+        beside, _ = next(iter(self._recorded.values()), (None, None))
         try:
-            result = recording.record(lambda: self._compute(self._given[shape], targets))
+            result = recording.record(lambda: self._compute(self._given[shape], targets), beside)
             gradient.copy_(before)
             self._copy(sent, shape)
             recording.repeat()
-            pair = [(gradient - wanted).nan_to_num().norm(), (wanted - before).nan_to_num().norm()]
-            off, whole = torch.stack(pair).tolist()
-            if off > CLOSE * whole:
-                problem = f"the gradient is off by {off / whole:.1%}; please report it"
-            self._recorded[shape] = recording, result
+            off = max(_difference(gradient, wanted, wanted - before), _difference(result, sums, sums))
+            if off > CLOSE:
+                problem = f"a repetition is off by {min(off, 1.0):.0%}; please report it"
+            else:
+                self._recorded[shape] = recording, result
         except RuntimeError as error:  # from CUDA, or no memory is left
-            problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            first = error.__context__ or error  # what the function did, not that its recording has no end
+            problem = (str(first).strip().splitlines() or [type(first).__name__])[0]
         gradient.copy_(wanted)
         if problem is not None:
             log.warning("passes are not recorded, so small steps take longer: %s", problem)
             self.stop()
+            self._works = False
         return sums
+
+
+def _difference(found: torch.Tensor, wanted: torch.Tensor, whole: torch.Tensor) -> float:
+    """Return the norm of a difference, relative to that of `whole`. Numbers that are not finite in both are equal."""
+    difference = found.nan_to_num() - wanted.nan_to_num()
+    return (difference.norm() / whole.nan_to_num().norm().clamp(min=torch.finfo(whole.dtype).tiny)).item()

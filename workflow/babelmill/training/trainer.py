@@ -141,7 +141,7 @@ class Trainer:
             except torch.OutOfMemoryError as error:
                 refused = str(error).splitlines()[0]
             # This is outside of the handler, so that the step's tensors are free again.
-            if self._recorder.stop():
+            if not self._gradients.sending and self._recorder.stop():
                 log.warning("passes are not recorded any more, since memory ran out: %s", refused)
                 continue
             self._halve(step.length, max(map(len, passes)), refused)
