@@ -1,5 +1,8 @@
 """Recorded passes: the same training as without them, also where passes cannot be recorded."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -54,7 +57,13 @@ def test_a_pass_that_cannot_be_recorded_is_computed_as_before(make, monkeypatch,
 
     monkeypatch.setattr(dropout.Keys, "begin_pass", with_a_number_of_the_host)
     wanted, _ = train(make(dropout=0.1))
+    tapes, record = [], Tape.record
+    monkeypatch.setattr(Tape, "record", lambda tape, *more: (tapes.append(weakref.ref(tape)), record(tape, *more))[1])
+    gc.disable()
     weights, _ = train(recorded(make(dropout=0.1)))
+    freed = [tape() is None for tape in tapes]
+    gc.enable()
+    assert freed == [True], "its memory is free at once"
     (record,) = caplog.records
     assert record.getMessage().endswith("not recorded, so small steps take longer: a number comes from the host")
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)

@@ -13,6 +13,7 @@ This has not run on a GPU yet: tests record on a CPU, with a stand-in for CUDA g
 """
 
 import contextlib
+import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -43,6 +44,12 @@ def rounded(number: int) -> int:
     return -(-number // unit) * unit
 
 
+@functools.cache
+def _side_stream() -> torch.cuda.Stream:
+    """Return a stream for all recordings, since cuBLAS takes memory for each stream."""
+    return torch.cuda.Stream()
+
+
 class CUDAGraph:
     """Records a function, and repeats what it did on the device."""
 
@@ -58,7 +65,7 @@ class CUDAGraph:
         torch.cuda.empty_cache()
         self._graph = torch.cuda.CUDAGraph()
         self._pool = torch.cuda.graph_pool_handle() if beside is None else beside._pool
-        with torch.cuda.stream(torch.cuda.Stream()):
+        with torch.cuda.stream(_side_stream()):
             # Other threads may go on: those of NCCL ask meanwhile whether a sum has arrived.
             self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
             try:
@@ -176,14 +183,19 @@ class Recorder:
             else:
                 self._recorded[shape] = recording, result
         except RuntimeError as error:  # from CUDA, or no memory is left
-            first = error.__context__ or error  # what the function did, not that its recording has no end
-            problem = (str(first).strip().splitlines() or [type(first).__name__])[0]
+            problem = _said(error)
         gradient.copy_(wanted)
         if problem is not None:
             log.warning("passes are not recorded, so small steps take longer: %s", problem)
             self.stop()
             self._works = False
         return sums
+
+
+def _said(error: BaseException) -> str:
+    """Return the first line of an error, or of one that came before it: then a recording could only not be ended."""
+    first = error.__context__ or error
+    return (str(first).strip().splitlines() or [type(first).__name__])[0]
 
 
 def _difference(found: torch.Tensor, wanted: torch.Tensor, whole: torch.Tensor) -> float:
