@@ -114,14 +114,17 @@ class Recorder:
         """Record nothing any more, and free the memory of all recordings. Return False if there was none to free."""
         if not self._recorded:
             return False
-        self._wait()
-        self._works, self._recorded = False, {}
+        for shape in list(self._recorded):
+            self._forget(shape)
+        self._works = False
         return True
 
-    def _wait(self) -> None:
-        """Wait until no recording runs, so that memory can be freed."""
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+    def _forget(self, shape: Shape) -> None:
+        """Free the memory of a shape's recording, if there is one, as soon as it does not run any more."""
+        if shape in self._recorded:
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            del self._recorded[shape]
 
     def learn(self, rows: Rows, length: int, weights: Weights) -> tuple[torch.Tensor, Span]:
         """Add the gradient of rows, which `takes` allows.
@@ -139,9 +142,7 @@ class Recorder:
         if shape not in self._given:
             self._given[shape] = sent
             if len(self._given) > SHAPES:
-                self._wait()
-                oldest, _ = self._given.popitem(last=False)
-                self._recorded.pop(oldest, None)
+                self._forget(self._given.popitem(last=False)[0])
             return self._compute(sent, targets)
         self._given.move_to_end(shape)
         if shape not in self._recorded:
