@@ -135,7 +135,7 @@ def test_a_run_ends_if_a_part_of_the_gradient_was_sent_when_memory_ran_out(make,
     train(trainer)
     assert trainer._recorder._recorded
     trainer._gradients._handles = [None]
-    monkeypatch.setattr(recording, "FLOPS", 0)  # the pass that does not fit is not recorded
+    trainer._recorder._most = 0  # the pass that does not fit is not recorded
     forward, passes = trainer.network.forward, []
 
     def full_once(*arguments):
@@ -168,12 +168,12 @@ def test_shapes_that_have_not_occurred_for_long_are_forgotten(make, monkeypatch)
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
 
 
-def test_large_passes_and_single_rows_are_not_recorded(make, monkeypatch):
+def test_large_passes_and_single_rows_are_not_recorded(make):
     trainer = recorded(make())
     step = trainer.plan.step(0)
     assert trainer._recorder.takes(step.rows, step.length)
     assert not trainer._recorder.takes(step.rows[:1], step.length)
-    monkeypatch.setattr(recording, "FLOPS", 1e4)
+    trainer._recorder._most = 1e4
     assert not trainer._recorder.takes(step.rows, step.length)
 
 

@@ -125,7 +125,7 @@ def _batched(
 
 
 class TokenStream:
-    """The tokens of all languages, in the memory maps of their shards. It makes micro-batches on `device`.
+    """The tokens of all languages, in the memory maps of their shards.
 
     Args:
         shards: one per language.
@@ -158,7 +158,7 @@ class TokenStream:
         self._hides = np.array([kind.hides for kind in objective.kinds])
         self._hiding = objective.hiding
         self._in_place = in_place
-        self.device = device
+        self._device = device
         self._show = graphs.of(self._shown, _batched) if graphs else self._shown
         # This tensor is not made in compiled graphs: they count in 32 bits, so the hash of a position would overflow.
         self._position = functools.cache(functools.partial(torch.arange, device=device))
@@ -171,7 +171,7 @@ class TokenStream:
 
     def _gather(self, rows: Rows, length: int, padded: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return `tokens` and `prompts` of `Sent`, with `padded` rows, on the host."""
-        pinned = self.device.type == "cuda"
+        pinned = self._device.type == "cuda"
         tokens = torch.zeros(padded, length, dtype=SIGNED[self._dtype], pin_memory=pinned)
         prompts = torch.zeros(padded, length, dtype=torch.bool, pin_memory=pinned) if self._prompts else None
         place = rows.begin[:, None] + np.arange(length)
@@ -202,7 +202,7 @@ class TokenStream:
     def send(self, rows: Rows, length: int, weights: Weights, padded: int, stream: int = 0) -> Sent:
         """Send to the device what `build` needs of rows; empty rows are added up to the number `padded`."""
         count, kinds = len(rows), len(self._hides)
-        host = torch.zeros(padded, COLUMNS, dtype=torch.int64, pin_memory=self.device.type == "cuda")
+        host = torch.zeros(padded, COLUMNS, dtype=torch.int64, pin_memory=self._device.type == "cuda")
         sent = host.numpy().T
         sent[0, :count] = rows.end - rows.begin
         sent[1, :count] = np.where(self._hides[rows.kind], rows.targets, -1)
@@ -216,9 +216,9 @@ class TokenStream:
         sent[9, :count] = importance.view(np.int64)
         tokens, prompts = self._gather(rows, length, padded)
         return Sent(
-            host.to(self.device, non_blocking=True),
-            tokens.to(self.device, non_blocking=True),
-            None if prompts is None else prompts.to(self.device, non_blocking=True),
+            host.to(self._device, non_blocking=True),
+            tokens.to(self._device, non_blocking=True),
+            None if prompts is None else prompts.to(self._device, non_blocking=True),
         )
 
     @torch.no_grad()

@@ -22,6 +22,7 @@ from typing import Self
 import torch
 
 from babelmill.runtime.processes import may_lose_process
+from babelmill.runtime.progress import peak_flops
 from babelmill.training.batches import Rows, Sent, Stream, TokenStream, Weights
 from babelmill.training.compilation import LEAST_ROWS
 from babelmill.training.gradients import FlatGradients
@@ -33,7 +34,8 @@ log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]  # rows, length and targets
 
-FLOPS = 3e13  # of a pass, at most; a larger one takes a GPU longer than the host needs to start it
+SECONDS = 0.03  # of a pass at the GPU's peak, at most: a larger one takes a GPU longer than the host needs to start it
+PEAK = 1e15  # FLOP/s of a GPU whose peak is not known
 SHAPES = 16  # that are remembered
 SHARE = 16  # an added row or target comes with at least SHARE / 2 others
 
@@ -96,11 +98,12 @@ class Recorder:
         network: the network, whose gradients are `FlatGradients` if it is `recordable`.
         stream: the training tokens, a `TokenStream` if so.
         groups: number of groups of targets.
+        device: where passes are computed.
     """
 
-    def __init__(self, network: Network, stream: Stream, groups: int):
-        self._network, self._stream, self._groups = network, stream, groups
-        self._works = network.recordable
+    def __init__(self, network: Network, stream: Stream, groups: int, device: torch.device):
+        self._network, self._stream, self._groups, self._device = network, stream, groups, device
+        self._works, self._most = network.recordable, SECONDS * (peak_flops(device) or PEAK)
         self._given: OrderedDict[Shape, Sent] = OrderedDict()  # inputs of each shape
         self._recorded: dict[Shape, tuple[CUDAGraph, torch.Tensor]] = {}  # with the result
 
@@ -108,7 +111,7 @@ class Recorder:
         """Return whether `learn` should be used for rows of `length` tokens."""
         if not self._works or len(rows) < LEAST_ROWS:
             return False
-        return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= FLOPS
+        return self._network.flops(length, len(rows) * length, int(rows.targets.sum())) <= self._most
 
     def stop(self) -> bool:
         """Record nothing any more, and free the memory of all recordings. Return False if there was none to free."""
@@ -122,7 +125,7 @@ class Recorder:
     def _forget(self, shape: Shape) -> None:
         """Free the memory of a shape's recording, if there is one, as soon as it does not run any more."""
         if shape in self._recorded:
-            if torch.cuda.is_initialized():
+            if self._device.type == "cuda":
                 torch.cuda.synchronize()
             del self._recorded[shape]
 
@@ -133,7 +136,7 @@ class Recorder:
             their sums by group of targets, to be read before the next call; the time of sending the rows.
         """
         assert isinstance(self._stream, TokenStream)
-        sending = Span(self._stream.device)
+        sending = Span(self._device)
         sent = self._stream.send(rows, length, weights, rounded(len(rows)))
         return self._learn(sent, rounded(int(rows.targets.sum()))), sending.end()
 

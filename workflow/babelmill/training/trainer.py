@@ -90,7 +90,7 @@ class Trainer:
         trained = network.trained()
         self._optimizer = make_optimizer(trained, train, network.decays, network.sharding)
         self.average = MovingAverage(trained, train.ema_decay)
-        self._recorder = Recorder(network, stream, self.groups)
+        self._recorder = Recorder(network, stream, self.groups, self.device)
 
     # One step.
 
