@@ -41,21 +41,11 @@ def on_null_gpu(folder: str) -> int:
     library = Path(folder, "libcuda.so.1")
     toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
     of_pip = Path(sysconfig.get_path("purelib"), "nvidia", f"cu{torch.version.cuda.split('.')[0]}", "include")
-    compiler = [
-        "cc",
-        "-O1",
-        "-shared",
-        "-fPIC",
-        "-I",
-        of_pip,
-        "-I",
-        toolkit,
-        HERE / "null_gpu.c",
-        "-ldl",
-        "-o",
-        library,
-    ]
-    subprocess.run(compiler, check=True)
+    flags = ["-O1", "-shared", "-fPIC", f"-I{of_pip}", f"-I{toolkit}"]
+    try:
+        subprocess.run(["cc", *flags, HERE / "null_gpu.c", "-ldl", "-o", library], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"host_time.py needs a C compiler, and the CUDA toolkit's headers in $CUDA_HOME/include: {error}")
     cache = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
     found = dict.fromkeys(("NULL_GPU", "LD_PRELOAD"), str(library)) | {"TRITON_LIBCUDA_PATH": folder}
     more = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}

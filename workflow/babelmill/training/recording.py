@@ -34,15 +34,14 @@ log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]  # rows, length and targets
 
-SECONDS = 0.03  # of a pass at the GPU's peak, at most: a larger one takes a GPU longer than the host needs to start it
+SECONDS = 0.03  # that a GPU at its peak needs for a pass, at most; a larger pass takes it longer than the host
 PEAK = 1e15  # FLOP/s of a GPU whose peak is not known
 SHAPES = 16  # that are remembered
-SHARE = 16  # an added row or target comes with at least SHARE / 2 others
 
 
 def rounded(number: int) -> int:
-    """Return a number that is at most an eighth larger, such that few numbers are returned."""
-    unit = max(1, 2 ** (number.bit_length() - SHARE.bit_length() + 1))
+    """Return the next number of which only the first four binary digits are not 0; it is at most an eighth larger."""
+    unit = 2 ** max(0, number.bit_length() - 4)
     return -(-number // unit) * unit
 
 
@@ -80,8 +79,8 @@ class CUDAGraph:
             self._graph.capture_end()
         except RuntimeError:  # the function did what cannot be recorded
             where = torch.cuda.current_device(), self._pool
-            if torch.__version__ < "2.14":  # it would never free the recording's memory
-                with contextlib.suppress(RuntimeError):  # 2.13 does this itself
+            if torch.__version__ < "2.14":  # these versions never free the memory of such a recording
+                with contextlib.suppress(RuntimeError):  # 2.13 does this part itself
                     torch._C._cuda_endAllocateToPool(*where)
                 torch._C._cuda_releasePool(*where)
             raise

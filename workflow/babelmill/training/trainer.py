@@ -2,8 +2,9 @@
 
 The rows of a step are dealt to all processes, and each process cuts its share into forward passes. Dropout is keyed by
 row, so the number of processes and the size of the passes change only the order in which floating-point numbers are
-added. On CUDA a step never waits for the device: its numbers are read while the next step is running. It does not wait
-for the disk either: a thread plans the next step and reads its tokens meanwhile.
+added. On CUDA a step never waits for the device, unless a pass is recorded (`recording.py`): its numbers are read while
+the next step is running. It does not wait for the disk either: a thread plans the next step and reads its tokens
+meanwhile.
 """
 
 import functools
