@@ -44,8 +44,8 @@ def on_null_gpu(folder: str) -> int:
     flags = ["-O1", "-shared", "-fPIC", f"-I{of_pip}", f"-I{toolkit}"]
     try:
         subprocess.run(["cc", *flags, HERE / "null_gpu.c", "-ldl", "-o", library], check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"host_time.py needs a C compiler, and the CUDA toolkit's headers in $CUDA_HOME/include: {error}")
+    except (OSError, subprocess.CalledProcessError):
+        sys.exit(f"host_time.py needs a C compiler (cc), and the CUDA toolkit's headers in {toolkit}: set CUDA_HOME")
     cache = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
     found = dict.fromkeys(("NULL_GPU", "LD_PRELOAD"), str(library)) | {"TRITON_LIBCUDA_PATH": folder}
     more = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
