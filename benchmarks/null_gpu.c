@@ -1,5 +1,5 @@
-// A GPU that computes nothing: preloaded into a process, this library makes PyTorch see one H200 whose kernels do
-// nothing.
+// A GPU that computes nothing: preloaded into a process, this library makes PyTorch see an H200 whose kernels do nothing,
+// or several, of which each process uses one.
 //
 // It takes the place of NVIDIA's driver, of the parts of the CUDA runtime that PyTorch calls, and of cuBLAS. Everything
 // before a launch is real: PyTorch's dispatcher and allocator, compiled code, Triton's launchers. So the host's time,
@@ -7,7 +7,8 @@
 // GPU. Device memory is memory of the host that takes no room until it is written: copies are done, kernels are not. So
 // numbers have no meaning, and what depends on them (the number of elements that are not 0) may be anything.
 //
-// `host_time.py` builds and loads it. NULL_GPU is the path of this library, NULL_GPU_GB the size of the memory.
+// `host_time.py` builds and loads it. NULL_GPU is the path of this library, NULL_GPU_GB the size of the
+// memory, NULL_GPUS the number of GPUs.
 
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -29,6 +30,9 @@
 #define ADDRESSES (4096ull << 30)
 #define SMALL (1 << 20)  // bytes; larger copies within the device, and larger fills, are left out: they take room
 
+static int gpus(void) { char* n = getenv("NULL_GPUS"); return n ? atoi(n) : 1; }
+static __thread int current;  // number of the GPU that this thread uses
+
 // What is counted, in the order of COUNTED in host_time.py.
 static struct {
   long kernels, triton, products, waits, to_host, from_host, recorded, repeated, refused;
@@ -38,16 +42,21 @@ long null_gpu_count(int which) { return ((long*)&count)[which]; }
 // A recording: everything must go to its stream, and nothing may wait or copy from or to the host meanwhile.
 static cudaStream_t recording;
 static int records;
+static enum cudaStreamCaptureMode begun;          // in this mode; only "global" forbids other threads to wait or to ask
+static __thread int here;                         // whether this thread records
 static __thread enum cudaStreamCaptureMode mode;  // "relaxed" allows a thread everything
 static void refuse(const char* what) {
   if (records && mode != cudaStreamCaptureModeRelaxed && !count.refused++) fprintf(stderr, "null GPU: %s during a recording\n", what);
+}
+static void asks(const char* what, cudaStream_t of) {
+  if (here || begun == cudaStreamCaptureModeGlobal || of == recording) refuse(what);
 }
 static void launched(long* of, cudaStream_t stream) {
   ++*of;
   count.recorded += records;
   if (stream != recording) refuse("a kernel of another stream");
 }
-static void waits(const char* what) { count.waits++; refuse(what); }
+static void waits(const char* what, cudaStream_t of) { count.waits++; asks(what, of); }
 
 // Memory: addresses are never used again; a block that is freed gives its room back.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -108,6 +117,7 @@ cudaError_t cudaFreeHost(void* p) { free(p); return cudaSuccess; }
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* a, const void* p) {
   memset(a, 0, sizeof *a);
   a->type = on_device(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  a->device = current;
   a->devicePointer = a->hostPointer = (void*)p;
   return cudaSuccess;
 }
@@ -144,7 +154,7 @@ static void copy(void* to, const void* from, size_t size) {
   if (!within || size <= SMALL) memmove(to, from, size);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, enum cudaMemcpyKind k) {
-  waits("a copy that waits");
+  waits("a copy that waits", NULL);
   copy(to, from, n);
   return cudaSuccess;
 }
@@ -207,12 +217,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* p, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* v, enum cudaDeviceAttr a, int device) { *v = attribute(a); return cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int* n) { *n = 1; return cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* n) { *n = gpus(); return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { *device = current; return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { current = device; return cudaSuccess; }
 cudaError_t cudaDeviceGetPCIBusId(char* s, int n, int device) { snprintf(s, n, "0000:00:00.0"); return cudaSuccess; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { *least = 0; *greatest = -5; return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize(void) { waits("a wait for the device"); return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize(void) { waits("a wait for the device", NULL); return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int a, int b) { *can = 0; return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* v) { *v = 13000; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* v) { *v = 13000; return cudaSuccess; }
@@ -225,8 +235,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* s) { *s = new_stream(); return cudaSu
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned f) { *s = new_stream(); return cudaSuccess; }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned f, int priority) { *s = new_stream(); return cudaSuccess; }
 cudaError_t cudaStreamGetPriority(cudaStream_t s, int* priority) { *priority = 0; return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t s) { refuse("a question to a stream"); return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) { waits("a wait for a stream"); return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t s) { asks("a question to a stream", s); return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { waits("a wait for a stream", s); return cudaSuccess; }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return 1e3 * t.tv_sec + 1e-6 * t.tv_nsec; }
 struct event { double ms; cudaStream_t stream; };
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned f) { *e = calloc(1, sizeof(struct event)); return cudaSuccess; }
@@ -242,8 +252,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned f) {
   if (s != recording || ((struct event*)e)->stream != recording) refuse("a wait for another stream");
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t e) { refuse("a question to an event"); return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t e) { waits("a wait for an event"); return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t e) { asks("a question to an event", ((struct event*)e)->stream); return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { waits("a wait for an event", ((struct event*)e)->stream); return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   *ms = ((struct event*)b)->ms - ((struct event*)a)->ms;
   return cudaSuccess;
@@ -252,13 +262,14 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
 // Recordings.
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode m) {
   if (records) return cudaErrorStreamCaptureUnsupported;
-  records = 1;
+  records = here = 1;
+  begun = m;
   recording = s;
   count.recorded = count.refused = 0;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
-  records = 0;
+  records = here = 0;
   *g = (cudaGraph_t)1;
   return count.refused ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
@@ -332,13 +343,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** p, unsigne
   return *p ? cudaSuccess : cudaErrorSymbolNotFound;
 }
 CUresult cuDriverGetVersion(int* v) { *v = 13000; return 0; }
-CUresult cuDeviceGetCount(int* n) { *n = 1; return 0; }
+CUresult cuDeviceGetCount(int* n) { *n = gpus(); return 0; }
 CUresult cuDeviceGet(CUdevice* device, int i) { *device = i; return 0; }
 CUresult cuDeviceGetAttribute(int* v, CUdevice_attribute a, CUdevice device) { *v = attribute((int)a); return 0; }
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) { *flags = 0; *active = 1; return 0; }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device) { *c = (CUcontext)64; return 0; }
 CUresult cuCtxGetCurrent(CUcontext* c) { *c = (CUcontext)64; return 0; }
-CUresult cuCtxGetDevice(CUdevice* device) { *device = 0; return 0; }
+CUresult cuCtxGetDevice(CUdevice* device) { *device = current; return 0; }
 CUresult cuCtxGetLimit(size_t* v, CUlimit l) { *v = SMALL; return 0; }
 CUresult cuGetErrorString(CUresult e, const char** s) { *s = "an error"; return 0; }
 CUresult cuModuleLoadData(CUmodule* m, const void* code) { *m = (CUmodule)64; return 0; }
@@ -421,12 +432,16 @@ MULTIPLIES(cublasGemmStridedBatchedEx) MULTIPLIES(cublasDotEx) MULTIPLIES(cublas
                                                                     SUCCEEDS(cuMemSetAccess) SUCCEEDS(cuMemAddressFree)
                                                                         SUCCEEDS(cuMemGetAllocationGranularity)
 
-    // NCCL, for one process: sums and copies over one process change nothing.
-int ncclCommInitRankConfig(void** comm, int size, long id[16], int rank, void* config) { return made(comm); }
+    // NCCL: sums and copies over one process change nothing, and those over several are left out.
+int ncclCommInitRankConfig(void** comm, int size, long id[16], int rank, void* config) {
+  made(comm);
+  *(int*)*comm = size;
+  return 0;
+}
 int ncclCommGetAsyncError(void* comm, int* error) { *error = 0; return 0; }
-int ncclCommCount(void* comm, int* count) { *count = 1; return 0; }
+int ncclCommCount(void* comm, int* count) { *count = *(int*)comm; return 0; }
 SUCCEEDS(ncclAllReduce) SUCCEEDS(ncclAllGather) SUCCEEDS(ncclReduceScatter) SUCCEEDS(ncclBroadcast) SUCCEEDS(ncclReduce)
-SUCCEEDS(ncclGroupStart) SUCCEEDS(ncclGroupEnd) SUCCEEDS(ncclCommDestroy) SUCCEEDS(ncclCommAbort)
+SUCCEEDS(ncclSend) SUCCEEDS(ncclRecv) SUCCEEDS(ncclGroupStart) SUCCEEDS(ncclGroupEnd) SUCCEEDS(ncclCommDestroy) SUCCEEDS(ncclCommAbort)
 SUCCEEDS(ncclCommFinalize) SUCCEEDS(ncclCommRegister) SUCCEEDS(ncclCommDeregister)
 
 // PyTorch and Triton look these up, and do not call them here.

@@ -257,7 +257,7 @@ def test_a_model_of_the_hub_is_planned_from_its_configuration_alone(fresh, hub):
     assert hours[0] / hours[1] == pytest.approx(2, rel=0.1) and float(rows[0]["disk_gb"]) > 2 * 32
     said = fresh.python("-m", "babelmill", "plan", "bard", "--gpus", "2", "4").stdout
     assert "2 models" not in said
-    assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights: 160, 86, 48, 30;" in said
+    assert "bard: GiB of each of 1, 2, 4, 8 GPUs, calculated: all weights: 161, 86, 48, 30;" in said
     assert "The evaluation takes 30 GiB of one GPU and more for its scores: it computes in fp32." in said
     assert "adapters of rank 16 (LoRA), train.ema_decay: 0: 25, 17, 13, 11." in said
 

@@ -191,13 +191,15 @@ def test_weights_that_are_read_are_not_drawn_before(kind, tmp_path):
         ("gemma3_text", {"num_hidden_layers": 14, "head_dim": 8, "num_key_value_heads": 2}, 6),
         ("albert", {"num_hidden_layers": 7}, 7),  # one layer, again and again
         ("roberta", {"num_hidden_layers": 7}, 2),
+        ("eurobert", {"num_hidden_layers": 7}, 2),  # LLaDA is one; the id of its mask must be a number
     ],
 )
 def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
     """A vocabulary of a few entries, too, but for RoBERTa, whose positions are counted from one of them."""
     train = train_section(kind, **({"objective": "causal"} if "gemma" in kind else {}))
     settings = train_settings(["eng"], model_section(kind, **more), train)
-    vocabulary = dataclasses.replace(VOCABULARY, size=5000, pad=4999 if kind == "llama" else VOCABULARY.pad)
+    late = {"llama": {"pad": 4999}, "eurobert": {"mask": 4999}}.get(kind, {})
+    vocabulary = dataclasses.replace(VOCABULARY, size=5000, **late)
     config = config_to_train(settings, None, vocabulary)
     before, auto = copy.deepcopy(config), auto_class(train)
     found = smaller(config, auto)
@@ -207,6 +209,14 @@ def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
     assert prove(config, auto, vocabulary, 32) == {"gpt2": 0, "bert": 0, "roberta": 4}.get(
         kind, prove_whole(config, auto, vocabulary)
     )
+
+
+def test_a_model_that_cannot_be_made_smaller_is_tested_whole(monkeypatch, caplog):
+    config = config_to_train(train_settings(["eng"], model_section("gpt2"), train_section("gpt2")), None, VOCABULARY)
+    caplog.set_level("INFO")
+    monkeypatch.setattr("babelmill.training.transformers_proof.smaller", lambda *_: {}["no such layer"])
+    assert prove(config, auto_class(train_section("gpt2")), VOCABULARY, 32) == 0
+    assert "the whole model is made on the CPU and tested" in caplog.text and "no such layer" in caplog.text
 
 
 def prove_whole(config: transformers.PreTrainedConfig, auto: str, vocabulary: Vocabulary) -> int | None:

@@ -65,7 +65,7 @@ def working(
     """
     gathered = 0.0
     if isinstance(size, Counted):
-        gathered = 2 * (size.parameters - size.matrices + 2 * size.matrices / size.num_hidden_layers)
+        gathered = 2 * (outside(size) + 2 * size.matrices / size.num_hidden_layers)
     width, inner, length = size.hidden_size, size.intermediate_size, max(train.sequence_lengths)
     layer = 34 * width + 14 * inner + 4 * size.num_attention_heads * length
     kept = 8 * width + layer / size.num_hidden_layers if train.activation_checkpointing else layer + 8 * width
@@ -76,12 +76,24 @@ def working(
     return (body + logits + gathered) * (1 if train.precision == "bf16" else 2)
 
 
+def outside(size: Counted) -> int:
+    """Return the number of parameters of the embedding and the output matrix, which FSDP2 keeps in one group."""
+    return size.parameters - size.matrices
+
+
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a training: `states`, and `working`, the bytes of forward and backward passes."""
+    """The memory of a training.
+
+    Attributes:
+        states: what lasts.
+        working: bytes of forward and backward passes.
+        summed: parameters whose gradients FSDP2 sums last, when a pass has freed all else.
+    """
 
     states: States
     working: float
+    summed: int
 
     @classmethod
     def of(
@@ -95,11 +107,16 @@ class Memory:
     ) -> "Memory":
         """Return the memory of a training with forward passes over `positions` tokens; see also `states_of`."""
         passes = working(size, train, vocab_size, positions, frozen_output=rank > 0)
-        return cls(states_of(size, train, vocab_size, rank, average), passes)
+        summed = outside(size) if isinstance(size, Counted) and not rank else 0
+        return cls(states_of(size, train, vocab_size, rank, average), passes, summed)
 
     def gib(self, gpus: int) -> float:
-        """Return the memory of each GPU in GiB."""
-        return (self.states.bytes(gpus) + self.working) / GIB
+        """Return the memory of each GPU in GiB.
+
+        To sum gradients, FSDP2 copies them as fp32 numbers, and makes its part of the sum twice.
+        """
+        summing = WEIGHT * self.summed * (1 + 2 / max(1, gpus))
+        return (self.states.bytes(gpus) + max(self.working, summing)) / GIB
 
 
 def disk(asked: ResolvedModel, states: States, vocab_size: int, tokens: int, snapshots: int) -> float:

@@ -10,6 +10,7 @@ looks at rounding and at the size of scores, which depend on them.
 
 import copy
 
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from torch import nn
 from transformers import PreTrainedConfig
 
@@ -35,8 +36,16 @@ def smaller(config: PreTrainedConfig, auto: str) -> PreTrainedConfig:
         found.vocab_size = TOKENS
         for key, value in vars(config).items():
             if key.endswith("_token_id") and value is not None and not (isinstance(value, int) and value < TOKENS):
-                setattr(found, key, None)
+                _forget_token(found, key)
     return found
+
+
+def _forget_token(config: PreTrainedConfig, key: str) -> None:
+    """Set the id of a token to None, or to 0 if the configuration's class allows numbers only."""
+    try:
+        setattr(config, key, None)
+    except StrictDataclassFieldValidationError:
+        setattr(config, key, 0)
 
 
 def _kind(block: nn.Module, number: int) -> list[str]:

@@ -9,6 +9,8 @@ The test uses a small model of the same class, with random weights (`small_model
   that scales scores passes, since the scale is then applied to the features.)
 """
 
+import logging
+
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -17,6 +19,8 @@ from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.document_masks import NAME, documents, positions
 from babelmill.training.small_model import smaller
 from babelmill.training.transformers_models import MASKED, make_model, output_layer, refused
+
+log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5  # how much another order of sums may change a score, relative to the largest score
 SHORTEST = 32  # tokens of a row, unless rows in training are shorter
@@ -44,6 +48,8 @@ def prove(config: PreTrainedConfig, auto: str, vocabulary: Vocabulary, length: i
     """
     problem: Exception | None = None
     for candidate in (smaller, lambda config, _: config):
+        if problem is not None:
+            log.info("the whole model is made on the CPU and tested, since a smaller one fails: %r", problem)
         try:
             return Proof(make_model(candidate(config, auto), auto), auto == MASKED, vocabulary, length).run()
         except _Failed as failure:
