@@ -3,17 +3,14 @@
     python benchmarks/host_time.py [--preset small] [--length 128] [--tokens 16384]
 
 `null_gpu.c` takes the place of the driver: kernels do nothing, and all that the host does before a launch is real. The
-script compares steps of ours, with recorded passes and without, with steps of transformers' BERT of the same shape. It
-needs PyTorch for CUDA, a C compiler and the headers of the CUDA toolkit (in CUDA_HOME, or else /usr/local/cuda).
+script compares steps of ours, with recorded passes and without, with steps of transformers' BERT of the same shape.
+`null_gpu.py` says what it needs.
 """
 
 import argparse
 import ctypes
 import os
-import subprocess
 import sys
-import sysconfig
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "workflow")]
 
+import null_gpu  # noqa: E402
 import torch  # noqa: E402
 from step import laid_over, make_trainer  # noqa: E402
 
@@ -32,24 +30,6 @@ from babelmill.training.trainer import Trainer  # noqa: E402
 
 COUNTED = "kernels", "triton", "products", "waits", "to_host", "from_host", "recorded", "repeated", "refused"
 STEPS, FIRST = 10, 8  # measured steps, and those before them: in these, passes are compiled and recorded
-
-
-def on_null_gpu(folder: str) -> int:
-    """Build the GPU that computes nothing, and run this script on it."""
-    if torch.version.cuda is None:
-        sys.exit("host_time.py needs PyTorch for CUDA; this one computes on CPUs only")
-    library = Path(folder, "libcuda.so.1")
-    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
-    of_pip = Path(sysconfig.get_path("purelib"), "nvidia", f"cu{torch.version.cuda.split('.')[0]}", "include")
-    flags = ["-O1", "-shared", "-fPIC", f"-I{of_pip}", f"-I{toolkit}"]
-    try:
-        subprocess.run(["cc", *flags, HERE / "null_gpu.c", "-ldl", "-o", library], check=True)
-    except (OSError, subprocess.CalledProcessError):
-        sys.exit(f"host_time.py needs a C compiler (cc), and the CUDA toolkit's headers in {toolkit}: set CUDA_HOME")
-    cache = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-    found = dict.fromkeys(("NULL_GPU", "LD_PRELOAD"), str(library)) | {"TRITON_LIBCUDA_PATH": folder}
-    more = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-    return subprocess.run([sys.executable, *sys.argv], env=os.environ | cache | found | more).returncode
 
 
 def ours(args: argparse.Namespace) -> Trainer:
@@ -113,8 +93,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=16384, help="of a step")
     args = parser.parse_args()
     if "NULL_GPU" not in os.environ:
-        with tempfile.TemporaryDirectory() as folder:
-            return on_null_gpu(folder)
+        return null_gpu.run(sys.argv).returncode
     set_gpu_options()
     torch.set_num_threads(1)
     print("| step | ms | kernels | recordings | waits |\n|---|---|---|---|---|")

@@ -4,10 +4,10 @@
 // It takes the place of NVIDIA's driver, of the parts of the CUDA runtime that PyTorch calls, and of cuBLAS. Everything
 // before a launch is real: PyTorch's dispatcher and allocator, compiled code, Triton's launchers. So the host's time,
 // the number of kernels, what waits for the device, the memory, and recordings (CUDA graphs) can be examined without a
-// GPU. Device memory is memory of the host that takes no room until it is written: copies are done, kernels are not. So
-// numbers have no meaning, and what depends on them (the number of elements that are not 0) may be anything.
+// GPU. Device memory is memory of the host that takes no room until it is written: small copies are done, kernels are
+// not. So numbers have no meaning, and what depends on them (the number of elements that are not 0) may be anything.
 //
-// `host_time.py` builds and loads it. NULL_GPU is the path of this library, NULL_GPU_GB the size of the
+// `null_gpu.py` builds and loads it. NULL_GPU is the path of this library, NULL_GPU_GB the size of the
 // memory, NULL_GPUS the number of GPUs.
 
 #define _GNU_SOURCE
@@ -28,7 +28,7 @@
 
 #define PAGE (2ull << 20)
 #define ADDRESSES (4096ull << 30)
-#define SMALL (1 << 20)  // bytes; larger copies within the device, and larger fills, are left out: they take room
+#define SMALL (1 << 20)  // bytes; larger copies to the device, and larger fills, are left out: they take room
 
 static int gpus(void) { char* n = getenv("NULL_GPUS"); return n ? atoi(n) : 1; }
 static __thread int current;  // number of the GPU that this thread uses
@@ -151,7 +151,7 @@ static void copy(void* to, const void* from, size_t size) {
     ++*(on_device(from) ? &count.to_host : &count.from_host);
     refuse("a copy from or to the host");
   }
-  if (!within || size <= SMALL) memmove(to, from, size);
+  if (!on_device(to) || size <= SMALL) memmove(to, from, size);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, enum cudaMemcpyKind k) {
   waits("a copy that waits", NULL);

@@ -17,9 +17,14 @@ from training_data import VOCABULARY, documents, section, stream, train_settings
 ALONE = Processes(rank=0, size=1, local_size=1, device=torch.device("cpu"))
 
 
-def trainer_maker(folder: Path) -> Callable[..., Trainer]:
-    """Return a function that makes a trainer of two languages with these `train` settings, without dropout."""
-    shards = [write_documents(folder / f"{i}.safetensors", documents(60 >> i, seed=i)) for i in range(2)]
+def trainer_maker(folder: Path, prompts: bool = False) -> Callable[..., Trainer]:
+    """Return a function that makes a trainer of two languages with these `train` settings, without dropout.
+
+    `prompts`: the first third of each document is a prompt.
+    """
+    texts = [documents(60 >> i, seed=i) for i in range(2)]
+    ends = [[len(text) // 3 for text in some] if prompts else None for some in texts]
+    shards = [write_documents(folder / f"{i}.safetensors", texts[i], prompts=ends[i]) for i in range(2)]
 
     def make(
         dropout: float = 0.0,

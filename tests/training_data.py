@@ -94,7 +94,7 @@ def stream(
 
     about = objective_of(section("train", objective=objective))
     tokens = TokenStream(shards, VOCABULARY, seed, torch.device("cpu"), about, graphs=graphs)
-    return tokens, [Packed(shard.offsets) for shard in shards]
+    return tokens, [Packed(shard.offsets, shard.responses) for shard in shards]
 
 
 def every_row(layouts: list[Packed], length: int, mask_rate: float | None) -> Rows:

@@ -16,11 +16,11 @@ STEPS = 8
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
-    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy."""
+def make(request, tmp_path, monkeypatch):
+    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy. A parameter: `prompts`."""
     monkeypatch.setattr(dropout, "SMALL", -1)
     monkeypatch.setattr(recording, "CUDAGraph", Tape)
-    return trainer_maker(tmp_path)
+    return trainer_maker(tmp_path, getattr(request, "param", False))
 
 
 def recorded(trainer):
@@ -28,19 +28,23 @@ def recorded(trainer):
     return trainer
 
 
-def train(trainer) -> tuple[torch.Tensor, list]:
+def train(trainer, steps: int = STEPS) -> tuple[torch.Tensor, list]:
     """Train for some steps; return the weights, and the numbers of all steps."""
-    outcomes = [trainer.run_step(number).read() for number in range(STEPS)]
+    outcomes = [trainer.run_step(number).read() for number in range(steps)]
     return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]), outcomes
 
 
-@pytest.mark.parametrize("objective", ["hybrid", "causal", "diffusion"])
+@pytest.mark.parametrize(
+    "objective, make",
+    [("hybrid", False), ("causal", False), ("diffusion", False), ("diffusion", True), ("causal", True)],
+    indirect=["make"],
+)
 def test_training_with_recorded_passes_is_the_same(make, monkeypatch, objective):
     repeated, repeat = [], Tape.repeat
     monkeypatch.setattr(Tape, "repeat", lambda tape: (repeated.append(tape), repeat(tape)))
     settings = {"dropout": 0.1, "batch_reduction": 2, "objective": objective}
-    (wanted, outcomes), other = train(make(**settings)), recorded(make(**settings))
-    weights, others = train(other)
+    (wanted, outcomes), other = train(make(**settings), 2 * STEPS), recorded(make(**settings))
+    weights, others = train(other, 2 * STEPS)
     shapes = other._recorder._recorded
     assert len(shapes) > 1 and len(repeated) > 2 * len(shapes), "few shapes, which occur often"
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-5)
