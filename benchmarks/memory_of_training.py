@@ -4,10 +4,11 @@
 
 The model has the shape of LLaDA-8B, in a file of zeros that takes no room. The workflow prepares what training needs
 (16 GB on disk), for the preset `diffusion_8b`. Then 1, 2, 4 and 8 processes train four steps on GPUs that compute
-nothing (`null_gpu.py`): adapters, and all weights. The table has the most memory that PyTorch allocated on a GPU, what
-it reserved, and what `babelmill plan` calculates, in GiB; and the most memory of the host that a process used.
+nothing (`null_gpu.py` says what they need): adapters, and all weights. For the GPU that needs most, the table has the
+memory that PyTorch allocated, what it reserved, and what `babelmill plan` calculates. The last column is the most
+memory of the host that a process used; eight of them take 17 GiB. With NULL_GPU_GB=42, each GPU has 42 GiB.
 
-A sum over GPUs is not computed either, but the processes must decide alike. So they exchange small tensors on the host.
+Sums over GPUs are not computed either, but the processes must decide alike. So they exchange small tensors on the host.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +102,7 @@ def train(folder: Path, gpus: int) -> list[float]:
 
 
 def host_memory() -> int:
-    """Return this process's memory, without pages of files and of the GPU, which is memory of the host here."""
+    """Return this process's memory without pages of files, with some megabytes that were copied to the GPU."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
@@ -110,7 +112,7 @@ def work(options: list[str]) -> None:
     from babelmill.runtime.processes import Processes
     from babelmill.training.loop import Loop
 
-    def on_the_host(tensor: torch.Tensor, exchange) -> torch.Tensor:
+    def on_the_host(tensor: torch.Tensor, exchange: Callable[[torch.Tensor], object]) -> torch.Tensor:
         if dist.is_initialized() and dist.get_world_size() > 1:
             copied = tensor.cpu()
             exchange(copied)
@@ -122,7 +124,9 @@ def work(options: list[str]) -> None:
             host.append(host_memory())
             time.sleep(0.02)
 
-    def end(*_) -> None:
+    def end(loop: Loop, done: int) -> None:
+        if done < loop._steps:
+            sys.exit(f"training left after step {done}")
         peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), max(host)
         sys.stdout.write(f"{PEAKS}{[number / 2**30 for number in peaks]}\n")
         sys.stdout.flush()
@@ -152,6 +156,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     args = parser.parse_args()
     folder = args.folder.resolve()
+    null_gpu.run(["-c", "pass"])  # what is lacking shows before anything is made
     folder.mkdir(parents=True, exist_ok=True)
     write_model(folder / "llada", args.layers)
     (folder / "text.txt").write_text("".join(f"Fox {i} jumps.\n" for i in range(20_000)), encoding="utf-8")

@@ -7,8 +7,8 @@
 // GPU. Device memory is memory of the host that takes no room until it is written: small copies are done, kernels are
 // not. So numbers have no meaning, and what depends on them (the number of elements that are not 0) may be anything.
 //
-// `null_gpu.py` builds and loads it. NULL_GPU is the path of this library, NULL_GPU_GB the size of the
-// memory, NULL_GPUS the number of GPUs.
+// `null_gpu.py` builds and loads it. NULL_GPU is the path of this library, NULL_GPU_GB the size of the memory, NULL_GPUS
+// the number of GPUs.
 
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -68,12 +68,12 @@ static struct block {
   struct block* rest;
 }* blocks;
 
+__attribute__((constructor)) static void begin(void) {
+  if (getenv("NULL_GPU_GB")) capacity = atol(getenv("NULL_GPU_GB")) << 30;
+}
 static size_t whole(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
 static char* addresses(size_t size) {
-  if (!region) {
-    region = mmap(0, ADDRESSES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (getenv("NULL_GPU_GB")) capacity = atol(getenv("NULL_GPU_GB")) << 30;
-  }
+  if (!region) region = mmap(0, ADDRESSES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   char* begin = region + next;
   next += size;
   return begin;

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,10 +16,18 @@ import torch
 SOURCE = Path(__file__).resolve().with_suffix(".c")
 
 
-def run(arguments: list[str], gpus: int = 1, gigabytes: int = 139, **more) -> subprocess.CompletedProcess:
-    """Run Python with these arguments on a machine with so many GPUs of so much memory; see `subprocess.run`."""
+def run(arguments: Sequence[object], gpus: int = 1, **more) -> subprocess.CompletedProcess:
+    """Run Python with these arguments on a machine with so many GPUs.
+
+    A GPU has 139 GiB of memory, or as many as the environment variable NULL_GPU_GB says.
+
+    Args:
+        arguments: what follows `python` on the command line.
+        gpus: number of GPUs.
+        more: for `subprocess.run`.
+    """
     if torch.version.cuda is None:
-        sys.exit("this needs PyTorch for CUDA; yours computes on CPUs only")
+        sys.exit("a GPU that computes nothing needs PyTorch for CUDA; yours computes on CPUs only")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "libcuda.so.1")
         toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
@@ -27,9 +36,9 @@ def run(arguments: list[str], gpus: int = 1, gigabytes: int = 139, **more) -> su
         try:
             subprocess.run(["cc", *flags, SOURCE, "-ldl", "-o", library], check=True)
         except (OSError, subprocess.CalledProcessError):
-            sys.exit(f"this needs a C compiler (cc), and the CUDA toolkit's headers in {toolkit}: set CUDA_HOME")
+            sys.exit(f"null_gpu.c needs a C compiler (cc), and the CUDA toolkit's headers in {toolkit}: set CUDA_HOME")
         found = dict.fromkeys(("NULL_GPU", "LD_PRELOAD"), str(library)) | {"TRITON_LIBCUDA_PATH": folder}
         found |= {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-        found |= {"NULL_GPUS": str(gpus), "NULL_GPU_GB": str(gigabytes)}
         found |= {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        found |= {"NULL_GPUS": str(gpus)}
         return subprocess.run([sys.executable, *map(str, arguments)], env=os.environ | found, **more)

@@ -17,7 +17,7 @@ STEPS = 8
 
 @pytest.fixture
 def make(request, tmp_path, monkeypatch):
-    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy. A parameter: `prompts`."""
+    """Make trainers on a CPU whose passes are computed as on a GPU, without NumPy. Its parameter: with prompts."""
     monkeypatch.setattr(dropout, "SMALL", -1)
     monkeypatch.setattr(recording, "CUDAGraph", Tape)
     return trainer_maker(tmp_path, getattr(request, "param", False))
@@ -38,11 +38,13 @@ def train(trainer, steps: int = STEPS) -> tuple[torch.Tensor, list]:
     "objective, make",
     [("hybrid", False), ("causal", False), ("diffusion", False), ("diffusion", True), ("causal", True)],
     indirect=["make"],
+    ids=["hybrid", "causal", "diffusion", "diffusion with prompts", "causal with prompts"],
 )
 def test_training_with_recorded_passes_is_the_same(make, monkeypatch, objective):
     repeated, repeat = [], Tape.repeat
     monkeypatch.setattr(Tape, "repeat", lambda tape: (repeated.append(tape), repeat(tape)))
     settings = {"dropout": 0.1, "batch_reduction": 2, "objective": objective}
+    # Twice as many steps, since prompts make more shapes.
     (wanted, outcomes), other = train(make(**settings), 2 * STEPS), recorded(make(**settings))
     weights, others = train(other, 2 * STEPS)
     shapes = other._recorder._recorded

@@ -33,7 +33,14 @@ from babelmill.training.plan import Plan
 from babelmill.training.small_model import smaller
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_config import config_to_train, known_keys
-from babelmill.training.transformers_models import MASKED, auto_class, blocks_of, make_model, without_values
+from babelmill.training.transformers_models import (
+    MASKED,
+    auto_class,
+    blocks_of,
+    make_model,
+    read_config,
+    without_values,
+)
 from babelmill.training.transformers_proof import Proof, prove
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
@@ -213,10 +220,27 @@ def test_what_is_proven_has_each_kind_of_layer(kind, more, layers):
 
 def test_a_model_that_cannot_be_made_smaller_is_tested_whole(monkeypatch, caplog):
     config = config_to_train(train_settings(["eng"], model_section("gpt2"), train_section("gpt2")), None, VOCABULARY)
-    caplog.set_level("INFO")
     monkeypatch.setattr("babelmill.training.transformers_proof.smaller", lambda *_: {}["no such layer"])
     assert prove(config, auto_class(train_section("gpt2")), VOCABULARY, 32) == 0
-    assert "the whole model is made on the CPU and tested" in caplog.text and "no such layer" in caplog.text
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "the smaller model failed (KeyError('no such layer')): the whole model is made"
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_experts_do_not_make_a_causal_model_read_later_tokens(seed):
+    """A token that is sent to another expert changes the order of sums of other tokens, and so their last bits."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.AutoConfig.for_model("mixtral", vocab_size=1024, num_key_value_heads=2, **sizes)
+    torch.manual_seed(seed)
+    vocabulary = dataclasses.replace(VOCABULARY, size=1024)
+    Proof(make_model(config, "AutoModelForCausalLM"), False, vocabulary, 32).run()
+
+
+def test_a_model_that_also_reads_pictures_is_refused():
+    with pytest.raises(UserError, match="'gemma3' cannot be trained here: it reads more than text"):
+        read_config({"model_type": "gemma3"}, "AutoModelForCausalLM", "theirs")
 
 
 def prove_whole(config: transformers.PreTrainedConfig, auto: str, vocabulary: Vocabulary) -> int | None:

@@ -73,9 +73,12 @@ def read_config(values: dict[str, Any], auto: str, where: str) -> PreTrainedConf
     if model_type == characters.KIND:
         own |= {"vocab_size": characters.ENTRIES}  # which its config.json does not say
     try:
-        return type(AutoConfig.for_model(model_type)).from_dict(own)
+        config = type(AutoConfig.for_model(model_type)).from_dict(own)
     except Exception as error:  # whatever transformers raises, of many types
         raise refused(model_type, error) from error
+    if not hasattr(config, "vocab_size"):
+        raise refused(model_type, "it reads more than text")
+    return config
 
 
 def longest_row(model: PreTrainedModel) -> int:
