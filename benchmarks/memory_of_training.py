@@ -79,7 +79,7 @@ def write_tokenizer(path: Path) -> None:
 
 
 def configuration(folder: Path, rank: int) -> dict[str, Any]:
-    """Return the configuration; see `host_memory_of_stages.py`."""
+    """Return the configuration. `rank`: of the adapters; 0 trains all weights."""
     train = {"max_steps": 4, "lora_rank": rank, "non_finite": "skip"}
     sections = {"preset": "diffusion_8b", "model": {"source": str(folder / "llada")}, "train": train}
     return sections | {"languages": {"eng": {"corpus": {"files": [str(folder / "text.txt")], "document": "line"}}}}

@@ -29,9 +29,7 @@ from babelmill.training.objectives import hides_alone, objective_of
 from babelmill.training.plan import Plan
 from babelmill.training.trainer import Trainer
 from babelmill.training.transformers_config import known_keys
-from babelmill.training.transformers_models import (
-    without_values,
-)
+from babelmill.training.transformers_models import without_values
 from babelmill.training.transformers_size import planned
 from environments import TRANSFORMERS_4, installed
 from prepared import run_python
