@@ -8,6 +8,7 @@ import tomllib
 import pytest
 import yaml
 
+from babelmill.core.files import read_json
 from conftest import ROOT, SMALL, Workspace
 
 PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())
@@ -178,6 +179,28 @@ def test_nothing_of_the_configuration_bypasses_the_settings_files():
     """`{config[...]}` and globals in shell, `run:` and params are not tracked by Snakemake, or by order and repr alone."""
     for path in (ROOT / "workflow/rules").glob("*.smk"):
         assert not re.search(r"config\[|^\s+(run|params):", path.read_text(), re.MULTILINE), path
+
+
+def test_values_of_the_command_line_are_the_same_to_snakemake_and_to_the_commands(fresh):
+    said = ("--config", "train={seed: 0x10, max_steps: 1e3}", "card={license: no, description: '010'}")
+    fresh.would_run(*said)
+    train, card = (read_json(fresh.path / f"results/settings/eng/{stage}.json") for stage in ("train", "convert"))
+    assert (train["train"]["seed"], train["train"]["max_steps"]) == (16, 1000)
+    assert (card["card"]["license"], card["card"]["description"]) == ("no", "010")
+    lines = fresh.python("-m", "babelmill", "config", "eng", *said).stdout
+    for key, value in (
+        ("train.seed", 16),
+        ("train.max_steps", 1000),
+        ("card.license", "no"),
+        ("card.description", "010"),
+    ):
+        assert re.search(rf"^  {key} +{value} +--config$", lines, re.MULTILINE)
+    disputed = ("--config", "train={seed: 010}")
+    for told in (
+        fresh.snakemake("converted/eng", "-n", *disputed, check=False),
+        fresh.python("-m", "babelmill", "why", "eng", *disputed),
+    ):
+        assert "error: --config train={seed: 010}: line 1: 010 is" in told.stdout + told.stderr
 
 
 def test_parsing_imports_nothing_heavy(fresh):

@@ -82,9 +82,35 @@ def refused(*words: str, **arguments) -> str:
         ("train: {seed: 1, seed: 2}\n", ["the key train.seed appears twice, in line 1, and"]),
         ("train:\n\tseed: 1\n", ["not valid YAML", "line 2", "this is a tab: indent with spaces"]),
         ("preset: TINY\n", ["preset = 'TINY'", "did you mean tiny"]),
+        ("languages: {true: {name: Norwegian}}\n", ["True is a key of languages: ", "put it in quotes"]),
+        ("train: {seed: 010}\n", ["line 1: 010 is one number in YAML 1.1", 'in quotes: "010"']),
+        ('train: {seed: "010"}\n', ["train.seed = '010'", "plain digits"]),
+        ("train: {seed: 089}\n", ["line 1: 089 is"]),
+        ("train: {seed: 0o17}\n", ["line 1: 0o17 is"]),
+        ("train: {seed: 0b11}\n", ["line 1: 0b11 is"]),
+        ("train:\n  max_steps: 1:30\n", ["line 2: 1:30 is"]),
+        ("train: {max_steps: 1_000}\n", ["line 1: 1_000 is"]),
+        ('train: {max_steps: "1_000"}\n', ["train.max_steps = '1_000'", "plain digits"]),
+        ("predict: {inputs: {01880: a.csv}}\n", ["line 1: 01880 is"]),
+        ('predict: {inputs: {1880: a.csv, "1880": b.csv}}\n', ["1880 is the name of two tables"]),
+        ("corpus: {hub: [{repository: a/b, config: 010}]}\n", ["line 1: 010 is"]),
+        ("corpus: {hub: [{repository: a/b, config: 1.10}]}\n", ["config = 1.1: a text is expected", "quotes"]),
+        ("corpus: {budget: 010 words}\n", ["corpus.budget = '010 words'"]),
+        (GPT2 + ", use_cache: no}}\n", ["model.config = ", "no is a boolean or a text", "write true or false"]),
+        (f"train: {{zeed: 1{'0' * 5000}}}\n", ["line 1: a number of 5,001 characters"]),
+        (f"train: {{zeed: x{'0' * 5000}}}\n", ["unknown key train.zeed; did you mean seed"]),
+        (f"train: {{seed: x{'0' * 5000}}}\n", ["train.seed = 'x000", "... (5,003 characters)"]),
+        ("suites: {mine: {title: Mine}}\n", ["suites.mine: the key files is missing"]),
+        ("train: {lr: 1}\n", ["unknown key train.lr; did you mean learning_rate"]),
+        ("lr: 1\n", ["unknown key lr; did you mean train.learning_rate"]),
         (
-            "languages: {no: {name: Norwegian}}\n",
-            ["False is a key of languages: ", 'if you mean the word, put it in quotes: "no"'],
+            "models:\n  a: &a {languages: [eng], train: {max_steps: 5, epochs: 3}}\n"
+            "  b:\n    <<: *a\n    train: {epochs: 1}\n",
+            ["line 5: models.b.train replaces the section", "<< includes", "loses its keys max_steps:"],
+        ),
+        (
+            "models:\n  a: &a {train: {max_steps: 5}}\n  b: &b {train: {seed: 1}}\n  c: {<<: [*a, *b]}\n",
+            ["models.c.train replaces", "loses its keys seed"],
         ),
         ("models: {123: {languages: [eng]}}\n", ["123 is a key of models: "]),
         ("languages: {gsw: {script: Latn}}\n", ["needs a `name`", "`languages: {gsw: {name: NAME, corpus: "]),
@@ -93,10 +119,11 @@ def refused(*words: str, **arguments) -> str:
         ("train: {betas: 0.9}\n", ["train.betas = 0.9: a list of two numbers is expected, such as [0.9, 0.98]"]),
         ("train: {betas: [0.9]}\n", ["train.betas = [0.9]: a list of two numbers"]),
         ("preset: [\n", ["not valid YAML", "line 2"]),
-        ("targets: [no]\n", ["targets.0 = False", 'if you mean the word, put it in quotes: "no"']),
-        ("targets: no\n", ["targets = False", 'a list is expected, such as ["no"]']),
+        ("targets: [no]\n", ["targets names 'no', which is not a model"]),
+        ("targets: [true]\n", ["targets.0 = True: a text is expected", "put it in quotes"]),
+        ("targets: no\n", ["targets = 'no': a list is expected, such as [no]"]),
         ("languages: {eng: {tokenizer: {vocab_size: 400}}}\n", ["languages.eng.tokenizer", "models.eng.tokenizer"]),
-        ("batches:\n  on: [eng]\n", ["batches", "yes, on and true"]),
+        ("batches:\n  true: [eng]\n", ["True is a key of batches: ", "put it in quotes"]),
         ("targets: [eng, deu, eng]\n", ["targets = ", "eng appears 2 times"]),
         ("batches: {mine: [eng, eng]}\n", ["batches.mine = ", "eng appears 2 times"]),
         ("models: {mix: {languages: [eng, eng]}}\n", ["models.mix.languages = ", "eng appears 2 times"]),
@@ -104,8 +131,8 @@ def refused(*words: str, **arguments) -> str:
         ("mixture: {weights: {eng: 2}}\n", ["mixture.weights = {'eng': 2}", "a number from 0 to 1"]),
         ("mixture: {weights: true}\n", ["mixture.weights = True", "a number"]),
         ("tokenizer: {vocab_size: true}\n", ["tokenizer.vocab_size = True", "a number"]),
-        ("train: {betas: [0.9, no]}\n", ["train.betas.1 = False", "a number"]),
-        ("card: {license: no}\n", ["card.license = False", '"no"']),
+        ("train: {betas: [0.9, no]}\n", ["train.betas.1 = 'no'", "a valid number"]),
+        ("card: {license: true}\n", ["card.license = True: a text is expected"]),
         ("train.learning_rate: 1\n", ["unknown key train.learning_rate", "written as train: {learning_rate: 1}"]),
         (
             "train: {mask_random: 0.7, mask_keep: 0.4}\n",
@@ -198,6 +225,27 @@ def test_a_language_that_is_in_no_list_says_how_it_is_added():
             ask("Eng")
 
 
+def test_words_are_words_and_numbers_are_numbers():
+    """`no` is a language, a configuration and a batch like any other, and still False where a key says yes or no."""
+    Path("mine.yaml").write_text(
+        "languages: {no: {name: Norwegian, corpus: {files: [texts/*.txt]}}, off: {name: Official}}\n"
+        "corpus: {hub: [{repository: a/b, config: no}, {repository: a/b, config: 2024-01-31}], deduplicate: off}\n"
+        "batches: {on: [no], yes: [off]}\ntrain: {max_steps: 1e4, learning_rate: 1e-3}\n"
+    )
+    made = loading.load(["mine.yaml"])
+    corpus = made.corpus("off").corpus
+    assert (made.language("no").name, made.language("off").name) == ("Norwegian", "Official")
+    assert [part.config for part in corpus.hub] == ["no", "2024-01-31"] and corpus.deduplicate is False
+    assert (made.batches["on"], made.batches["yes"]) == (["no"], ["off"])
+    assert (made.model("eng").train.max_steps, made.model("eng").train.learning_rate) == (10_000, 0.001)
+
+
+def test_a_profile_has_no_words_that_snakemake_reads_as_booleans():
+    Path("profile.yaml").write_text("configfile: mine.yaml\nconfig: {card: {license: no}}\n")
+    with pytest.raises(UserError, match=r"profile.yaml: line 2: Snakemake reads no as a boolean"):
+        loading.read_profile(".")
+
+
 def test_what_looks_like_a_repetition_and_is_none():
     text = "base: &base {train: {seed: 1}}\nother:\n  <<: *base\n  train: {seed: 2}\nlist: [{a: 1}, {a: 2}]\n1: a\n'1': b\n"
     assert parse(text, "a.yaml")["other"] == {"train": {"seed": 2}}
@@ -207,9 +255,19 @@ def test_what_looks_like_a_repetition_and_is_none():
         parse(path.read_text(), path)
 
 
-@pytest.mark.parametrize("words", [["train.learning_rate=1"], ["train={seed: 1, seed: 2}"], ["a=1", "a=2"], ["a"]])
-def test_mistakes_on_the_command_line(words):
-    with pytest.raises(UserError, match=r"^--config.*(expected|twice|'train={learning_rate: 1}')"):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train.learning_rate=1"], "'train={learning_rate: 1}'"),
+        (["train={seed: 1, seed: 2}"], "train.seed|the key seed appears twice"),
+        (["a=1", "a=2"], "a is given twice"),
+        (["a=1", "eng"], "eng: KEY=VALUE is expected; --config takes all words up to the next option"),
+        (["train={seed: 010}"], "010 is one number in YAML 1.1"),
+        (["train={max_steps: 1:30}"], "1:30 is one number in YAML 1.1"),
+    ],
+)
+def test_mistakes_on_the_command_line(words, said):
+    with pytest.raises(UserError, match=rf"^--config.*({said})"):
         loading.load((), loading.parse_overrides(words))
 
 

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -294,6 +295,14 @@ def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
     names = ["en/train.csv", "en/test.csv", "en/dev.csv", "en/dataset_infos.json", "de/train.csv"]
     card = "- config_name: en\n  data_dir: en\n- config_name: de\n  data_dir: de\n"
     assert chosen(tmp_path, card, names, config="en") == (["en/train.csv"], ["en/dev.csv"])
+
+
+@pytest.mark.parametrize("name", ["no", "off", "010", "1:30", "1.10", "null", "2024-01-31"])
+def test_the_name_of_a_configuration_is_text_as_it_stands(tmp_path, name):
+    card = f"- config_name: {name}\n  data_files: a/*\n- config_name: yes\n  data_files: b/*\n"
+    assert chosen(tmp_path, card, ["a/x.csv", "b/x.csv"], config=name) == (["a/x.csv"], [])
+    with pytest.raises(UserError, match=f"has several configurations: {re.escape(name)}, yes"):
+        chosen(tmp_path, card, ["a/x.csv", "b/x.csv"])
 
 
 def test_an_odd_entry_of_a_card_hides_no_other(tmp_path):

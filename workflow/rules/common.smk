@@ -68,7 +68,8 @@ def load_configuration():
         configuration = Configuration([("the module's config", dict(config))])
     else:
         command_line = workflow.config_settings
-        configuration = loading.load(command_line.configfiles or (), dict(command_line.config or {}))
+        overrides = loading.parse_overrides(command_line.config_args or ())  # Snakemake's parser makes 10 of 010
+        configuration = loading.load(command_line.configfiles or (), overrides)
     rules = {*STAGES, "all", "report", "publish_all", *(f"publish_{name}" for name in configuration.batches)}
     if taken := configuration.top.batches.keys() & rules:
         raise UserError(

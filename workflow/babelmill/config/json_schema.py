@@ -9,12 +9,12 @@ types and bounds. Only the workflow checks whether several keys go together.
 import re
 from typing import Any
 
-import yaml
 from pydantic.json_schema import models_json_schema
 
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import SECTIONS, User
 from babelmill.core.files import write_json
+from babelmill.core.yaml_file import parse
 
 PATH = ROOT / "config/schema.json"
 DEFAULTS = ROOT / "config/defaults.yaml"
@@ -68,7 +68,7 @@ def described(name: str, properties: dict[str, Any], words: dict[str, str], valu
 def json_schema() -> dict[str, Any]:
     """Return the schema of a configuration file: a preset or a file of the user."""
     text = DEFAULTS.read_text(encoding="utf-8")
-    words, values = comments(text), yaml.safe_load(text)
+    words, values = comments(text), parse(text, DEFAULTS)
     types = [User, *SECTIONS.values()]
     _, made = models_json_schema([(each, "validation") for each in types], ref_template="#/definitions/{model}")
     parts = plain(made)["$defs"]

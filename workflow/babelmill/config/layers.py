@@ -82,6 +82,8 @@ def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 def flatten_keys(values: object) -> set[Any]:
     """Return every key of nested mappings, undotted, to tell keys from tags of unions in pydantic's locations."""
+    if isinstance(values, list):
+        return set().union(*map(flatten_keys, values))
     if not isinstance(values, dict):
         return set()
     return set(values).union(*(flatten_keys(value) for value in values.values()))

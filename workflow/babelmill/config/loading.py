@@ -11,6 +11,7 @@ from babelmill.core.files import UserError
 from babelmill.core.yaml_file import parse, read_yaml
 
 USER_FILE = "config/config.yaml"
+AFTER = "takes all words up to the next option: put names of models before it, or after --"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
-    """Read `--config key=value ...`; values are YAML, as Snakemake reads them."""
+    """Read `--config key=value ...`, whose values are YAML. The Snakefile reads the same words with this function."""
     values = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
         if not separator:
-            raise UserError(f"--config {pair}: KEY=VALUE is expected")
+            raise UserError(f"--config {pair}: KEY=VALUE is expected; --config {AFTER}")
         if key in values:
             raise UserError(f"--config {pair}: {key} is given twice; write both under one {key}={{...}}")
         values[key] = parse(text, f"--config {pair}")
@@ -41,7 +42,22 @@ def read_profile(folder: str | Path) -> dict[str, Any]:
     path = next((Path(folder, name) for name in names if Path(folder, name).is_file()), None)
     if path is None:
         raise UserError(f"--profile {folder}: no profile.yaml in this folder")
-    return read_yaml(path)
+    return read_yaml(path, words_allowed=False)
+
+
+def as_words(config: dict[str, Any] | list[str]) -> list[str]:
+    """Return a profile's `config:` as words of the command line, as Snakemake makes them."""
+    if isinstance(config, list):
+        return config
+    return [f"{key}={in_quotes(value) if isinstance(value, str) else value}" for key, value in config.items()]
+
+
+def in_quotes(text: str) -> str:
+    """Return a text that looks like a number in quotes, and any other text as it is."""
+    try:
+        return repr(text) if float(text) is not None else text
+    except ValueError:
+        return text
 
 
 def from_arguments(args: argparse.Namespace) -> Configuration:
@@ -49,17 +65,14 @@ def from_arguments(args: argparse.Namespace) -> Configuration:
     profile = read_profile(args.profile) if args.profile else {}
     files = args.configfile if args.configfile is not None else profile.get("configfile", [])
     files = [files] if isinstance(files, str) else files
-    overrides = profile.get("config", {})
-    overrides = overrides if isinstance(overrides, dict) else parse_overrides(overrides)
-    overrides = parse_overrides(args.config) if args.config else overrides
-    return load(files, overrides)
+    return load(files, parse_overrides(args.config or as_words(profile.get("config", []))))
 
 
 def load(configfiles: Sequence[str | Path] = (), overrides: dict[str, Any] | None = None) -> Configuration:
     """Load `config/config.yaml` of the working folder, then the given files, then the overrides."""
     missing = [path for path in configfiles if not os.path.exists(path)]
     if missing:
-        raise UserError(f"--configfile {missing[0]}: no such file")
+        raise UserError(f"--configfile {missing[0]}: no such file; --configfile {AFTER}")
     files = [*([USER_FILE] if os.path.exists(USER_FILE) else []), *configfiles]
     if not files:
         raise UserError(f"{USER_FILE}: no such file; go to the folder of the workflow, or name a --configfile")

@@ -33,7 +33,8 @@ from babelmill.config.resolved import ResolvedCorpus, ResolvedModel, check_sourc
 from babelmill.config.schema import SECTIONS, User
 from babelmill.config.suite_section import Suite
 from babelmill.config.user_keys import check_keys
-from babelmill.config.wording import in_plain_words, where_said
+from babelmill.config.wording import LONGEST, in_plain_words, where_said
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
 from babelmill.core.yaml_file import read_yaml
 
@@ -335,12 +336,17 @@ class Configuration:
             first = error.errors(include_url=False)[0]
             message = in_plain_words(first["type"], first["msg"], first["input"])
             of_key = first["loc"][-1:] == ("[key]",)
-            loc = first["loc"][:-2] if of_key else first["loc"]
+            missing = first["type"] == "missing"
+            loc = first["loc"][: -2 if of_key else -1 if missing else None]
             names = [part for part in loc if isinstance(part, int) or part in flatten_keys(values)]
             key = prefix + ".".join(str(part) for part in names)
+            if missing:
+                around = f"{key}: " if names else ""
+                raise UserError(f"{label(key, message)}: {around}the key {first['loc'][-1]} is missing") from None
             if not names:
                 raise UserError(f"{label(key, message)}: {message}") from None
-            said = f"{first['input']!r} is a key of {key}" if of_key else f"{key} = {first['input']!r}"
+            value = line(repr(first["input"]), LONGEST)
+            said = f"{value} is a key of {key}" if of_key else f"{key} = {value}"
             raise UserError(f"{label(key, message)}: {said}: {message}") from None
 
     def _language_table(self) -> dict[str, Language]:

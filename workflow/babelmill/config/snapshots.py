@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from babelmill.config.values import number
+
 BABYLM = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))
 FOLDER = "snapshots"  # in the folder of a run, an exported model or a converted model
 
@@ -19,7 +21,7 @@ def in_order(value: Any) -> Any:
     if value == "babylm":
         return value
     try:
-        found = sorted({0.0 if isinstance(point, bool) else float(point) for point in value})
+        found = sorted({float(number(point)) for point in value})
     except (TypeError, ValueError):
         found = [0.0]
     if isinstance(value, str) or any(not 0 < point <= 1e6 for point in found):

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from babelmill.config.schema import SECTIONS, LanguageEntry, ModelEntry, User
-from babelmill.config.wording import meant_key
+from babelmill.config.wording import LONGEST, meant_key
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
 
 SECRET = re.compile(r"(^|_)(token|api_key|secret|password)$", re.IGNORECASE)
@@ -20,7 +21,7 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
     def check(values: Any, known: Collection[str], *path: str) -> None:
         prefix = "".join(f"{part}." for part in path)
         if not isinstance(values, dict):
-            raise UserError(f"{origin(path)}: {'.'.join(path)} = {values!r}: keys are expected")
+            raise UserError(f"{origin(path)}: {'.'.join(path)} = {line(repr(values), LONGEST)}: keys are expected")
         for key in values:
             where = origin((*path, key))
             if SECRET.search(str(key)):
@@ -36,7 +37,7 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
     for group in ("models", "languages", "batches"):
         if not isinstance(user.get(group, {}), dict):
             raise UserError(
-                f"{origin((group,))}: {group} = {user[group]!r}: a mapping from names to values is expected"
+                f"{origin((group,))}: {group} = {line(repr(user[group]), LONGEST)}: a mapping from names to values is expected"
             )
     for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
         for name, entry in user.get(group, {}).items():

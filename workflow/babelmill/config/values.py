@@ -12,15 +12,21 @@ INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
 
 
+SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e4 as text
+DISPUTED = re.compile(r"[-+]?(0\d[\d_]*|\d+(_\d*)+)")  # 8 or 10 in YAML, another number or an error in Python
+
+
 def number(value: Any) -> Any:
-    """Refuse true and false, which pydantic accepts as 1 and 0."""
+    """Return a number: 1e4 is one, though YAML 1.1 reads it as text; true and false, pydantic's 1 and 0, are none."""
     if isinstance(value, bool):
         raise ValueError("a number is expected")
-    return value
+    if isinstance(value, str) and DISPUTED.fullmatch(value):
+        raise ValueError("a number in plain digits is expected, without zeros before it or _ in it")
+    return float(value) if isinstance(value, str) and SCIENTIFIC.fullmatch(value) else value
 
 
 def typed(value: Any) -> Any:
-    """Turn texts such as "1e-3" or "true" into numbers and booleans, since `--config` can pass only text."""
+    """Turn texts such as "1e-3" or "true" into numbers and booleans: a module's `config:` may have only text."""
     if isinstance(value, dict):
         return {key: typed(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -29,6 +35,10 @@ def typed(value: Any) -> Any:
         return value
     if value in ("true", "false"):
         return value == "true"
+    if value.lower() in ("yes", "no", "on", "off"):
+        raise ValueError(f"{value} is a boolean or a text, depending on the reader of YAML: write true or false")
+    if DISPUTED.fullmatch(value):
+        return value
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value) else value
@@ -83,6 +93,8 @@ def prediction_inputs(value: Any) -> Any:
             raise ValueError(
                 f"{name!r} cannot be the name of a table: a name has letters and digits in groups joined by underscores"
             )
+    if twice := [name for name in value if not isinstance(name, str) and str(name) in value]:
+        raise ValueError(f"{twice[0]} is the name of two tables, with quotes and without; choose another name for one")
     tables = {str(name): {"file": said} if isinstance(said, str) else said for name, said in value.items()}
     for name, said in tables.items():
         if not isinstance(said, dict) or not said.get("file"):
@@ -131,7 +143,7 @@ def budget(value: float | str | None) -> float | str | None:
     """Return megabytes as a number, or "N words" or "N documents"; 500k and 5M mean words."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
+    match = re.fullmatch(r"\s*([1-9]\d*(?:\.\d+)?|0\.\d+)\s*([kMG]?)\s*(MB|words|documents|)\s*", value)
     digits, factor, unit = match.groups() if match else ("0", "", "")
     amount = float(digits) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[factor]
     if not amount or (factor and unit == "MB"):

@@ -6,6 +6,9 @@ from typing import Any
 
 from babelmill.config.layers import ABSENT, DEFAULTS, Layer, lookup, nearest
 from babelmill.config.schema import SECTIONS
+from babelmill.core.escape import line
+
+LONGEST = 200  # characters of a value in a message
 
 
 def where_said(layers: list[Layer], key: str, message: str) -> str:
@@ -26,12 +29,11 @@ def where_said(layers: list[Layer], key: str, message: str) -> str:
 
 def in_plain_words(kind: str, message: str, value: Any) -> str:
     """Return what is wrong with a value, for people who do not know pydantic."""
-    word = "yes" if value is True else "no"
     if kind == "list_type":
-        return "a list is expected, such as " + (f'["{word}"]' if isinstance(value, bool) else f"[{value}]")
-    if kind == "string_type" and isinstance(value, bool):
-        words = "yes, on and true" if value else "no, off and false"
-        return f'YAML reads the words {words} as {value}; if you mean the word, put it in quotes: "{word}"'
+        return f"a list is expected, such as [{line(value, LONGEST)}]"
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        kind = "boolean" if isinstance(value, bool) else "number"
+        return f"a text is expected, and YAML reads this as a {kind}; if you mean the text, put it in quotes"
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
@@ -44,6 +46,14 @@ def meant_key(prefix: str, key: Any, value: Any, known: Collection[str], where: 
     if section in known and inner:
         nested = (f"'{section}={{", "}'") if where == "--config" else (f"{section}: {{", "}")
         option = "--config " if where == "--config" else ""
-        return f"; nested keys are written as {option}{nested[0]}{inner}: {value}{nested[1]}"
-    sections = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.model_fields]
-    return f"; did you mean {' or '.join(sections)}?" if sections else nearest(str(key), known)
+        return f"; nested keys are written as {option}{nested[0]}{inner}: {line(value, LONGEST)}{nested[1]}"
+    fields = [(name, field) for name, section in SECTIONS.items() for field in section.model_fields]
+    meant = [f"{name}.{field}" for name, field in fields if field == key]
+    meant = meant or [field for field in known if initials(field) == key]
+    meant = meant or [f"{name}.{field}" for name, field in fields if initials(field) == key]
+    return f"; did you mean {' or '.join(meant)}?" if meant else nearest(str(key), known)
+
+
+def initials(key: str) -> str:
+    """Return the first letters of a key's words, as people shorten them: `lr` for learning_rate."""
+    return "".join(word[:1] for word in key.split("_"))

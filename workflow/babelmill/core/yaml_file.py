@@ -1,76 +1,153 @@
-"""Read YAML that people write: a key that appears twice is an error.
+"""Read YAML that people write, and refuse what they cannot mean.
 
-The YAML library silently keeps the last of two equal keys. In a configuration this loses settings: with
-`train: {max_steps: 30}` at the top of a file and `train: {epochs: 3}` at its end, the run has no `max_steps`.
+The YAML library keeps the rules of YAML 1.1, which lose settings silently. Here,
+
+* a key that appears twice is an error (the library keeps the last one: with `train: {max_steps: 30}` at the top of a
+  file and `train: {epochs: 3}` at its end, the run has no `max_steps`);
+* `no`, `off`, `yes`, `on` and dates are text, as in YAML 1.2 (where a key says yes or no, they still mean this): the
+  language `no` is not False;
+* a number that YAML 1.1 and 1.2 read differently is an error: 010 is 8 or 10, and 1:30 is 90 or a text;
+* `<<`, which includes another mapping, is an error if keys get lost: it replaces sections as a whole.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_text
 
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one written in C is ten times faster
-MERGE = "tag:yaml.org,2002:merge"  # `<<`, which includes another mapping
+Fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one written in C is ten times faster
+TAG = "tag:yaml.org,2002:"
+WORDS = re.compile(r"yes|no|on|off", re.IGNORECASE)
+DISPUTED = re.compile(r"[-+]?0[0-9]+|0o[0-7]+")  # not a number in 1.1, or an octal one there and a decimal one in 1.2
+IN_OLD_FORM = re.compile(r"[-+]?0b|.*[_:]")  # of what YAML 1.1 reads as a number
+LONGEST = 300  # characters of a number: the largest one that is not infinite has 309 digits
 
 
-def parse(text: str, where: str | Path) -> Any:
+class Loader(Fast):
+    """Reads booleans and dates as YAML 1.2 does: only `true` and `false` are booleans, and a date is text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [
+            (tag, form)
+            for tag, form in resolvers
+            if tag not in (f"{TAG}timestamp", f"{TAG}value") and (tag != f"{TAG}bool" or first in "tTfF")
+        ]
+        for first, resolvers in Fast.yaml_implicit_resolvers.items()
+    }
+
+
+def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
     """Return the value of a YAML text; `where` begins errors.
 
+    `words_allowed`: False if Snakemake reads the text, too, for which `no` is False.
+
     Raises:
-        UserError: the text is not valid YAML, or a mapping has a key twice.
+        UserError: the text is not valid YAML, or one of the rules above forbids it.
     """
     try:
         loader = Loader(text)
         try:
             node = loader.get_single_node()
-            for key, first, second in repeated(loader, node, (), set()):
-                lines = " and ".join(f"line {line}" for line in sorted({first, second}))
-                raise UserError(
-                    f"{where}: the key {key} appears twice, in {lines}, and the first would be lost: write both under"
-                    " one"
-                )
+            for problem in problems(loader, node, (), set(), words_allowed):
+                raise UserError(f"{where}: {problem}")
             return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number of more than 4,300 digits
         problem = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
         mark = getattr(error, "problem_mark", None)
         hint = "; this is a tab: indent with spaces" if mark and text[mark.index :].startswith("\t") else ""
         raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
 
 
-def repeated(
-    loader: Any, node: yaml.Node | None, path: tuple[str, ...], seen: set[int]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield (dotted key, first line, second line) for each key that a mapping in `node` has twice.
+def problems(
+    loader: Any, node: yaml.Node | None, path: tuple[str, ...], seen: set[int], words_allowed: bool
+) -> Iterator[str]:
+    """Yield what is wrong with a node and those inside it; `path` has the keys around it.
 
     `seen` holds the ids of the nodes visited so far, since an alias (`*name`) repeats a node.
     """
     if id(node) in seen:
         return
     seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode) and not node.style:  # not in quotes
+        yield from disputed(node, words_allowed)
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from repeated(loader, item, path, seen)
+            yield from problems(loader, item, path, seen, words_allowed)
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[Any, int] = {}
     for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
-            continue
-        name, line = loader.construct_object(key), key.start_mark.line + 1
-        if name in lines:
-            yield ".".join((*path, key.value)), lines[name], line
-        lines[name] = line
-        yield from repeated(loader, value, (*path, key.value), seen)
+        if isinstance(key, yaml.ScalarNode) and key.tag != f"{TAG}merge":
+            yield from problems(loader, key, path, seen, words_allowed)
+            name, line = loader.construct_object(key), key.start_mark.line + 1
+            if name in lines:
+                both = " and ".join(f"line {each}" for each in sorted({lines[name], line}))
+                dotted = ".".join((*path, key.value))
+                yield f"the key {dotted} appears twice, in {both}, and the first would be lost: write both under one"
+            lines[name] = line
+            yield from problems(loader, value, (*path, key.value), seen, words_allowed)
+    yield from lost(node, path)
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a configuration file; an empty file gives an empty mapping."""
-    values = parse(read_text(path), path)
+def disputed(node: yaml.ScalarNode, words_allowed: bool) -> Iterator[str]:
+    """Yield what is wrong with a number or word without quotes that readers of YAML do not agree on."""
+    said, line = node.value, node.start_mark.line + 1
+    is_number = node.tag in (f"{TAG}int", f"{TAG}float")
+    if DISPUTED.fullmatch(said) or (is_number and IN_OLD_FORM.match(said)):
+        yield (
+            f"line {line}: {said} is one number in YAML 1.1 and another, or a text, in YAML 1.2: write a number in"
+            f' plain digits, without zeros before it, _ and :, or a text in quotes: "{said}"'
+        )
+    if is_number and len(said) > LONGEST:
+        yield f"line {line}: a number of {len(said):,} characters; no key takes one of more than {LONGEST}"
+    if not words_allowed and WORDS.fullmatch(said):
+        yield f'line {line}: Snakemake reads {said} as a boolean: write true or false, or the word in quotes: "{said}"'
+
+
+def pairs(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+    """Yield keys and values of a mapping: its own, then those that `<<` includes."""
+    included: list[yaml.Node] = []
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
+        if key.tag == f"{TAG}merge":
+            included += value.value if isinstance(value, yaml.SequenceNode) else [value]
+        elif isinstance(key, yaml.ScalarNode):
+            yield key.value, value
+    for each in included:
+        yield from pairs(each)
+
+
+def lost(node: yaml.MappingNode, path: tuple[str, ...]) -> Iterator[str]:
+    """Yield the sections of a mapping whose keys get lost, since `<<` includes only sections that are not there."""
+    first: dict[str, yaml.Node] = {}
+    for key, value in pairs(node):
+        kept = first.setdefault(key, value)
+        missing = {name for name, _ in pairs(value)} - {name for name, _ in pairs(kept)}
+        if missing and isinstance(kept, yaml.MappingNode):
+            yield (
+                f"line {kept.start_mark.line + 1}: {'.'.join((*path, key))} replaces the section of the same name that"
+                f" << includes, and loses its keys {some(sorted(missing))}: write them here, too"
+            )
+
+
+def words(text: str) -> Any:
+    """Return the value of a YAML text with all names, numbers and booleans as text, as it stands there.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML.
+    """
+    return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+
+
+def read_yaml(path: str | Path, words_allowed: bool = True) -> dict[str, Any]:
+    """Read a configuration file; an empty file gives an empty mapping. For `words_allowed`, see `parse`."""
+    values = parse(read_text(path), path, words_allowed)
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path}: a mapping of keys to values is expected")
     return values or {}

@@ -11,11 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
-from huggingface_hub.repocard import metadata_load
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
 from babelmill.core.globs import matches
+from babelmill.core.yaml_file import words
 
 # If a dataset has several formats, the first of these is taken: the others are usually the same data again, or no data
 # at all (requirements.txt).
@@ -42,7 +43,9 @@ def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
     cannot be read is a configuration without files.
     """
     try:
-        declared = ((metadata_load(card) if card else None) or {}).get("configs") or []
+        # All is text: the configurations `no`, `010` and `1.10` have these names, and are not False, 8 and 1.1.
+        front = REGEX_YAML_BLOCK.search(card.read_text(encoding="utf-8-sig")) if card else None
+        declared = ((words(front[2]) if front else None) or {}).get("configs") or []
     except (ValueError, AttributeError, yaml.YAMLError):
         return {}
     entries = [entry for entry in declared if isinstance(entry, dict)] if isinstance(declared, list) else []
@@ -52,6 +55,7 @@ def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
     """Return the globs of a configuration by split, each under `data_dir`."""
     files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir")
+    files, folder = (None if said in ("null", "~") else said for said in (files, folder))
     try:
         if isinstance(files, list) and files and isinstance(files[0], dict):
             files = {item["split"]: item["path"] for item in files}
