@@ -113,11 +113,23 @@ def test_a_bad_value_stops_before_anything_runs(fresh):
             ["--config", "preset=tiny", "converted/eng"],
             "--config converted/eng: not KEY=VALUE; --config takes all words",
         ),
+        (["--resources", "gpu=4", "converted/eng"], "--resources converted/eng: not NAME=VALUE; --resources takes"),
+        (
+            ["--set-threads", "corpus=1", "converted/eng"],
+            "--set-threads converted/eng: not RULE=THREADS; --set-threads",
+        ),
         (["converted/eng", "--configfile", "no.yaml"], "--configfile no.yaml: cannot be read; --configfile takes"),
         (["converted/eng", "--configfile", "tab.yaml"], "--configfile: not valid YAML; `babelmill config"),
         (["converted/eng"], "config/config.yaml: no such file; go to the folder of the workflow"),
     ],
-    ids=["target after --config", "no such file", "no YAML", "no configuration"],
+    ids=[
+        "target after --config",
+        "after --resources",
+        "after --set-threads",
+        "no such file",
+        "no YAML",
+        "no configuration",
+    ],
 )
 def test_what_snakemake_would_refuse_by_itself_is_one_line(fresh, monkeypatch, arguments, error):
     fresh.config_file.unlink()
@@ -125,8 +137,8 @@ def test_what_snakemake_would_refuse_by_itself_is_one_line(fresh, monkeypatch, a
     monkeypatch.chdir(fresh.path)
     done = fresh.snakemake("--profile", ROOT / "profiles/local", *arguments, check=False)
     assert done.returncode == 1
-    first, said = done.stderr.splitlines()
-    assert first.startswith("Using profile ") and said.startswith(f"error: {error}")
+    *before, said = done.stderr.splitlines()
+    assert all(line.startswith("Using profile ") for line in before) and said.startswith(f"error: {error}")
 
 
 def test_the_way_to_a_first_model(fresh, monkeypatch):
@@ -158,6 +170,22 @@ def test_profiles_name_rules_that_exist(profile):
     assert values["rerun-incomplete"] is True
     assert values["show-failed-logs"] is True
     assert values["logger"] == ["babelmill"]
+
+
+def test_more_memory_for_a_stage_leaves_the_others_as_they_are(fresh):
+    """The guide says to add a line to the profile: the same option on the command line replaces all of the block."""
+    profile = yaml.safe_load((ROOT / "profiles/slurm/profile.yaml").read_text())
+    (added,) = re.findall(
+        r"under `set-resources` of your profile, for example `(.+?)`", (ROOT / "config/README.md").read_text()
+    )
+    profile["set-resources"] |= yaml.safe_load(added)
+    del profile["logger"]  # Snakemake itself lists the resources of jobs
+    (fresh.path / "mine").mkdir()
+    (fresh.path / "mine/profile.yaml").write_text(yaml.safe_dump(profile))
+    said = fresh.snakemake("converted/eng", "--dry-run", "--profile", fresh.path / "mine").stdout
+    of = dict(re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)$", said, re.MULTILINE))
+    assert "mem_mb=64000" in of["export"] and "slurm_partition=cpu" in of["export"]
+    assert "slurm_partition=gpu" in of["train"] and "requeue=1" in of["train"] and "mem_mb=8000" in of["corpus"]
 
 
 def test_no_profile_is_called_default():

@@ -1,6 +1,7 @@
 """The documents: links lead somewhere, and what they name (stages, keys, commands, configurations) exists."""
 
 import re
+import shlex
 import textwrap
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from babelmill.cli import COMMANDS
 from babelmill.config.resolve import ROOT, Configuration
 from babelmill.config.schema import SECTIONS
 from babelmill.stages import STAGES
+from snakemake_logger_plugin_babelmill import refusal
 
 DOCUMENTS = sorted(
     path for folder in (".", "docs", "config", "profiles", "benchmarks") for path in (ROOT / folder).glob("*.md")
@@ -80,6 +82,18 @@ def test_keys_and_commands_that_documents_name_exist(path):
             assert key in SECTIONS[section].model_fields, f"{name(path)} names {section}.{key}"
     for command in re.findall(r"(?:`|^|&& )babelmill ([a-z][a-z-]*)", text, re.MULTILINE):
         assert command in COMMANDS, f"{name(path)} names the command {command}"
+
+
+def test_snakemake_understands_the_commands_of_documents():
+    """No option that takes all following words (--config, --resources) takes a target."""
+    sources = [*DOCUMENTS, ROOT / "Makefile", *(ROOT / "workflow").rglob("*.py"), *(ROOT / "profiles").rglob("*.yaml")]
+    found = 0
+    for path in sources:
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        for said in re.findall(r"(?<![\w.-])snakemake ((?:-|converted|tier)[^`\n\"]*)", text):
+            assert refusal("ValueError", shlex.split(said, comments=True)) == "ValueError", f"{name(path)}: {said}"
+            found += 1
+    assert found > 30
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=name)

@@ -15,20 +15,48 @@ if TYPE_CHECKING:
     from babelmill.commands.run_view import RunView
 
 AFTER = "takes all words up to the next option: name targets before it, or after --"
+# Options of Snakemake that take all following words, and the form of each word.
+LISTS = {
+    "--config": "KEY=VALUE",
+    "-C": "KEY=VALUE",
+    "--resources": "NAME=VALUE",
+    "--res": "NAME=VALUE",
+    "--default-resources": "NAME=VALUE",
+    "--set-resources": "RULE:NAME=VALUE",
+    "--set-threads": "RULE=THREADS",
+}
 # Snakemake's errors before it reads the Snakefile, and the messages that replace them. {} is the word in the error.
 REFUSED = {
-    r"\(Unparsable value: '(.*)'\)": f"--config {{}}: not KEY=VALUE; --config {AFTER}",
     r"(?s:load_configfile.*Errno \d+\] [\w ]+): '(.*)'": f"--configfile {{}}: cannot be read; --configfile {AFTER}",
     r"Config file (?:is not|must be)": "--configfile: not valid YAML; `babelmill config --configfile FILE` says where",
 }
 
 
-def refusal(message: str) -> str:
+def refusal(message: str, arguments: list[str]) -> str:
     """Return one line in place of a usual error of Snakemake before the Snakefile; return other messages unchanged."""
     for pattern, said in REFUSED.items():
         if found := re.search(pattern, message):
             return "error: " + said.format(*filter(None, found.groups()))
+    option = ""
+    for word in arguments if "ValueError" in message or "Unparsable value" in message else []:
+        if word.startswith("-"):
+            option = word
+        elif option in LISTS and "=" not in word:
+            return f"error: {option} {word}: not {LISTS[option]}; {option} {AFTER}"
     return message
+
+
+class InOneLine(logging.Filter):
+    """Replaces Snakemake's tracebacks for mistakes on its command line. It has no logger plugin yet at that time."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the message before the Snakefile is read, which imports the package."""
+        if record.levelno >= logging.WARNING and "babelmill" not in sys.modules:
+            record.msg, record.args = refusal(record.getMessage(), sys.argv[1:]), ()
+        return True
+
+
+logging.getLogger("snakemake.logging").addFilter(InOneLine())
 
 
 class LogHandler(LogHandlerBase):
@@ -68,7 +96,7 @@ class LogHandler(LogHandlerBase):
             if self._view is None:
                 if "babelmill" not in sys.modules:  # the Snakefile imports the package, and has not been read yet
                     if record.levelno >= logging.WARNING:
-                        print(refusal(record.getMessage()), file=sys.stderr, flush=True)
+                        print(record.getMessage(), file=sys.stderr, flush=True)
                     return
                 from babelmill.commands.run_view import RunView
 

@@ -37,7 +37,8 @@ def check_keys(user: dict[str, Any], origin: Callable[[Sequence[str]], str | Non
     for group in ("models", "languages", "batches"):
         if not isinstance(user.get(group, {}), dict):
             raise UserError(
-                f"{origin((group,))}: {group} = {line(repr(user[group]), LONGEST)}: a mapping from names to values is expected"
+                f"{origin((group,))}: {group} = {line(repr(user[group]), LONGEST)}: a mapping from names to values is"
+                " expected"
             )
     for group, entry_type in (("models", ModelEntry), ("languages", LanguageEntry)):
         for name, entry in user.get(group, {}).items():

@@ -46,8 +46,8 @@ from babelmill.corpus.tally import Tally
 
 WORTH_IT = 128 << 20  # bytes of text; to read less is faster than to start workers
 KILLED = (
-    "a worker process was killed, perhaps because memory ran out: run the workflow again with more memory"
-    " (--set-resources corpus:mem_mb=...) or with fewer processes (--set-threads corpus=1)"
+    "a worker process was killed, perhaps because memory ran out: give the stage more memory (on SLURM: raise mem_mb of"
+    " corpus, under set-resources of the profile), or run it in one process (--set-threads corpus=1, after the target)"
 )
 LONGEST = 70  # bytes of the path of the folder for temporary files; the path of a socket in it may have 107
 SLOT = 4 << 20  # bytes of shared memory per piece that is being worked on: pipes take twice the time
