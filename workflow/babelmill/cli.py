@@ -6,7 +6,6 @@ command is imported, so that no command waits for the libraries of another.
 
 import argparse
 import importlib
-import logging
 import os
 import sys
 from pathlib import Path
@@ -14,8 +13,9 @@ from types import ModuleType
 from typing import TextIO
 
 from babelmill import __version__
-from babelmill.core.files import UserError, trouble
+from babelmill.core.files import UserError
 from babelmill.core.stage_entry import configure_logging
+from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "status": "show how far each model is",
@@ -102,7 +102,6 @@ def main(arguments: list[str] | None = None) -> int:
     The reader of the output may stop reading at any time, as in `babelmill status | head`.
     """
     complete_in_the_shell()
-    logging.raiseExceptions = False  # no traceback when standard error is closed
     try:
         return run(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
@@ -131,7 +130,7 @@ def run(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
+    except Exception as error:
         if not (problem := trouble(error)):
             raise
         print(f"error: {problem}", file=sys.stderr)

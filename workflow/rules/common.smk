@@ -41,7 +41,8 @@ from babelmill.reporting import asked as reports
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
-from babelmill.core.files import UserError, trouble
+from babelmill.core.files import UserError
+from babelmill.core.trouble import trouble
 from babelmill.config.layers import nearest
 
 
@@ -53,7 +54,7 @@ def one_line(function):
             return function(*wildcards)
         except UserError as error:
             sys.exit(f"error: {error}")
-        except OSError as error:
+        except Exception as error:
             if not (problem := trouble(error)):
                 raise
             sys.exit(f"error: {problem}")

@@ -27,7 +27,8 @@ from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import manifest
-from babelmill.core.files import UserError, read_json, sha256, trouble
+from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.trouble import trouble
 from babelmill.hub import owners
 from babelmill.hub.client import cause, commit_of
 from babelmill.hub.files import Files, of_repository
@@ -100,7 +101,7 @@ class Lines:
                 raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # an error of one model must not stop the others
             self.failed += 1
-            problem = trouble(error) if isinstance(error, OSError) else None
+            problem = trouble(error)
             if not problem:
                 log.exception("%s", label)
             self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")

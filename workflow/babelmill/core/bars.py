@@ -5,7 +5,6 @@ job takes the lock file and draws.
 """
 
 import contextlib
-import fcntl
 import logging
 import math
 import os
@@ -13,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from babelmill.core import stage_entry
+from babelmill.core import stage_entry, writers
 
 log = logging.getLogger("babelmill")
 CLEAR = "\r\033[K"
@@ -95,9 +94,9 @@ class Bar:
             name = f"babelmill-bar-{os.getuid()}-{stage_entry.terminal_id().replace(':', '-')}.lock"
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # another job draws, or no space
                 lock = stack.enter_context(open(os.path.join(tempfile.gettempdir(), name), "w"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stack.pop_all()  # keeps the file open, and with it the lock
-                self._lock = lock
+                if writers.lock(lock, wait=False):
+                    stack.pop_all()  # keeps the file open, and with it the lock
+                    self._lock = lock
         return self._lock is not None
 
     def _beside_the_bar(self, record: logging.LogRecord) -> bool:

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from babelmill.core import writers
+from babelmill.core.trouble import FULL, REFUSALS, number_of
+
 
 class UserError(Exception):
     """An error that the user can fix. The message is one line: what, where (file, key, value), what to do."""
@@ -31,30 +34,21 @@ SMALL = 1 << 14  # bytes
 UMASK = _umask()  # read once: os.umask is process-wide, and changing it briefly would race with other threads
 
 
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush(descriptor: int) -> None:
+    """Write a file or folder to the disk, if its file system can do that: some cannot, for folders."""
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        flush(descriptor)
     finally:
         os.close(descriptor)
-
-
-# Errors of the file system that the user can fix.
-REFUSALS = {
-    errno.ENOSPC: "no space left on the device",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "operation not permitted",
-    errno.EROFS: "the file system is read-only",
-    errno.ENAMETOOLONG: "the name is too long for the file system",
-    errno.EIO: "the disk reports an error",
-}
-
-
-def trouble(error: OSError) -> str | None:
-    """Return one line for an error of the file system that the user can fix; None for an error that is our bug."""
-    what = REFUSALS.get(error.errno or 0)
-    return what and (f"{what}: {error.filename}" if error.filename is not None else what)
 
 
 @contextlib.contextmanager
@@ -62,16 +56,18 @@ def writing(path: Path, written: Path | None = None) -> Iterator[None]:
     """Turn an error of the file system into a UserError with the path; on a full disk also with the bytes written."""
     try:
         yield
-    except OSError as error:
-        what = REFUSALS.get(error.errno or 0)
-        elsewhere = written is not None and not str(error.filename or path).startswith(str(path.parent))
-        if what is None or elsewhere:
+    except Exception as error:
+        number = number_of(error)
+        name = error.filename if isinstance(error, OSError) else None
+        elsewhere = written is not None and not str(name or path).startswith(str(path.parent))
+        if number not in REFUSALS or number == errno.ENOENT or elsewhere or isinstance(error, MemoryError):
             raise
+        what, _, advice = REFUSALS[number].partition("; ")
         size = ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and written is not None:
+        if number in FULL and written is not None:
             files = [written] if written.is_file() else list(written.rglob("*"))
             size = f" (after {sum(file.stat().st_size for file in files if file.is_file()):,} bytes)"
-        raise UserError(f"{what} while writing {path}{size}") from error
+        raise UserError(f"{what} while writing {path}{size}" + (f"; {advice}" if advice else "")) from error
 
 
 @contextlib.contextmanager
@@ -84,18 +80,18 @@ def atomic_write(path: str | Path, mode: str = "wb", durable: bool = True) -> It
     path = Path(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, name = tempfile.mkstemp(prefix=writers.prefix(path), dir=path.parent)
     try:
         with writing(path, Path(name)):
             with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
                 yield file
                 file.flush()
                 if durable:
-                    os.fsync(file.fileno())
+                    flush(file.fileno())
             os.chmod(name, 0o666 & ~UMASK)
             os.replace(name, path)
             if durable:
-                _fsync_folder(path.parent)
+                _flush_folder(path.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
@@ -110,16 +106,16 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        folder = Path(tempfile.mkdtemp(prefix=writers.prefix(path), dir=path.parent))
     try:
         with writing(path, folder):
             yield folder
             os.chmod(folder, 0o777 & ~UMASK)
-            _fsync_folder(folder)
+            _flush_folder(folder)
             if path.exists():
                 shutil.rmtree(path)
             os.rename(folder, path)
-            _fsync_folder(path.parent)
+            _flush_folder(path.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

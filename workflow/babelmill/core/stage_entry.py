@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from babelmill.core.files import UserError, trouble
+from babelmill.core import writers
+from babelmill.core.files import UserError
+from babelmill.core.trouble import BUG, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
@@ -22,7 +24,6 @@ CLOCK = "%H:%M:%S"
 
 log = logging.getLogger("babelmill")
 shown_name = ""  # the name of the model, for its progress bar: other models may use the same terminal
-BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -45,18 +46,30 @@ def terminal_id() -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
+class LogFile(logging.FileHandler):
+    """The log of a stage. If it cannot be written (on a full disk), `lost` says so, and the stage goes on."""
+
+    lost = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Note that a message could not be written."""
+        self.lost = True
+
+
 class BesideThePlugin(logging.Filter):
     """Shows only warnings and, now and then, the progress of the training: the logger plugin shows the rest.
 
-    Errors are in the log, and the plugin quotes them from there.
+    Errors are in the log, and the plugin quotes them from there, unless the log could not be written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log_file: LogFile) -> None:
         super().__init__()
-        self._gap, self._last = QUIET[0], time.monotonic()
+        self._log, self._gap, self._last = log_file, QUIET[0], time.monotonic()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a message is shown."""
+        if self._log.lost and record.levelno > logging.WARNING:
+            return True
         if hasattr(record, "bar") and time.monotonic() - self._last >= self._gap:
             self._gap, self._last = min(2 * self._gap, QUIET[1]), time.monotonic()
             return True
@@ -70,13 +83,15 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     existing log: it may belong to a job that is still running and makes this one end with an error. (Snakemake begins
     each job with a new log.)
     """
+    logging.raiseExceptions = False  # no traceback when standard error is closed, or on a full disk
     terminal = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        log_file = LogFile(path, encoding="utf-8")
+        handlers.insert(0, log_file)  # first, since the terminal shows what it could not write
         if os.environ.get(TERMINAL) == terminal_id():
-            terminal.addFilter(BesideThePlugin())
+            terminal.addFilter(BesideThePlugin(log_file))
             terminal.setFormatter(logging.Formatter(f"%(asctime)s           {subject}  %(message)s", CLOCK))
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(message)s", datefmt=CLOCK, handlers=handlers, force=True
@@ -84,22 +99,27 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
 
 
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
-    """Run a stage and return its exit code: 1 after an error, which is one line if the user can fix it."""
+    """Run a stage and return its exit code: 1 after an error, which is one line if the user or the machine caused it.
+
+    First delete what a killed attempt left beside the results.
+    """
     global shown_name
     shown_name = f"{args.settings.parent.name}  "
     try:
         configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
+        if out := getattr(args, "out", None):
+            for path in writers.leftovers([out, out.parent]):
+                log.info("deleting %s, which a process that was killed left", path)
+                writers.remove(path)
         return function(args) or 0
     except UserError as error:
         log.error("error: %s", error)
-    except OSError as error:
+    except KeyboardInterrupt:
+        log.error("interrupted; the same command starts this stage again")
+        return 130
+    except Exception as error:
         if problem := trouble(error):
             log.error("error: %s", problem)
         else:
             log.exception(BUG)
-    except KeyboardInterrupt:
-        log.error("interrupted; the same command starts this stage again")
-        return 130
-    except Exception:
-        log.exception(BUG)
     return 1

@@ -25,7 +25,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.core import manifest
+from babelmill.core import manifest, writers
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release import card, published_checkpoint
@@ -221,7 +221,7 @@ def scratch_beside(out: Path) -> Iterator[Path]:
     made = [folder for folder in out.parents if not folder.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
+        with tempfile.TemporaryDirectory(prefix=writers.prefix(out), dir=out.parent) as name:
             yield Path(name)
     finally:
         for folder in made:

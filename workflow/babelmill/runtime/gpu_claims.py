@@ -6,7 +6,6 @@ the demo gives the same result on every machine. In a SLURM job, SLURM has alrea
 """
 
 import contextlib
-import fcntl
 import multiprocessing
 import os
 import re
@@ -15,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
+from babelmill.core import writers
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 
@@ -80,9 +80,7 @@ def _choose(count: int) -> None:
             break
         path = os.path.join(tempfile.gettempdir(), f"babelmill-gpu-{os.getuid()}-{device}.lock")
         lock = open(path, "w")  # noqa: SIM115  it stays open to hold the lock
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not writers.lock(lock, wait=False):
             lock.close()
             continue
         _claims.append(lock)

@@ -26,11 +26,10 @@ averaged weights, with the prefix `ema_`. Models of several languages also have 
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import atomic_write, writing
+from babelmill.core.files import atomic_write, flush, writing
 
 
 class Record:
@@ -65,7 +64,7 @@ class Record:
     def sync(self) -> None:
         """Flush the file to disk: at each checkpoint, all lines before it must be on disk."""
         with writing(self.path, self.path):
-            os.fsync(self._file.fileno())
+            flush(self._file.fileno())
 
 
 def energy_kwh(path: Path) -> float | None:

@@ -7,7 +7,6 @@ line that names the owner.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -16,37 +15,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import psutil
-
+from babelmill.core import writers
 from babelmill.core.files import UserError, write_json
+from babelmill.core.writers import machine, started
 from babelmill.runtime import slurm
 
 BEAT = 10.0  # seconds between heartbeats
 DEAD_AFTER = 60.0  # seconds without a heartbeat after which an owner on another machine is dead
 
 
-def _machine() -> str:
-    """Return a name for the place where a process number is unique: the host and its process namespace (container)."""
-    with contextlib.suppress(OSError):
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
-    return socket.gethostname()
-
-
-def _started(pid: int) -> str | None:
-    """Return when a process of this machine was started, since a process number may be used again; None if it ended.
-
-    The unit is 1/100 s since the machine's start, so setting the machine's clock does not change it.
-    """
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        if process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return str(round(100 * (process.create_time() - psutil.boot_time())))
-    return None
-
-
 def died_here(owner: dict[str, Any]) -> bool:
     """Return whether the owner of a lock was a process of this machine that has ended."""
-    return owner.get("machine") == _machine() and _started(owner["pid"]) != owner["started"]
+    return owner.get("machine") == machine() and started(owner["pid"]) != owner["started"]
 
 
 class Lock:
@@ -60,9 +40,9 @@ class Lock:
         self._guard = folder / "lock.guard"
         self._owner = {
             "host": socket.gethostname(),
-            "machine": _machine(),
+            "machine": machine(),
             "pid": os.getpid(),
-            "started": _started(os.getpid()),
+            "started": started(os.getpid()),
             "job": slurm.job_id(),
             "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
         }
@@ -71,7 +51,7 @@ class Lock:
     def __enter__(self) -> "Lock":
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._guard, "w") as guard:  # so that of two processes that start at once only one gets the lock
-            fcntl.flock(guard, fcntl.LOCK_EX)
+            writers.lock(guard)
             self._refuse_if_held()
             write_json(self._path, self._owner)
         threading.Thread(target=self._beat, daemon=True).start()
