@@ -4,6 +4,7 @@ These functions resolve the wildcards, so they also refuse models and languages 
 """
 
 import gc
+import os
 import sys
 from pathlib import Path
 from shlex import quote
@@ -24,10 +25,14 @@ if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
 # On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
 # (Braces are doubled because Snakemake formats the prefix.)
+# Nothing is imported from the working folder or the user's PYTHONPATH. (Another workflow's rules may need both.)
+SAFE = ":${{PYTHONPATH-}}" if IS_MODULE else " PYTHONSAFEPATH=1"
 shell.prefix(
-    f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}:${{{{PYTHONPATH-}}}}"
+    f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}{SAFE}"
     " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
 )
+if not IS_MODULE:
+    os.environ["PYTHONSAFEPATH"] = "1"  # for Snakemake itself in a job of a cluster
 
 from babelmill.config import loading
 from babelmill.config.input_size import input_bytes, text_bytes

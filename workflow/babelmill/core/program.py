@@ -1,0 +1,22 @@
+"""Prepare a process that runs a stage or a command: where it imports from, and how it ends after an error.
+
+A `random.py` in the working folder, or on a `PYTHONPATH` that was set for another project, would be imported instead of
+the library. So nothing is imported from either, here and in the processes that this one starts.
+"""
+
+import os
+import site
+import sys
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def prepare() -> None:
+    """Import only from the package and the environment; show an error that nothing catches in one line."""
+    set_by_user = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # "" is the working folder
+    foreign = {os.path.abspath(path) for path in set_by_user} - {*site.getsitepackages()} | {PACKAGE}
+    sys.path[:] = [PACKAGE, *(path for path in sys.path if os.path.abspath(path) not in foreign)]
+    os.environ |= {"PYTHONPATH": PACKAGE, "PYTHONSAFEPATH": "1"}
+    from babelmill.core import trouble
+
+    sys.excepthook = trouble.report
