@@ -2,14 +2,20 @@
 
 import argparse
 import errno
+import fcntl
+import logging
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from pyarrow import ArrowMemoryError
+from safetensors import SafetensorError
 
-from babelmill.core import manifest, stage_entry
+from babelmill.core import manifest, stage_entry, writers
 from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
+from babelmill.runtime.run_lock import Lock
+from prepared import run_python
 
 SETTINGS = manifest.Asked("corpus", "eng", {"stage": "corpus"}, {"corpus": "0123"})
 
@@ -103,6 +109,115 @@ def test_a_used_up_quota_is_one_line(tmp_path):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
     with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a"):
         (tmp_path / "nothing").read_text()  # that is no trouble with writing
+
+
+# What the machine refuses, in the forms of Python, Arrow, PyTorch, safetensors, tokenizers, NumPy and the dynamic linker.
+REFUSED = [
+    (OSError(errno.EFBIG, "File too large"), "a file got larger than allowed; raise the limit (`ulimit -f`)"),
+    (OSError(errno.EMFILE, "Too many open files", "a"), "too many open files: a; raise the limit (`ulimit -n`)"),
+    (OSError(errno.ESTALE, "Stale file handle", "a"), "the network file system lost the file: a; run again"),
+    (OSError(errno.ENOTDIR, "Not a directory", "results"), "a folder is expected, but this is a file: results"),
+    (
+        OSError("[Errno 28] Error writing bytes. Detail: [errno 28] No space left on device"),
+        "no space left on the device",
+    ),
+    (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), "no space left"),
+    (Exception("File too large (os error 27)"), "a file got larger than allowed"),
+    (OSError("1048576 requested and 130544 written"), "no space left"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory; free some, or give the job more"),
+    (MemoryError(), "not enough memory"),
+    (ArrowMemoryError("malloc of size 1125899906842624 failed"), "not enough memory"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "not enough memory"),
+    (RuntimeError("std::bad_alloc"), "not enough memory"),
+    (RuntimeError("can't start new thread"), "no more processes or threads are allowed"),
+    (ImportError("libtorch.so: failed to map segment from shared object"), "not enough memory"),
+    (
+        ImportError("No module named 'torch'"),
+        "the environment is incomplete: No module named 'torch'; install it again",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "said"), REFUSED)
+def test_what_the_machine_refuses_is_one_line_in_any_librarys_form(tmp_path, capsys, error, said):
+    def stage(_):
+        raise error
+
+    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"error: {said}" in line and f"error: {said}" in (tmp_path / "a.log").read_text()
+
+
+def test_a_bug_keeps_its_traceback(capsys):
+    assert stage_entry.run(lambda _: {}["x"], argparse.Namespace(settings=SETTINGS_FILE, log=None)) == 1
+    said = capsys.readouterr().err
+    assert "this is a bug in Babelmill" in said and "KeyError: 'x'" in said
+
+
+def test_a_log_on_a_full_disk_ends_nothing(tmp_path, monkeypatch, capsys):
+    """The error is then on the terminal, even beside the plugin, which quotes errors from logs."""
+    monkeypatch.setenv(stage_entry.TERMINAL, stage_entry.terminal_id())
+
+    def stage(_):
+        logging.getLogger("babelmill").info("a message")
+        raise UserError("the stage's error")
+
+    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=Path("/dev/full"))) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("error: the stage's error")
+
+
+def test_a_file_system_without_fsync_of_folders_or_without_locks(tmp_path, monkeypatch):
+    """Lustre, NFS and FUSE, as they are mounted in places."""
+
+    def refuse(number):
+        def call(*_):
+            raise OSError(number, os.strerror(number))
+
+        return call
+
+    for number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        monkeypatch.setattr(os, "fsync", refuse(number))
+        with atomic_folder(tmp_path / "folder") as folder:
+            write_json(folder / "a.json", {})
+        assert (tmp_path / "folder/a.json").is_file()
+    for number in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+        monkeypatch.setattr(fcntl, "flock", refuse(number))
+        with open(tmp_path / "lock", "w") as file, Lock(tmp_path / "run"):
+            assert writers.lock(file) and writers.lock(file, wait=False)
+    monkeypatch.setattr(os, "fsync", refuse(errno.EIO))
+    with pytest.raises(UserError, match="the disk reports an error while writing"):
+        write_json(tmp_path / "b.json", {})
+
+
+KILLED = """
+import os, signal, sys
+from babelmill.core.files import atomic_folder, atomic_write
+with atomic_folder(sys.argv[1]) as folder, atomic_write(sys.argv[2]) as file, atomic_write(folder / "inside"):
+    file.write(bytes(1000))
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_deleted_and_what_a_live_one_writes_is_not(tmp_path):
+    out = tmp_path / "converted/eng"
+    out.mkdir(parents=True)
+    run_python("-c", KILLED, out, out / "model.safetensors")
+    left = {path for folder in (out, out.parent) for path in folder.glob(".*")}
+    assert sorted(path.is_dir() for path in left) == [False, True]
+    elsewhere, old = out / ".a.json.0000-1-1.abcdefgh", out / ".b.json.0000-1-1.abcdefgh"  # of another machine
+    own = [out / ".hidden", out / ".a.json.abcdefgh", out / "a.json.0000-1-1.abcdefgh"]
+    for path in (elsewhere, old, *own):
+        path.touch()
+        os.utime(path, None if path == elsewhere else (0, 0))
+    with atomic_write(out / "model.safetensors") as file, atomic_folder(out.parent / "deu") as folder:
+        assert set(writers.leftovers([tmp_path], deep=True)) == left | {old}
+        stage_entry.run(lambda _: None, argparse.Namespace(settings=SETTINGS_FILE, log=None, out=out))
+        assert not any(path.exists() for path in (*left, old))
+        assert folder.is_dir() and all(path.exists() for path in (elsewhere, *own))
+        file.write(b"x")
+    assert (out / "model.safetensors").read_bytes() == b"x"
 
 
 def test_damaged_json_names_the_file(tmp_path):

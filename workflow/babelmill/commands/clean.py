@@ -7,6 +7,9 @@ A finished run keeps its last checkpoint, so that going back to earlier settings
 which this command frees. A folder is in use if the present configuration, code and data would train in it, and held if
 a process is training in it now; both stay. For others, the command says how they differ from what would be trained now.
 "An edit away" means that a few settings differ: if you set them back, training uses the folder again.
+
+It also lists what processes that were killed (kill -9) left half-written beside the results. The next run of the stage
+deletes the same files.
 """
 
 import argparse
@@ -17,11 +20,13 @@ from typing import Any
 from babelmill.commands.why import CHECKPOINTS, changed_values, run_of
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
+from babelmill.core import writers
 from babelmill.core.files import read_json
 from babelmill.runtime.identity import fingerprint
 from babelmill.runtime.run_lock import Lock
 from babelmill.settings import settings_of
 
+PLACES = [Path(name) for name in ("results", "converted", "predictions", "published", "reports", "scores", "config")]
 FEW = 3  # up to this many settings that differ are named
 
 
@@ -59,11 +64,22 @@ def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str,
     return f"an edit away: {'; '.join(changed)}" if len(changed) <= FEW else f"{len(changed)} settings differ"
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    return sum(each.stat().st_size for each in [path, *path.rglob("*")] if each.is_file())
+
+
 def clean(configuration: Configuration, remove: bool) -> None:
-    """Print each folder with its size and state; delete the unused ones if `remove`."""
+    """Print each folder with its size and state; delete the unused ones if `remove`, and what killed processes left."""
     freed = 0
+    for path in writers.leftovers(PLACES, deep=True):
+        size = size_of(path)
+        freed += size
+        print(f"{size / 2**20:10,.1f} MiB  {'removed' if remove else 'unused':<8}  {path}  a killed process left it")
+        if remove:
+            writers.remove(path)
     for folder in sorted(path for path in CHECKPOINTS.glob("*/*") if path.is_dir()):
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        size = size_of(folder)
         why = None
         if holder := Lock(folder).holder():
             state = f"held by {holder}"

@@ -7,6 +7,7 @@ hand, with `python -m babelmill.<stage>`.
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
@@ -54,6 +55,11 @@ class LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         """Note that a message could not be written."""
         self.lost = True
+
+    def close(self) -> None:
+        """Close the file, which writes what is left."""
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 class BesideThePlugin(logging.Filter):

@@ -68,11 +68,12 @@ def left_behind(path: Path) -> bool:
     return False
 
 
-def leftovers(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield what dead writers left directly in the folders."""
+def leftovers(folders: Iterable[Path], deep: bool = False) -> Iterator[Path]:
+    """Yield what dead writers left directly in the folders; with `deep`, also in those inside."""
     for folder in folders:
         with contextlib.suppress(OSError):
-            yield from sorted(filter(left_behind, folder.glob(".*")))
+            found = sorted(filter(left_behind, folder.glob("**/.*" if deep else ".*")))
+            yield from (path for path in found if not any(map(FORM.fullmatch, path.parent.parts)))
 
 
 def remove(path: Path) -> None:
