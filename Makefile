@@ -35,6 +35,7 @@ bench: $(SETUP)  ## speed of a training step beside BERT's and of scoring beside
 	$(BIN)/python benchmarks/step.py --propose
 
 setup: $(SETUP)  ## install only the virtual environment
+	@echo "Installed. Next: source .venv/bin/activate && snakemake --profile profiles/local -n converted/eng"
 
 lock:  ## after you change pins: install them without the lock, and write envs/lock.txt again
 	$(PIP) --upgrade --editable '.[test,slurm]'

@@ -155,7 +155,7 @@ def test_the_way_to_a_first_model(fresh, monkeypatch):
     counted = []
     for line in lines:
         said = fresh.snakemake(*line.split(), "--dry-run", "--profile", ROOT / "profiles/slurm").stdout
-        counted.append(dict(re.findall(r"^  (\w+) +(\d+)  [a-z0-9, ]+: not made yet$", said, re.MULTILINE)))
+        counted.append(dict(re.findall(r"^  (\w+) +(\d+)  [a-z0-9, ]+: results not made yet$", said, re.MULTILINE)))
         assert len(said.splitlines()) <= 25, "a dry run is a table, by stage"
     rules = ("download", "corpus", "tokenizer", "shards", "train", "export", "evaluate", "convert")
     assert counted == [{"download": "9"}, dict.fromkeys(rules, "9")]

@@ -116,6 +116,10 @@ REFUSED = [
     (OSError(errno.EFBIG, "File too large"), "a file got larger than allowed; raise the limit (`ulimit -f`)"),
     (OSError(errno.EMFILE, "Too many open files", "a"), "too many open files: a; raise the limit (`ulimit -n`)"),
     (OSError(errno.ESTALE, "Stale file handle", "a"), "the network file system lost the file: a; run again"),
+    (
+        OSError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+        "no folder for temporary files can be written",
+    ),
     (OSError(errno.ENOTDIR, "Not a directory", "results"), "a folder is expected, but this is a file: results"),
     (
         OSError("[Errno 28] Error writing bytes. Detail: [errno 28] No space left on device"),

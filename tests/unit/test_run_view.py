@@ -136,7 +136,9 @@ def test_a_dry_run_says_after_which_step_training_goes_on(workspace, monkeypatch
     of_train, *others = (
         Job(stage, "eng", True, None, None, "Missing output files: x", 0) for stage in ("train", "export", "shards")
     )
-    assert would_run([of_train, others[0]]).splitlines()[1].endswith("eng: not made yet, continues after step 8")
+    assert (
+        would_run([of_train, others[0]]).splitlines()[1].endswith("eng: results not made yet, continues after step 8")
+    )
     assert "continues" not in would_run([of_train, *others]), "its tokens are made again"
 
 

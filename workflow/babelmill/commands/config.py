@@ -1,6 +1,7 @@
 """Show the resolved configuration of models, and the layer that each value came from.
 
 babelmill config eng
+babelmill config eng --changed    # only what differs from config/defaults.yaml
 """
 
 import argparse
@@ -8,10 +9,14 @@ import argparse
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
 from babelmill.config.resolved import Resolved
+from babelmill.config.schema import SECTIONS
 
 
-def describe(configuration: Configuration, name: str) -> str:
-    """Return every value that applies to a model, and the layer it came from, one per line."""
+def describe(configuration: Configuration, name: str, changed: bool = False) -> str:
+    """Return every value that applies to a model, and the layer it came from, one per line.
+
+    `changed`: only the values that are not those of the defaults.
+    """
     resolved = configuration.model(name)
     lines = [f"{name}: languages {', '.join(resolved.languages)}; preset {resolved.preset}"]
     several = len(resolved.languages) > 1
@@ -19,7 +24,10 @@ def describe(configuration: Configuration, name: str) -> str:
     parts: list[tuple[str, Resolved]] = [("", resolved), *corpora] if several else [*corpora, ("", resolved)]
     for prefix, part in parts:
         for section, values in part.sections.items():
+            defaults = SECTIONS[section].model_validate(configuration.defaults[section]).model_dump()
             for key, value in values.model_dump().items():
+                if changed and value == defaults[key]:
+                    continue
                 dotted = f"{section}.{key}"
                 lines.append(f"  {prefix + dotted:<40} {value!s:<24} {part.origins[dotted]}")
     return "\n".join(lines)
@@ -28,6 +36,7 @@ def describe(configuration: Configuration, name: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("models", nargs="*", help="model names (default: the configuration's targets)")
+    parser.add_argument("--changed", action="store_true", help="only values that differ from the defaults")
     loading.add_arguments(parser)
 
 
@@ -35,4 +44,4 @@ def run(args: argparse.Namespace) -> None:
     """Print the resolved configuration of models, with the layer that each value came from."""
     configuration = loading.from_arguments(args)
     for name in args.models or configuration.targets():
-        print(describe(configuration, name))
+        print(describe(configuration, name, args.changed))

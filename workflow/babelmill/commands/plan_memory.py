@@ -136,7 +136,12 @@ def disk(asked: ResolvedModel, states: States, vocab_size: int, tokens: int, sna
 
 
 def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: int, rank: int) -> str:
-    """Return the memory of training as text, for each choice of what is trained and each number of GPUs in `GPUS`."""
+    """Return the memory of training as text, for each choice of what is trained and each number of GPUs in `GPUS`.
+
+    A model that always needs less than 1 GiB has no choice to make, and the text is empty.
+    """
+    if Memory.of(size, train, vocab_size, positions, 0, True).gib(1) < 1:
+        return ""
     rank = rank or 16
     ways = {
         "all weights": (0, True),
@@ -146,9 +151,14 @@ def strategies(size: Counted, train: schema.Train, vocab_size: int, positions: i
     said = []
     for way, (adapters, average) in ways.items():
         memory = Memory.of(size, train, vocab_size, positions, adapters, average)
-        said.append(f"{way}: {', '.join(f'{memory.gib(gpus):,.0f}' for gpus in GPUS)}")
+        said.append(f"{way}: {', '.join(rounded(memory.gib(gpus)) for gpus in GPUS)}")
     evaluation = WEIGHT * size.parameters / GIB
     return (
         f"GiB of each of {', '.join(map(str, GPUS))} GPUs, calculated: {'; '.join(said)}. The evaluation takes"
-        f" {evaluation:,.0f} GiB of one GPU and more for its scores: it computes in fp32."
+        f" {rounded(evaluation)} GiB of one GPU and more for its scores: it computes in fp32."
     )
+
+
+def rounded(gib: float) -> str:
+    """Return a number of GiB as text, with one decimal if it is below 10."""
+    return f"{gib:,.0f}" if gib >= 10 else f"{gib:.1f}"

@@ -222,7 +222,7 @@ def short_reason(job: Job) -> str:
     if not own:
         return "its inputs are made again"
     what, files = own[0]
-    words = {"Missing output files": "not made yet", "Updated input files": f"{files} changed"}
+    words = {"Missing output files": "results not made yet", "Updated input files": f"{files} changed"}
     name = job.name.split("/")[0]
     said = words.get(what, f"{what}: {files}" if files else what)
     return re.sub(rf"(?<=/){re.escape(name)}(?=/)", "*", said)

@@ -73,6 +73,8 @@ def trouble(error: BaseException) -> str | None:
     """Return one line for an error that the user or the machine caused; None for an error that is our bug."""
     if isinstance(error, ImportError) and number_of(error) is None:
         return f"the environment is incomplete: {' '.join(str(error).split())}; install it again (`make setup`)"
+    if "No usable temporary directory" in str(error):
+        return "no folder for temporary files can be written; free some space in it, or set TMPDIR to another one"
     what = REFUSALS.get(number_of(error) or 0)
     if not what:
         return None
