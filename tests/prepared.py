@@ -128,3 +128,20 @@ class Program:
     def kill(self) -> None:
         """Kill it."""
         self.send_signal(signal.SIGKILL)
+
+
+def run_limited(module: str, *arguments, size: int, cwd=None) -> subprocess.CompletedProcess:
+    """Run `python -m module arguments`, which may write no file of more than `size` bytes (as on a full disk)."""
+    code = "import resource as r, runpy, sys; r.setrlimit(r.RLIMIT_FSIZE, ({size}, {size})); {start}"
+    return run_python("-c", code.format(size=size, start=START), module, *arguments, cwd=cwd)
+
+
+def run_killed(module: str, *arguments, cwd=None) -> subprocess.CompletedProcess:
+    """Run `python -m module arguments`, and kill it (-9) when its first file is to appear under its name."""
+    code = (
+        "import os, runpy, sys; sys.addaudithook(lambda event, _: event == 'os.rename' and os.kill(os.getpid(), 9)); "
+    )
+    return run_python("-c", code + START, module, *arguments, cwd=cwd)
+
+
+START = "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"

@@ -16,7 +16,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
 from babelmill.prediction.windows import Windows, held
 from conftest import Workspace
-from prepared import Program, run_module
+from prepared import Program, run_limited, run_module
 
 TRADES = {"farmer", "fisher", "smith", "baker", "weaver", "miller"}
 COLUMNS = ["id", "occ1", "lang"]
@@ -77,6 +77,16 @@ def test_all_columns_and_rows_stay_in_their_order(predicted):
         assert row["predicted"] == ("no text" if not row["occ1"].strip() else "cut" if row["id"] == "long" else "yes")
         codes = [row[name] for name in ("code_1", "code_2", "likeliest_1", "likeliest_2", "likeliest_3")]
         assert set(codes) - {""} <= TRADES and (row["predicted"] == "no text") == (not any(codes))
+
+
+def test_a_full_disk_is_one_line_and_the_next_run_is_whole(predicted, labeller, tmp_path):
+    _, folder, _ = predicted
+    words = command(labeller, folder / "in.csv", tmp_path / "out.csv", "--top", 3)
+    done = run_limited(*words, size=2000, cwd=tmp_path)
+    assert done.returncode == 1 and "error: a file got larger than allowed" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not (tmp_path / "out.csv").exists()
+    predict(labeller, folder / "in.csv", tmp_path / "out.csv", "--top", 3)
+    assert read(tmp_path / "out.csv") == read(folder / "out.csv")
 
 
 def test_the_values_are_what_the_model_predicts(predicted, labeller):

@@ -12,6 +12,7 @@ from babelmill.core.files import read_json, sha256
 from conftest import Workspace
 from hub_server import Fault
 from hub_uploads import ATTRIBUTES
+from prepared import run_limited
 
 TOKEN = "hf_CanaryThatMustStandNowhere4711"
 NAME = "models/ada/babybabellm-gptbert-eng"
@@ -84,6 +85,18 @@ def content(hub, name=NAME) -> dict[str, bytes]:
 
 def uploads(hub) -> int:
     return hub.count("^PUT /storage")
+
+
+def test_a_full_disk_loses_only_the_receipt(hub, work):
+    """The repository has its commit; the next run finds it and writes the receipt."""
+    work.snakemake(RECEIPT, "--dry-run")  # writes the settings
+    arguments = ["--settings", "results/settings/eng/publish.json", "--folder", "converted/eng", "--out", RECEIPT]
+    done = run_limited("babelmill.publish", *arguments, size=800, cwd=work.path)
+    assert (
+        done.returncode == 1 and "error: a file got larger than allowed while writing" in done.stderr.splitlines()[-1]
+    )
+    assert "Traceback" not in done.stderr and not list((work.path / "published").iterdir())
+    assert work.publish()["commit"] and len(hub.repositories[NAME].history) == 1
 
 
 def test_one_commit_a_receipt_and_nothing_twice(hub, work):

@@ -133,7 +133,11 @@ REFUSED = [
     (ArrowMemoryError("malloc of size 1125899906842624 failed"), "not enough memory"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "not enough memory"),
     (RuntimeError("std::bad_alloc"), "not enough memory"),
-    (RuntimeError("can't start new thread"), "no more processes or threads are allowed"),
+    (
+        SystemError("error return without exception set"),
+        "a library failed and did not say why, probably because memory",
+    ),
+    (RuntimeError("can't start new thread"), "no more threads or processes can start"),
     (ImportError("libtorch.so: failed to map segment from shared object"), "not enough memory"),
     (
         ImportError("No module named 'torch'"),

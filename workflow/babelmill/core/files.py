@@ -60,7 +60,7 @@ def writing(path: Path, written: Path | None = None) -> Iterator[None]:
         number = number_of(error)
         name = error.filename if isinstance(error, OSError) else None
         elsewhere = written is not None and not str(name or path).startswith(str(path.parent))
-        if number not in REFUSALS or number == errno.ENOENT or elsewhere or isinstance(error, MemoryError):
+        if number not in REFUSALS or number in (errno.ENOENT, errno.ENOMEM, errno.EAGAIN) or elsewhere:
             raise
         what, _, advice = REFUSALS[number].partition("; ")
         size = ""

@@ -104,6 +104,13 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     )
 
 
+def left_behind(args: argparse.Namespace) -> list[Path]:
+    """Return what killed processes left in the folders in which a stage writes."""
+    out, kept = getattr(args, "out", None), [getattr(args, name, None) for name in ("partial", "checkpoints")]
+    beside = writers.leftovers([out, out.parent]) if out else []
+    return [*beside, *writers.leftovers([folder for folder in kept if folder], deep=True)]
+
+
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a stage and return its exit code: 1 after an error, which is one line if the user or the machine caused it.
 
@@ -113,10 +120,9 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
     shown_name = f"{args.settings.parent.name}  "
     try:
         configure_logging(args.log, f"{args.settings.stem:<9}  {args.settings.parent.name:<8}")
-        if out := getattr(args, "out", None):
-            for path in writers.leftovers([out, out.parent]):
-                log.info("deleting %s, which a process that was killed left", path)
-                writers.remove(path)
+        for path in left_behind(args):
+            log.info("deleting %s, which a process that was killed left", path)
+            writers.remove(path)
         return function(args) or 0
     except UserError as error:
         log.error("error: %s", error)

@@ -6,6 +6,7 @@ It imports almost nothing, since it must still work when memory is short.
 """
 
 import errno
+import os
 import re
 import sys
 import traceback
@@ -24,7 +25,7 @@ REFUSALS = {
     errno.ENOMEM: "not enough memory; free some, or give the job more (on SLURM: mem_mb in the profile)",
     errno.EMFILE: "too many open files; raise the limit (`ulimit -n`)",
     errno.ENFILE: "too many open files on this machine; end other programs",
-    errno.EAGAIN: "no more processes or threads are allowed; raise the limit (`ulimit -u`), or end other programs",
+    errno.EAGAIN: "no more threads or processes can start; raise the limits (`ulimit -u`, `-v`), or end other programs",
     errno.ESTALE: "the network file system lost the file; run again",
     errno.ETIMEDOUT: "the file system or the network did not answer; run again",
     errno.ENOTCONN: "the file system is no longer mounted; mount it again",
@@ -75,6 +76,8 @@ def trouble(error: BaseException) -> str | None:
         return f"the environment is incomplete: {' '.join(str(error).split())}; install it again (`make setup`)"
     if "No usable temporary directory" in str(error):
         return "no folder for temporary files can be written; free some space in it, or set TMPDIR to another one"
+    if isinstance(error, SystemError):
+        return "a library failed and did not say why, probably because memory ran out; free some, and run again"
     what = REFUSALS.get(number_of(error) or 0)
     if not what:
         return None
@@ -102,7 +105,9 @@ def report(kind: type[BaseException], error: BaseException, where: TracebackType
     print(said, file=sys.stderr)
     if "--log" in sys.argv[:-1]:
         try:
-            with open(sys.argv[sys.argv.index("--log") + 1], "a", encoding="utf-8") as log:
+            path = sys.argv[sys.argv.index("--log") + 1]
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, "a", encoding="utf-8") as log:
                 log.write(f"{said}\n")
         except OSError:  # standard error has the message
             return
