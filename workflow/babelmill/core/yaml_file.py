@@ -41,6 +41,12 @@ class Loader(Fast):
     }
 
 
+class TextLoader(Loader):
+    """Reads everything as text, as it stands there: the names `no`, `010` and `1.10`."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+
 def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
     """Return the value of a YAML text; `where` begins errors.
 
@@ -53,7 +59,7 @@ def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
         loader = Loader(text)
         try:
             node = loader.get_single_node()
-            for problem in problems(loader, node, (), set(), words_allowed):
+            for problem in problems(loader, node, words_allowed):
                 raise UserError(f"{where}: {problem}")
             return None if node is None else loader.construct_document(node)
         finally:
@@ -65,35 +71,52 @@ def parse(text: str, where: str | Path, words_allowed: bool = True) -> Any:
         raise UserError(f"{where}: not valid YAML: {problem}{hint}") from None
 
 
-def problems(
-    loader: Any, node: yaml.Node | None, path: tuple[str, ...], seen: set[int], words_allowed: bool
-) -> Iterator[str]:
-    """Yield what is wrong with a node and those inside it; `path` has the keys around it.
+def problems(loader: Any, node: yaml.Node | None, words_allowed: bool) -> Iterator[str]:
+    """Yield what is wrong with a text: keys that appear twice, numbers and words, and what `<<` loses."""
+    for key, first, second in repeated(loader, node, (), set()):
+        lines = " and ".join(f"line {line}" for line in sorted({first, second}))
+        yield f"the key {key} appears twice, in {lines}, and the first would be lost: write both under one"
+    for path, inner in inside(node, (), set()):
+        if isinstance(inner, yaml.ScalarNode) and not inner.style:  # not in quotes
+            yield from disputed(inner, words_allowed)
+        if isinstance(inner, yaml.MappingNode):
+            yield from lost(inner, path)
+
+
+def repeated(
+    loader: Any, node: yaml.Node | None, path: tuple[str, ...], seen: set[int]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield (dotted key, first line, second line) for each key that a mapping in `node` has twice.
+
+    `path`, `seen`: see `inside`.
+    """
+    for around, inner in inside(node, path, seen):
+        lines: dict[Any, int] = {}
+        for key, _ in inner.value if isinstance(inner, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{TAG}merge":
+                name, line = loader.construct_object(key), key.start_mark.line + 1
+                if name in lines:
+                    yield ".".join((*around, key.value)), lines[name], line
+                lines[name] = line
+
+
+def inside(
+    node: yaml.Node | None, path: tuple[str, ...], seen: set[int]
+) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+    """Yield a node and all nodes in it, keys too, each with the keys around it, which begin with `path`.
 
     `seen` holds the ids of the nodes visited so far, since an alias (`*name`) repeats a node.
     """
-    if id(node) in seen:
+    if node is None or id(node) in seen:
         return
     seen.add(id(node))
-    if isinstance(node, yaml.ScalarNode) and not node.style:  # not in quotes
-        yield from disputed(node, words_allowed)
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from problems(loader, item, path, seen, words_allowed)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    lines: dict[Any, int] = {}
-    for key, value in node.value:
+    yield path, node
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        yield from inside(item, path, seen)
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         if isinstance(key, yaml.ScalarNode) and key.tag != f"{TAG}merge":
-            yield from problems(loader, key, path, seen, words_allowed)
-            name, line = loader.construct_object(key), key.start_mark.line + 1
-            if name in lines:
-                both = " and ".join(f"line {each}" for each in sorted({lines[name], line}))
-                dotted = ".".join((*path, key.value))
-                yield f"the key {dotted} appears twice, in {both}, and the first would be lost: write both under one"
-            lines[name] = line
-            yield from problems(loader, value, (*path, key.value), seen, words_allowed)
-    yield from lost(node, path)
+            yield from inside(key, path, seen)
+            yield from inside(value, (*path, key.value), seen)
 
 
 def disputed(node: yaml.ScalarNode, words_allowed: bool) -> Iterator[str]:
@@ -142,7 +165,7 @@ def words(text: str) -> Any:
     Raises:
         yaml.YAMLError: the text is not YAML.
     """
-    return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    return yaml.load(text, Loader=TextLoader)
 
 
 def read_yaml(path: str | Path, words_allowed: bool = True) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from babelmill.tokens.vocabulary import BOS, EOS, MASK, PAD, UNK, published_role
 
 log = logging.getLogger(__name__)
 
+DIFFERS = 3  # the exit code of `prove` if the exported folder differs
 ARCHITECTURES: dict[str, Architecture] = {
     "gpt_bert": GPTBertFolder(),
     "transformers": TransformersFolder(),
@@ -114,7 +115,7 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None
     `out` is the folder's final place, for the message.
 
     Raises:
-        UserError: they differ. The message ends with the last line of the process.
+        UserError: they differ, or cannot be compared. The message ends with the last line of the process.
     """
     command = [sys.executable, "-m", "babelmill.release.prove", "--folder", folder, "--model", inputs.model]
     command += [
@@ -128,7 +129,12 @@ def prove(folder: Path, inputs: ExportInputs, export: Export, out: Path) -> None
     command += ["--shards", *inputs.shards, *(["--frozen", inputs.frozen] if inputs.frozen else [])]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
-        lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
+        killed = "its process was killed, perhaps because memory ran out"
+        lines = (done.stderr + done.stdout).strip().splitlines() or [killed]
         log.error("%s", "\n".join(lines[-30:]))
-        raise UserError(f"{out}: the exported folder differs from the trained model, so it is deleted: {lines[-1]}")
+        done_what = "differs from" if done.returncode == DIFFERS else "could not be compared with"
+        raise UserError(
+            f"{out}: the exported folder {done_what} the trained model, so it is deleted:"
+            f" {lines[-1].removeprefix('error: ')}"
+        )
     log.info("%s", done.stdout.strip())

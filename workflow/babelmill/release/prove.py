@@ -36,7 +36,7 @@ from torch import nn
 
 from babelmill.core.files import UserError, read_json
 from babelmill.release.architecture import Architecture, Case, ExportInputs
-from babelmill.release.hub_folder import architecture_of
+from babelmill.release.hub_folder import DIFFERS, architecture_of
 from babelmill.release.loading import WEIGHTS, load, runs_code
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer
@@ -280,7 +280,7 @@ def main() -> int:
         print(compare(parser.parse_args()))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return DIFFERS
     return 0
 
 

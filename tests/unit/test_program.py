@@ -1,0 +1,59 @@
+"""How a process of this package begins: it imports from the package and its environment, and from nowhere else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+SHADOWS = ("random", "queue", "select", "json", "fnmatch", "torch", "numpy", "yaml")
+PACKAGE = str(ROOT / "workflow")
+
+
+@pytest.fixture
+def shadowed(tmp_path) -> Path:
+    """A working folder, and in it a folder of another project, with modules that are named like libraries."""
+    for folder in (tmp_path, tmp_path / "other"):
+        folder.mkdir(exist_ok=True)
+        for name in SHADOWS:
+            (folder / f"{name}.py").write_text(f"raise SystemExit('{name} is not the library')")
+    return tmp_path
+
+
+def said(folder: Path, *words, **variables: str) -> str:
+    """What a fresh Python says."""
+    environment = {**os.environ, "PYTHONPATH": PACKAGE, **variables}
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", [PACKAGE, f"other{os.pathsep}{PACKAGE}", f"{PACKAGE}{os.pathsep}other"])
+def test_a_stage_and_a_command_import_nothing_from_the_working_folder_or_another_project(shadowed, path):
+    assert said(shadowed, "-m", "babelmill.shards", "--help", PYTHONPATH=path).startswith("usage: ")
+    assert said(shadowed, "-m", "babelmill", "status", "--help", PYTHONPATH=path).startswith("usage: ")
+    script = Path(sys.executable).with_name("babelmill")
+    assert said(shadowed, script, "status", "--help", PYTHONPATH=path).startswith("usage: ")
+
+
+def test_processes_of_a_stage_import_nothing_from_there_either(shadowed):
+    """Those that it starts with `-c`, and workers of `multiprocessing`."""
+    (shadowed / "begin.py").write_text(
+        "import sys; sys.path.remove(__file__.rpartition('/')[0]) if __name__ == '__main__' else None; sys.argv[0] = '-m'\n"
+        "import babelmill, subprocess, multiprocessing\n"
+        "if __name__ == '__main__':\n"
+        "    subprocess.run([sys.executable, '-c', 'import random; print(random.random() < 1)'], check=True)\n"
+        "    process = multiprocessing.get_context('forkserver').Process(target=print, args=['also'])\n"
+        "    process.start(); process.join()\n"
+    )
+    assert said(shadowed, shadowed / "begin.py", PYTHONPATH=f"{PACKAGE}{os.pathsep}other").split() == ["True", "also"]
+
+
+def test_a_program_that_only_uses_the_package_keeps_its_paths(shadowed):
+    code = "import sys; before = list(sys.path); import babelmill; assert sys.path == before"
+    said(shadowed, "-c", code, PYTHONPATH=f"{PACKAGE}{os.pathsep}other")
