@@ -12,12 +12,14 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from babelmill.core import writers
 from babelmill.core.files import UserError
-from babelmill.core.trouble import BUG, trouble
+from babelmill.core.trouble import BUG, NO_MEMORY_LEFT, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
 QUIET = (30.0, 1800.0)  # seconds between messages of progress beside the plugin: 30 first, then doubled, up to 1800
@@ -47,14 +49,31 @@ def terminal_id() -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
+def write_if_no_memory(descriptor: int) -> None:
+    """Say that there is no memory, if the present error means that, without taking any."""
+    if isinstance(sys.exc_info()[1], MemoryError):
+        with contextlib.suppress(OSError, MemoryError):
+            os.write(descriptor, NO_MEMORY_LEFT)
+
+
+class Terminal(logging.StreamHandler[TextIO]):
+    """Standard error. What cannot be written there is lost, except that memory is short."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Write the message that is ready, if memory is short for this one."""
+        write_if_no_memory(2)
+
+
 class LogFile(logging.FileHandler):
     """The log of a stage. If it cannot be written (on a full disk), `lost` says so, and the stage goes on."""
 
     lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Note that a message could not be written."""
+        """Note that a message could not be written. If memory is short for it, write the one that is ready."""
         self.lost = True
+        if self.stream:
+            write_if_no_memory(self.stream.fileno())
 
     def close(self) -> None:
         """Close the file, which writes what is left."""
@@ -90,7 +109,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     each job with a new log.)
     """
     logging.raiseExceptions = False  # no traceback when standard error is closed, or on a full disk
-    terminal = logging.StreamHandler(sys.stderr)
+    terminal = Terminal(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +150,7 @@ def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Nam
         return 130
     except Exception as error:
         if problem := trouble(error):
+            traceback.clear_frames(error.__traceback__)  # if memory ran out, the message needs some of what they hold
             log.error("error: %s", problem)
         else:
             log.exception(BUG)

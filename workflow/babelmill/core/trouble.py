@@ -5,6 +5,7 @@ with the number in their text, a RuntimeError of PyTorch, a failing import. This
 It imports almost nothing, since it must still work when memory is short.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -88,6 +89,7 @@ def trouble(error: BaseException) -> str | None:
     return (said if name is None else f"{said}: {name}") + (f"; {advice}" if advice else "")
 
 
+NO_MEMORY_LEFT = f"error: {REFUSALS[errno.ENOMEM]}\n".encode()
 BUG = "error: unexpected; this is a bug in Babelmill, please report it with this text"
 
 
@@ -96,18 +98,20 @@ def report(kind: type[BaseException], error: BaseException, where: TracebackType
 
     This replaces Python's own function (`sys.excepthook`): errors while a stage imports its libraries end here.
     """
-    if issubclass(kind, KeyboardInterrupt):
-        said = "interrupted; the same command starts this again"
-    elif (problem := trouble(error)) is not None:
-        said = f"error: {problem}"
-    else:
-        said = f"{BUG}\n{''.join(traceback.format_exception(kind, error, where))}"
-    print(said, file=sys.stderr)
-    if "--log" in sys.argv[:-1]:
-        try:
-            path = sys.argv[sys.argv.index("--log") + 1]
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with open(path, "a", encoding="utf-8") as log:
-                log.write(f"{said}\n")
-        except OSError:  # standard error has the message
-            return
+    try:
+        if issubclass(kind, KeyboardInterrupt):
+            said = "interrupted; the same command starts this again\n"
+        elif (problem := trouble(error)) is not None:
+            said = f"error: {problem}\n"
+        else:
+            said = f"{BUG}\n{''.join(traceback.format_exception(kind, error, where))}"
+        words = said.encode(errors="backslashreplace")
+    except MemoryError:
+        words = NO_MEMORY_LEFT
+    path = sys.argv[sys.argv.index("--log") + 1] if "--log" in sys.argv[:-1] else ""
+    with contextlib.suppress(OSError, MemoryError):
+        os.write(2, words)  # standard error without its buffer, which needs memory
+    with contextlib.suppress(OSError, MemoryError):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.write(log, words)

@@ -28,7 +28,7 @@ IN_OLD_FORM = re.compile(r"[-+]?0b|.*[_:]")  # of what YAML 1.1 reads as a numbe
 LONGEST = 300  # characters of a number: the largest one that is not infinite has 309 digits
 
 
-class Loader(Fast):
+class Loader(Fast):  # pyright: ignore[reportGeneralTypeIssues]
     """Reads booleans and dates as YAML 1.2 does: only `true` and `false` are booleans, and a date is text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
