@@ -5,6 +5,7 @@ Text from outside is hostile until it has passed one of these functions, one for
     a line of a terminal, log or message    `line`; a list of names: `some`; a message of several lines: `lines`
     Markdown, in text or in a cell          `markdown`; a name that is shown as code: `code`
     a cell of a .csv file                   `csv_cell`
+    Python (an example on a card)           `python`
     YAML and JSON                           their own writers; `plain` makes one line of each text of the front matter
     HTML                                    `markupsafe.escape`, which Jinja2 calls by itself
 """
@@ -92,6 +93,12 @@ def code(text: object) -> Markdown:
     fence = "`" * (longest + 1)
     space = " " if said.startswith("`") or said.endswith("`") else ""
     return Markdown(f"{fence}{space}{said}{space}{fence}" if said else "")
+
+
+def python(text: object) -> str:
+    """Return the literal of a text in Python: one line of printable characters, in double quotes if it has none."""
+    literal = repr(f"'{text}")
+    return f'"{literal[2:]}' if literal.startswith('"') else repr(str(text))
 
 
 def cell(value: object) -> str:
