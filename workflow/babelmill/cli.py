@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TextIO
 
 from babelmill import __version__
+from babelmill.core import escape
 from babelmill.core.files import UserError, trouble
 from babelmill.core.stage_entry import configure_logging
 
@@ -128,12 +129,12 @@ def run(arguments: list[str]) -> int:
         finally:
             sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(escape.lines(f"error: {error}"), file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     except OSError as error:
         if not (problem := trouble(error)):
             raise
-        print(f"error: {problem}", file=sys.stderr)
+        print(escape.lines(f"error: {problem}"), file=sys.stderr)
         discard(sys.stdout)
     return 1

@@ -51,7 +51,7 @@ def line(text: object, longest: int = 0) -> str:
 def lines(text: object) -> str:
     """Return a message that may have several lines. All but the first are indented: none looks like a new message."""
     first, *others = str(text).split("\n")
-    return "\n".join([line(first), *(f"  {line(other.removeprefix('  '))}" for other in others)])
+    return "\n".join([line(first), *(other and f"  {line(other.removeprefix('  '))}" for other in others)])
 
 
 def some(names: Iterable[object], most: int = 10) -> str:

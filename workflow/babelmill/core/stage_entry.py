@@ -7,6 +7,7 @@ hand, with `python -m babelmill.<stage>`.
 """
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from babelmill.core import escape
 from babelmill.core.files import UserError, trouble
 
 TERMINAL = "BABELMILL_TERMINAL"  # the environment variable that names the standard error of the logger plugin
@@ -63,6 +65,17 @@ class BesideThePlugin(logging.Filter):
         return record.levelno == logging.WARNING
 
 
+class Formatter(logging.Formatter):
+    """Writes a time and a message, so that a terminal obeys nothing that stands in file names or data."""
+
+    def __init__(self, before: str = "") -> None:
+        super().__init__(f"%(asctime)s {before}%(message)s", CLOCK)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a message."""
+        return escape.lines(super().format(record))
+
+
 def configure_logging(path: Path | None, subject: str = "") -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`.
 
@@ -70,6 +83,9 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     existing log: it may belong to a job that is still running and makes this one end with an error. (Snakemake begins
     each job with a new log.)
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # some locales (C) cannot write all letters
     terminal = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
@@ -77,10 +93,11 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
         handlers.append(logging.FileHandler(path, encoding="utf-8"))
         if os.environ.get(TERMINAL) == terminal_id():
             terminal.addFilter(BesideThePlugin())
-            terminal.setFormatter(logging.Formatter(f"%(asctime)s           {subject}  %(message)s", CLOCK))
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(message)s", datefmt=CLOCK, handlers=handlers, force=True
-    )
+            terminal.setFormatter(Formatter(f"          {subject}  "))
+    for handler in handlers:
+        if handler.formatter is None:
+            handler.setFormatter(Formatter())
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 
 def run(function: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
