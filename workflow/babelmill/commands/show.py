@@ -60,13 +60,13 @@ def suites(folder: Path) -> str:
     return "\n".join(["  minimal pairs: % that are right, with 95 % intervals", *lines] if lines else [])
 
 
-def room(folder: Path, tokenizer: Any, given: int, option: str) -> int:
-    """Return how many tokens the model can read after those that are given.
+def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) -> int:
+    """Return how many of the wanted tokens fit after the given ones, at least one if any is wanted.
 
-    Only with a warning can a GPT-BERT read more than it was trained to read: it has no embedding of positions.
+    A GPT-BERT has no embeddings of positions, so it reads more than it was made for, with a warning.
 
     Raises:
-        UserError: it cannot read the given ones.
+        UserError: the model cannot read so many.
     """
     import torch
     from transformers import AutoConfig, AutoModel
@@ -78,14 +78,13 @@ def room(folder: Path, tokenizer: Any, given: int, option: str) -> int:
     if not own:
         with torch.device("meta"):
             longest = min(longest, longest_row(AutoModel.from_config(AutoConfig.from_pretrained(folder))))
-    if given > longest and not own:
-        raise UserError(f"{option} has {given:,} tokens, but the model reads only {longest:,}: shorten it")
-    if given > longest:
-        log.warning(
-            "%s has %s tokens; the model was made for %s, and may be worse on longer texts", option, given, longest
-        )
-        return CONTINUED
-    return longest - given
+    if given + min(wanted, 1) <= longest:
+        return min(wanted, longest - given)
+    if not own:
+        follow = " with those that follow" if wanted else ""
+        raise UserError(f"{option} has {given:,} tokens, but the model reads only {longest:,}{follow}: shorten it")
+    log.warning("%s has %d tokens: the model was made for %d, and may be worse beyond", option, given, longest)
+    return wanted
 
 
 def fill_mask(folder: Path, text: str) -> str:
@@ -100,7 +99,7 @@ def fill_mask(folder: Path, text: str) -> str:
         raise UserError(f"--masked {text!r}: the tokenizer in {folder} has no token for a hidden word")
     if mask not in text:
         raise UserError(f"--masked {text!r}: write {mask} in place of a word")
-    room(folder, tokenizer, len(tokenizer(text).input_ids), "--masked")
+    fitting(folder, tokenizer, len(tokenizer(text).input_ids), 0, "--masked")
     # The pipeline needs scores in this alignment, whatever config.json says.
     fill = pipeline("fill-mask", model=str(folder), trust_remote_code=runs_code(folder), model_kwargs=aligned(folder))
     found = fill(text)
@@ -127,9 +126,7 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
     given = len(tokenizer(prompt).input_ids)
     if not given and tokenizer.bos_token_id is None:
         raise UserError('--prompt "": the tokenizer has no token for the beginning of a text; write a word or more')
-    length = min(CONTINUED, room(folder, tokenizer, given, "--prompt"))
-    if length < 1:
-        raise UserError(f"--prompt has {given:,} tokens, as many as the model reads: no token can follow; shorten it")
+    length = fitting(folder, tokenizer, given, CONTINUED, "--prompt")
     generate = pipeline("text-generation", model=str(folder), trust_remote_code=runs_code(folder))
     text = generate(prompt, max_new_tokens=length, do_sample=False, repetition_penalty=1.2)[0]["generated_text"]
     return f"  {escape.line(prompt)} ...\n    {text!r}"
@@ -145,11 +142,7 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
     given = torch.tensor([beginning(tokenizer, prompt)], dtype=torch.long)
-    length = min(GENERATED, room(folder, tokenizer, given.size(1), "--prompt"))
-    if length < 1:
-        raise UserError(
-            f"--prompt has {given.size(1):,} tokens, as many as the model reads: no token can follow; shorten it"
-        )
+    length = fitting(folder, tokenizer, given.size(1), GENERATED, "--prompt")
     model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
     mask: Any = getattr(model.config, "mask_token_id", None)
     mask = mask if tokenizer.mask_token_id is None else tokenizer.mask_token_id
