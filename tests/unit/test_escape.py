@@ -57,6 +57,10 @@ def test_no_line_of_a_message_looks_like_the_beginning_of_another():
     )
 
 
+def test_a_terminal_shows_tables_and_obeys_nothing_in_them():
+    assert escape.terminal("a\tb\x1b]0;title\x07\n\r\n") == "a\tb\\x1b]0;title\\x07\n\\r\n"
+
+
 def test_a_long_list_ends_with_a_count():
     assert escape.some("abc") == "a, b, c"
     assert escape.some(range(1_000_000)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 999,990 more"

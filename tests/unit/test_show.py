@@ -1,11 +1,14 @@
 """`babelmill show` on folders whose tokenizers are published ones."""
 
 import argparse
+import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from babelmill import cli
 from babelmill.commands import show
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
@@ -68,9 +71,16 @@ def test_the_beginning_of_a_text_may_be_empty(tmp_path):
     assert show.unmask(publish("eurobert", tmp_path / "eurobert"), "", 2)
 
 
-def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys):
-    """The scores on suites, too. A text is tried even if it is empty."""
-    folder = publish("gpt2", tmp_path / "gpt\x1b[2")
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys, monkeypatch):
+    """The scores on suites, too. A text is tried even if it is empty. A terminal obeys nothing in a name."""
+    folder = publish("gpt2", tmp_path / "gpt")
     score = {"value": 1.5, "standard_error": 0.01, "nats_per_token": 2.0}
     evaluation = {
         "metrics": described(["causal", "unigram"]),
@@ -83,9 +93,13 @@ def test_scores_and_what_is_asked_for_are_shown(tmp_path, capsys):
     found = {"headline": {"of": "pairs"}, "languages": {"eng": {"methods": methods}}}
     figures = {"evaluation": evaluation, "scores": {"blimp": found}}
     manifest.write(folder, manifest.Asked("convert", "gpt", {}), ["config.json"], figures=figures)
+    folder = folder.rename(tmp_path / "gpt\x1b[2J")
+    monkeypatch.setattr(sys, "stdout", Screen())
+    assert cli.run(["show", str(folder)]) == 0
+    assert "gpt\\x1b[2J\n  bits per byte" in sys.stdout.getvalue()
+    monkeypatch.undo()
     show.run(argparse.Namespace(folder=folder, masked=None, prompt="", steps=None))
     shown = capsys.readouterr().out
     assert "\n    blimp eng: causal 73.0 (68.0 to 78.0)" in shown and shown.count("...\n") == 1
-    assert "\x1b" not in shown
     with pytest.raises(UserError, match="--masked '': "):
         show.run(argparse.Namespace(folder=folder, masked="", prompt=None, steps=None))

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from babelmill.core import escape, manifest
+from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 
 GENERATED = 64  # tokens that masked diffusion generates
@@ -102,12 +102,12 @@ def fill_mask(folder: Path, text: str) -> str:
     fitting(folder, tokenizer, len(tokenizer(text).input_ids), 0, "--masked")
     # The pipeline needs scores in this alignment, whatever config.json says.
     fill = pipeline("fill-mask", model=str(folder), trust_remote_code=runs_code(folder), model_kwargs=aligned(folder))
-    found = fill(text)
+    found: Any = fill(text)
     masks = (
         found if isinstance(found[0], list) else [found]
     )  # one list for each mask, but for one mask only its answers
     answers = [", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in mask) for mask in masks]
-    return "\n    ".join([f"  {escape.line(text)}", *answers])
+    return "\n    ".join([f"  {text}", *answers])
 
 
 def complete(folder: Path, prompt: str, steps: int | None) -> str:
@@ -115,7 +115,7 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
     if "objective" in read_json(folder / "config.json"):
         if steps is not None and steps < 1:
             raise UserError(f"--steps {steps}: one or more steps are needed")
-        return f"  {escape.line(prompt)} ...\n    {unmask(folder, prompt, steps or GENERATED)!r}"
+        return f"  {prompt} ...\n    {unmask(folder, prompt, steps or GENERATED)!r}"
     if steps is not None:
         raise UserError("--steps: only a model that was trained by masked diffusion generates in steps; leave it out")
     from transformers import AutoTokenizer, pipeline
@@ -129,7 +129,7 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
     length = fitting(folder, tokenizer, given, CONTINUED, "--prompt")
     generate = pipeline("text-generation", model=str(folder), trust_remote_code=runs_code(folder))
     text = generate(prompt, max_new_tokens=length, do_sample=False, repetition_penalty=1.2)[0]["generated_text"]
-    return f"  {escape.line(prompt)} ...\n    {text!r}"
+    return f"  {prompt} ...\n    {text!r}"
 
 
 def unmask(folder: Path, prompt: str, steps: int) -> str:
@@ -180,7 +180,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
     if "evaluation" not in manifest.read(args.folder)["figures"]:
         raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
-    print(escape.line(args.folder.resolve()))
+    print(args.folder.resolve())
     print(figures(args.folder))
     if pairs := suites(args.folder):
         print(pairs)

@@ -2,7 +2,9 @@
 
 Text from outside is hostile until it has passed one of these functions, one for each kind of output:
 
-    a line of a terminal, log or message    `line`; a list of names: `some`; a message of several lines: `lines`
+    a part of a message                     `line`; a list of names: `some`
+    a whole message in a log or on stderr   `lines`, which all messages of stages and commands pass
+    what a terminal shows besides           `terminal`, which the output of all commands passes
     Markdown, in text or in a cell          `markdown`; a name that is shown as code: `code`
     a cell of a .csv file                   `csv_cell`
     Python (an example on a card)           `python`
@@ -52,6 +54,11 @@ def lines(text: object) -> str:
     """Return a message that may have several lines. All but the first are indented: none looks like a new message."""
     first, *others = str(text).split("\n")
     return "\n".join([line(first), *(other and f"  {line(other.removeprefix('  '))}" for other in others)])
+
+
+def terminal(text: str) -> str:
+    """Return text as a terminal may show it. Ends of lines and tabs, which make tables, stay."""
+    return "".join(part if part in ("\n", "\t") else line(part) for part in re.split("([\n\t])", text))
 
 
 def some(names: Iterable[object], most: int = 10) -> str:
