@@ -7,6 +7,7 @@ hand, with `python -m babelmill.<stage>`.
 """
 
 import argparse
+import contextlib
 import io
 import logging
 import os
@@ -85,7 +86,8 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # some locales (C) cannot write all letters
+            with contextlib.suppress(OSError):  # the stream may be a pipe in the place of a file, which cannot seek
+                stream.reconfigure(errors="backslashreplace")  # some locales (C) cannot write all letters
     terminal = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
