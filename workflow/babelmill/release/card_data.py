@@ -53,10 +53,10 @@ def licences(corpus: dict[str, Any]) -> str:
 
 
 def words_of(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[str, Any] | None) -> int | str:
-    """Return the number of words of a corpus's training text; "" if it is not known.
+    """Return the number of words of a corpus's training text; "" if it is not known, or if no spaces separate words.
 
     Corpora of earlier versions have only bytes. Then the number is estimated from the bytes per word of the validation
-    text, if the script separates words by spaces.
+    text.
 
     Args:
         corpus: the manifest of the corpus.
@@ -64,9 +64,11 @@ def words_of(corpus: dict[str, Any], language: dict[str, Any], tokenizer: dict[s
         tokenizer: the tokenizer's figures on the validation text, if they are known.
     """
     figures = corpus["figures"]
+    if language.get("script") in UNSPACED:
+        return ""
     if "words" in figures:
         return figures["words"]["train"]
-    if not tokenizer or language.get("script") in UNSPACED:
+    if not tokenizer:
         return ""
     words = figures["bytes"]["train"] / (tokenizer["bytes_per_token"] * tokenizer["tokens_per_word"])
     return f"about {float(f'{words:.2g}'):,.0f}"
@@ -99,7 +101,7 @@ def training_data(
         "documents": [made["figures"]["documents"]["train"] for made in corpora.values()],
         "words": [words_of(made, languages[name], tokenizers.get(name)) for name, made in corpora.items()],
         "MB": [made["figures"]["bytes"]["train"] / 1e6 for made in corpora.values()],
-        "share of training": [f"{shares[name]:.1%}" for name in corpora] if shares else [],
+        "share of training": [f"{100 * shares[name]:.1f} %" for name in corpora] if shares else [],
         "licence of the text": [licences(made) for made in corpora.values()],
     }
     known = {name: values for name, values in columns.items() if any(values)}
