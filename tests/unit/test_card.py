@@ -69,7 +69,7 @@ def corpus(settings=(), **figures) -> dict:
 
 
 def front_matter(text: str) -> dict:
-    return yaml.safe_load(text.split("---")[1])
+    return yaml.safe_load(re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1])
 
 
 def test_what_is_not_known_is_not_said():
@@ -194,6 +194,7 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
     assert front_matter(text)["pipeline_tag"] == tag
     assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
     assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
+    assert "![losses on the training and the validation text, learning rate, sequence length](" in text
     known = {"steps": 9, "tokens": 7200, "epochs": 1.0, "energy_kwh": 3.25}
     text = card.render(facts(settings={"train": {"objective": objective}}, figures=known), RECORD)
     assert "The steps took 2 hours, and the GPUs used 3.2 kWh." in text
@@ -332,7 +333,7 @@ def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
 
 HOSTILE = (
     "mit |\n\n<script>alert(1)</script>\n---\n# More\n[x](https://evil.example) ![i](//evil.example/i.png) `*c*` www.evil.example"
-    " a@evil.example <!-- $$x$$ \x1b[2J"
+    ' a@evil.example "\'""" <!-- $$x$$ \x1b[2J'
 )
 
 
@@ -398,6 +399,13 @@ def of_data(text: str) -> list[card.Facts]:
     return [facts(**known | of_text), facts(**known | of_labels)]
 
 
+def leaves(value) -> list[str]:
+    """All texts in a value."""
+    if isinstance(value, dict | list):
+        return [leaf for entry in (value.values() if isinstance(value, dict) else value) for leaf in leaves(entry)]
+    return [str(value)]
+
+
 def test_data_add_nothing_to_a_card():
     """Headings, links, pictures, HTML, rows and keys of the front matter are those of harmless data."""
 
@@ -427,6 +435,7 @@ def test_data_add_nothing_to_a_card():
         text = card.render(hostile, RECORD)
         assert structure(text) == structure(card.render(harmless, RECORD))
         assert "\x1b" not in text
+        assert "\n" not in "".join(leaves(front_matter(text)))
         for code in re.findall(r"```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE):
             compile(code, "card", "exec")
 
