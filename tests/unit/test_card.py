@@ -451,6 +451,7 @@ def test_words_shares_and_snapshots():
     known = corpus(words={"train": 900_123, "validation": 10})
     two = {"eng": {"name": "English", "tag": "en"}, "deu": {"name": "German", "tag": "de"}}
     figures = {"steps": 9, "tokens": 7200, "epochs": 1.0, "words": 9_001_230, "shares": {"eng": 0.25, "deu": 0.75}}
+    figures["missing_snapshots"] = ["chck_9M"]
     text = card.render(
         facts(
             languages=two,
@@ -464,7 +465,7 @@ def test_words_shares_and_snapshots():
     assert "| language | documents | words | MB | share of training | licence of the text |" in text
     assert "| 1,234 | 900,123 | 5 | 25.0 % |" in text and "| 1,234 |  | 5 | 75.0 % |" in text
     assert "9 steps, 7,200 tokens, 1.0 passes over the text, 9,001,230 words in all." in text
-    assert "## Snapshots" in text and "`chck_1M`, `chck_2M`" in text
+    assert "## Snapshots" in text and "`chck_1M`, `chck_2M`. Training ended before `chck_9M`." in text
     assert text.index("## Results") < text.index("## Use") < text.index("## Training data")
     # Corpora of earlier versions do not have the words: 5 MB, 4 bytes a token, 1.5 tokens a word.
     text = card.render(facts(corpora={"eng": CORPUS}, evaluation=EVALUATION))

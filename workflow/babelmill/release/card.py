@@ -320,13 +320,14 @@ def given_back(evaluation: dict[str, Any]) -> str:
     )
 
 
-def snapshots(names: list[str]) -> list[str]:
-    """Return the section that says which snapshots there are."""
+def snapshots(names: list[str], missing: list[str]) -> list[str]:
+    """Return the section that says which snapshots there are, and which are missing, since training ended before."""
     if not names:
         return []
+    ended = f" Training ended before {', '.join(map(code, missing))}." if missing else ""
     return [
         "## Snapshots",
-        f"Weights that were kept after so many million words of training: {', '.join(map(code, names))}. In the"
+        f"Weights that were kept after so many million words of training: {', '.join(map(code, names))}.{ended} In the"
         " repository, each is a branch: load it with `revision=`. Before publication, they are in the folder"
         " `snapshots`.",
     ]
@@ -387,12 +388,12 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
     sections += suite_card.sections(facts.suites, facts.languages)
     if record is not None:
         sections.append(before_and_after(facts.begun_with, record, facts.default_variant))
-    sections += [*usage(facts), *snapshots(facts.snapshots)]
+    figures = facts.figures or {}
+    sections += [*usage(facts), *snapshots(facts.snapshots, figures.get("missing_snapshots", []))]
     if facts.evaluation and facts.labels:
         sections += label_card.label_list(facts.evaluation)
     if facts.corpora:
-        shares = (facts.figures or {}).get("shares")
-        data = training_data(facts.corpora, facts.languages, facts.evaluation, shares)
+        data = training_data(facts.corpora, facts.languages, facts.evaluation, figures.get("shares"))
         sections += ["## Training data", data]
     if facts.evaluation and "tokenizer" in facts.evaluation:
         sections += tokenizer(facts.evaluation, facts)
