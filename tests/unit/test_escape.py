@@ -1,5 +1,6 @@
 """Text from outside, as it is written into lines, Markdown and .csv files."""
 
+import ast
 import csv
 import io
 import random
@@ -126,6 +127,13 @@ def test_different_texts_are_different_cells():
     file = io.StringIO()
     csv.writer(file).writerow(cells)
     assert next(csv.reader(io.StringIO(file.getvalue(), newline=""))) == cells
+
+
+def test_a_literal_of_python_is_the_text():
+    for text in [*texts(300), 'say "no"', "it's", "both ' and \"", "a\x1b\n\u202e", "<mask>"]:
+        literal = escape.python(text)
+        assert ast.literal_eval(literal) == text and literal.isprintable()
+    assert escape.python("<mask>") == '"<mask>"'
 
 
 def test_texts_of_yaml_are_lines():
