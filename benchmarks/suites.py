@@ -105,8 +105,7 @@ def harness(folder: Path, _method: str, texts: list[tuple[str, str]], _scratch: 
 
     sentences = [text for pair in texts for text in pair]
     asked = [Instance("loglikelihood", {}, ("", text), i) for i, text in enumerate(sentences)]
-    options = {"trust_remote_code": True, "add_bos_token": False}
-    model = HFLM(str(folder), device="cpu", dtype="float32", batch_size=size, **options)
+    model = HFLM(str(folder), device="cpu", dtype="float32", batch_size=size, trust_remote_code=True)
     begin = time.process_time()
     scores = [score for score, _ in model.loglikelihood(asked, disable_tqdm=True)]
     return time.process_time() - begin, scores

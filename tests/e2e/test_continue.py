@@ -57,7 +57,8 @@ def test_a_model_goes_on_from_another(workspace, hub):
     card = (path / "converted/more/README.md").read_text()
     assert validations(path, "more")[0]["step"] == 0, "the source, on the same text"
     assert f"| causal | {source['ema_loss_causal']:.4g} |" in card
-    assert re.search(r"continued from the weights of `eng` \(weights with sha256 `[0-9a-f]{64}`\)", card)
+    read = r"trained on [\d,]+ tokens (\([\d,]+ words\) )?of `eng`"
+    assert re.search(rf"continued from the weights of `eng` \(weights with sha256 `[0-9a-f]{{64}}`, {read}\)", card)
     assert "base_model" not in card.split("---")[1] and "| `model.hidden_size` | 32 |" in card
     figures = json.loads((path / "results/models/hub/manifest.json").read_text())["figures"]
     assert (figures["source"]["repository"], figures["source"]["commit"]) == ("ada/eng", commit)

@@ -317,7 +317,8 @@ def test_text_is_cleaned_as_that_of_the_training(made, tmp_path):
     found, figures = asked(
         made, tmp_path / "out.csv", [[text, context] for text in same for context in ("", "word90", "\x01")]
     )
-    assert [row["text"] for row in found] == [text for text in same for _ in range(3)], "the table itself stays"
+    copied = [text.replace("\x02", "\\x02") for text in same for _ in range(3)]  # no terminal obeys the file
+    assert [row["text"] for row in found] == copied, "the table itself stays"
     assert figures["texts"] == 2 and figures["rows"] == 6, "a text with a context, and without"
     values = [[*row.values()][2:] for row in found]
     assert values[0] == values[2] == values[3] == values[5] and values[1] == values[4]

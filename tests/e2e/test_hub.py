@@ -100,6 +100,16 @@ def test_a_folder_for_the_mntp_backend(trained):
         assert show.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"
 
 
+def test_show_warns_of_texts_longer_than_a_gpt_bert_was_made_for(exported, caplog):
+    text = "The black <mask> sat on the mat near the old door."
+    for given, warned in ((text, False), (text + " The old door." * 150, True)):
+        caplog.clear()
+        assert show.fill_mask(exported / "export", given).count("\n") == 1
+        assert ("tokens: the model was made for 512" in caplog.text) is warned
+    caplog.clear()
+    assert show.complete(exported / "export", " The old door." * 150, None) and "made for 512" in caplog.text
+
+
 def test_folder_is_complete_and_safe(trained):
     """All that the design promises; every file in the manifest; no pickle; no second copy of the embedding."""
     folder = trained.folder / "export"

@@ -53,6 +53,9 @@ def test_every_language_is_reported(mixture):
             assert parts[0]["value"] != parts[1]["value"]
     card = (mixture / "converted/two/README.md").read_text()
     assert all(language in card for language in ("English", "German"))
+    shares = json.loads((mixture / "results/models/two/manifest.json").read_text())["figures"]["shares"]
+    assert sum(shares.values()) == pytest.approx(1)
+    assert all(f" | {100 * share:.1f} % | " in card for share in shares.values())
 
     shards = [ShardFile.open(mixture / f"results/shards/two/{code}/train.safetensors") for code in LANGUAGES]
     settings = read_settings(mixture / "results/settings/two/train.json", TrainSettings)

@@ -30,6 +30,10 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     assert "snapshots: 2 points ahead in" in log and "1 after the end" in log
 
     converted = workspace.path / "converted/eng"
+    assert (
+        f"million words of training: {', '.join(f'`{name}`' for name in NAMES)}."
+        in (converted / "README.md").read_text()
+    )
     scores = read_json(workspace.path / "results/scores/eng/english_basics/scores.json")
     assert [each["name"] for each in scores["snapshots"]] == NAMES
     assert scores["snapshots"][0]["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 200

@@ -36,9 +36,9 @@ def run(command: list, home: Path, *folders: Path) -> str:
     return done.stdout
 
 
-def guide_command(start: str) -> list[str]:
-    """The words of the command in the guide that begins like this."""
-    (line,) = [line for line in GUIDE.read_text().splitlines() if line.startswith(start)]
+def guide_command(start: str, end: str) -> list[str]:
+    """The words of the command in the guide that begins and ends like this."""
+    (line,) = [line for line in GUIDE.read_text().splitlines() if line.startswith(start) and line.endswith(end)]
     return line.split()
 
 
@@ -48,8 +48,18 @@ def guide_code(word: str) -> str:
     return code
 
 
+def harness(folder: Path, tmp_path: Path, end: str, *tasks: str) -> dict[str, list[dict]]:
+    """Run the guide's command of the harness that ends like this; {task: samples}."""
+    command = [word.replace("converted/eng", str(folder)) for word in guide_command("lm_eval ", end)]
+    command[command.index("--tasks") + 1] = ",".join(tasks)
+    command = ["-m", *command, "--include_path", tmp_path, "--device", "cpu", "--batch_size", "2", "--log_samples"]
+    run([*command, "--output_path", tmp_path / end], tmp_path, installed(SUITES))
+    found = {task: next((tmp_path / end).rglob(f"samples_{task}_*.jsonl")) for task in tasks}
+    return {task: [json.loads(line) for line in path.read_text().splitlines()] for task, path in found.items()}
+
+
 def test_lm_evaluation_harness(exported, tmp_path):
-    """As the guide types it, on sentences in a local file: pairs, and rolling perplexity, with training's likelihoods."""
+    """As the guide types it, on sentences in a local file: each score is training's likelihood, with one `<s>` first."""
     pairs = [(text, text.replace(*next(swap for swap in SWAPPED.items() if swap[0] in text))) for text in SENTENCES]
     lines = ["sen\twrong_sen", *map("\t".join, pairs)]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
@@ -65,25 +75,28 @@ def test_lm_evaluation_harness(exported, tmp_path):
         "target_delimiter": "",  # else a space is put before each sentence
         "metric_list": [{"metric": "acc"}],
     }
+    told = task | {"task": "told", "doc_to_text": "{{sen.split()[:3] | join(' ')}}", "target_delimiter": " "}
+    # Not to the end: the harness takes requests with the same tokens, but another context, for the same request.
+    told["doc_to_choice"] = "{{[sen.split()[3:7] | join(' '), sen.split()[4:7] | join(' ')]}}"
     rolling = {key: task[key] for key in ("dataset_path", "dataset_kwargs", "test_split")}
     rolling |= {"task": "whole", "output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{sen}}"}
     rolling["metric_list"] = [{"metric": "word_perplexity"}]
-    for values in (task, rolling):
+    for values in (task, told, rolling):
         (tmp_path / f"{values['task']}.yaml").write_text(yaml.safe_dump(values))
-    command = [word.replace("converted/eng", str(exported / "export")) for word in guide_command("lm_eval ")]
-    command[command.index("--tasks") + 1] = "pairs,whole"
-    command = ["-m", *command, "--include_path", tmp_path, "--device", "cpu", "--batch_size", "2"]
-    run([*command, "--log_samples", "--output_path", tmp_path / "out"], tmp_path, installed(SUITES))
-    (results,) = (tmp_path / "out").rglob("results_*.json")
-    (samples,) = (tmp_path / "out").rglob("samples_pairs_*.jsonl")
-    (wholes,) = (tmp_path / "out").rglob("samples_whole_*.jsonl")
-    for sample in map(json.loads, wholes.read_text().splitlines()):
+    plain = harness(exported / "export", tmp_path, "hellaswag", "pairs", "told")
+    flagged = harness(exported / "export", tmp_path, "wikitext", "whole", "told")
+    for sample in flagged["whole"]:
         found = float(sample["filtered_resps"][0])
         assert found == pytest.approx(likelihood(exported, sample["doc"]["sen"]), abs=1e-3)
-    assert read_json(results)["results"]["pairs"]["acc,none"] == 1.0
+    wanted, without = [], [float(sample["filtered_resps"][0][0]) for sample in flagged["told"]]
+    for sample in plain["told"]:
+        context, whole = (" ".join(sample["doc"]["sen"].split()[:end]) for end in (3, 7))
+        wanted.append(likelihood(exported, whole) - likelihood(exported, context))
+        assert float(sample["filtered_resps"][0][0]) == pytest.approx(wanted[-1], abs=1e-3)
+    assert without != pytest.approx(wanted, abs=0.01), "the flag takes <s> away, as the guide says"
     found = {}
-    for line in samples.read_text().splitlines():
-        sample = json.loads(line)
+    for sample in plain["pairs"]:
+        assert sample["acc"] == 1.0
         for choice, answer in zip(("sen", "wrong_sen"), sample["filtered_resps"], strict=True):
             found[sample["doc"][choice]] = float(answer[0])
     assert found == pytest.approx({text: likelihood(exported, text) for text in found}, abs=1e-3)

@@ -174,7 +174,7 @@ def test_show_fills_and_continues(made, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "causal" in said and "masked" in said and "the quick ..." in said and "the <mask> fox" in said
     assert "diffusion at most" in said and "'seven wizards" in said
-    with pytest.raises(UserError, match=r"--prompt has .* tokens, the model reads only 64: no token can follow"):
+    with pytest.raises(UserError, match=r"--prompt has .* tokens, but the model reads only 64 with those that follow"):
         show.complete(diffusion, "seven wizards boil warm water " * 9, None)
 
 

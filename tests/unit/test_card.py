@@ -1,11 +1,14 @@
 """The model card, where the workflow of the other tests does not lead: other text, tokenizers and objectives."""
 
+import copy
 import re
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from babelmill.convert import MERGED
+from babelmill.core import escape
 from babelmill.evaluation.metrics import described
 from babelmill.release import card, label_card
 
@@ -66,7 +69,7 @@ def corpus(settings=(), **figures) -> dict:
 
 
 def front_matter(text: str) -> dict:
-    return yaml.safe_load(text.split("---")[1])
+    return yaml.safe_load(re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1])
 
 
 def test_what_is_not_known_is_not_said():
@@ -191,11 +194,12 @@ def test_use_is_what_it_was_trained_for(objective, tag, names):
     assert front_matter(text)["pipeline_tag"] == tag
     assert tuple(name for name in NAMES if re.search(rf"import {name}\b", text)) == names
     assert card.TRAINED[objective] in text and "The steps took 2 hours." in text
+    assert "![losses on the training and the validation text, learning rate, sequence length](" in text
     known = {"steps": 9, "tokens": 7200, "epochs": 1.0, "energy_kwh": 3.25}
     text = card.render(facts(settings={"train": {"objective": objective}}, figures=known), RECORD)
     assert "The steps took 2 hours, and the GPUs used 3.2 kWh." in text
     commands = {"eval_zero_shot.sh eng mlm": "causal", "MaskedLMScorer": "causal", "IncrementalLMScorer": "masked"}
-    commands |= {"eval_zero_shot.sh eng causal": "masked", "add_bos_token=False": "masked"}
+    commands |= {"eval_zero_shot.sh eng causal": "masked", "lm_eval --model hf": "masked"}
     for command, other in commands.items():  # what is typed for the pipelines
         assert (command in text) == (objective != other), command
 
@@ -323,4 +327,175 @@ def test_scores_of_suites_stand_beside_published_ones():
 def test_codes_and_contexts_may_hold_what_ends_a_cell_of_a_table():
     codes = [{"code": "a|b", "training": 3}, {"code": "c", "training": 1}]
     assert "| `a\\|b` | 3 |" in label_card.label_list({"labels": {"codes": codes}})[-1]
-    assert label_card.called({"code": "a|b"}) == label_card.context_name({"context": "a|b"}) == "`a\\|b`"
+    for shown in (label_card.called({"code": "a|b"}), label_card.context_name({"context": "a|b"})):
+        assert escape.cell(shown) == "`a\\|b`"
+
+
+HOSTILE = (
+    "mit |\n\n<script>alert(1)</script>\n---\n# More\n[x](https://evil.example) ![i](//evil.example/i.png) `*c*` www.evil.example"
+    ' a@evil.example "\'""" <!-- $$x$$ \x1b[2J'
+)
+
+
+def suites(text: str) -> list[card.Scored]:
+    """A suite whose data are this text."""
+    hub = {"repository": text, "revision": "main", "commit": text}
+    found = {
+        "suite": text,
+        "headline": {"method": "causal", "of": "paradigms"},
+        "masked_pairs": "all",
+        "languages": {"eng": {"methods": scored("causal", 0.73, 2000), "pairs": {"hub": hub}}},
+    }
+    return [card.Scored(text, found, [{"language": "eng", "model": text, "pipeline": text, "score": 73.43}])]
+
+
+def of_data(text: str) -> list[card.Facts]:
+    """The facts of two models, with this text wherever data can stand: one of text, and one of labels."""
+    base = {"name": text, "sha256": "a" * 64, "license": text, "repository": text, "commit": text}
+    made = copy.deepcopy(corpus(hub=HUB | {"repository": text, "commit": text}, licenses={text: 1}))
+    made["settings"]["corpus"] |= {"builtin": text, "budget": text}
+    known = {
+        "license": text,
+        "languages": {"eng": {"name": text, "tag": text}},
+        "code": {text: text},
+        "begun_with": base | {"source": {"name": text, "sha256": text, "tokens": 1, "languages": [text]}},
+        "corpora": {"eng": made},
+        "settings": {"model": {"source": text, "config": [text]}, "train": {"objective": "hybrid"}},
+    }
+    of_text = {"evaluation": EVALUATION, "tokenizer_source": text, "mask": text, "suites": suites(text)}
+    micro = {"precision": 0.5, "recall": 0.5, "f1": 0.5}
+    figures = {"exact": 0.5, "micro": micro, "macro": {"f1": 0.5}, "top_1": 0.5, "top_3": 0.5, "top_5": 0.5, "texts": 2}
+    code = {"code": text, "name": text, "training": 3}
+    method = figures | {
+        "languages": {},
+        "contexts": [figures | {"context": text}, figures | {"context": ""}],
+        "columns": {text: figures | {"found": 1}},
+        "calibration": {"expected_error": 0.1, "bins": []},
+        "digits": [],
+        "threshold": None,
+        "mistakes": [{"true": code, "predicted": None, "count": 1, "examples": [{"text": text}]}],
+    }
+    score = {"value": 0.5, "standard_error": 0.1, "right": 1, "of": 2, "predicted": 2}
+    example = {"text": text, "context": text, "likeliest": [{"code": text, "chance": 0.5}]}
+    evaluation = {
+        "metrics": described(["exact", "f1"]),
+        "variants": {"ema": {"exact": score, "f1": score}},
+        "languages": {"eng": {"variants": {"ema": {"exact": score, "f1": score}}, "documents": {"scored": 2, "of": 2}}},
+        "most_frequent": {"exact": score, "f1": score},
+        "documents": {"scored": 2, "of": 2},
+        "labels": {
+            "figures": {"ema": {"linear": method}},
+            "method": "linear",
+            "baseline": figures,
+            "unknown_codes": {"texts": 0, "codes": 0},
+            "cut": 0,
+            "most": 1,
+            "codes": [code],
+            "example": example,
+        },
+    }
+    labels = {"code": "classes", "codes": [text], "blocks": 1, "decoder_layers": 0}
+    of_labels = {"evaluation": evaluation, "labels": labels, "settings": {"train": {"objective": "labels"}}}
+    return [facts(**known | of_text), facts(**known | of_labels)]
+
+
+def leaves(value) -> list[str]:
+    """All texts in a value."""
+    if isinstance(value, dict | list):
+        return [leaf for entry in (value.values() if isinstance(value, dict) else value) for leaf in leaves(entry)]
+    return [str(value)]
+
+
+def test_data_add_nothing_to_a_card():
+    """Headings, links, pictures, HTML, rows and keys of the front matter are those of harmless data."""
+
+    def structure(text: str) -> list[str]:
+        front, body = re.fullmatch(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL).groups()
+        keys = [key if key == "name" else f"{key} {type(value)}" for key, value in yaml.safe_load(front).items()]
+        tokens = MarkdownIt("commonmark").enable("table").parse(body)
+        flat = [each for token in tokens for each in (token, *(token.children or []))]
+        kept = (
+            "heading",
+            "link",
+            "image",
+            "html",
+            "tr",
+            "td",
+            "th",
+            "fence",
+            "hr",
+            "list",
+            "em_",
+            "strong",
+            "blockquote",
+        )
+        return keys + [f"{each.type} {each.attrs.get('src', '')}" for each in flat if each.type.startswith(kept)]
+
+    for hostile, harmless in zip(of_data(HOSTILE), of_data("word"), strict=True):
+        text = card.render(hostile, RECORD)
+        assert structure(text) == structure(card.render(harmless, RECORD))
+        assert "\x1b" not in text
+        assert "\n" not in "".join(leaves(front_matter(text)))
+        for code in re.findall(r"```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE):
+            compile(code, "card", "exec")
+
+
+def test_what_a_user_writes_for_a_card_keeps_its_markdown():
+    text = card.render(
+        facts(description="See *[here](https://a.example)*.", authors=["[A](https://a.example)", "B\nC"])
+    )
+    assert "\n\nSee *[here](https://a.example)*.\n\nAuthors: [A](https://a.example), B C.\n\n" in text
+
+
+def test_words_shares_and_snapshots():
+    known = corpus(words={"train": 900_123, "validation": 10})
+    two = {"eng": {"name": "English", "tag": "en"}, "deu": {"name": "German", "tag": "de"}}
+    figures = {"steps": 9, "tokens": 7200, "epochs": 1.0, "words": 9_001_230, "shares": {"eng": 0.25, "deu": 0.75}}
+    figures["missing_snapshots"] = ["chck_9M"]
+    text = card.render(
+        facts(
+            languages=two,
+            corpora={"eng": known, "deu": CORPUS},
+            figures=figures,
+            settings={"train": {"seed": 1}},
+            snapshots=["chck_1M", "chck_2M"],
+            evaluation=EVALUATION,
+        )
+    )
+    assert "| language | documents | words | MB | share of training | licence of the text |" in text
+    assert "| 1,234 | 900,123 | 5 | 25.0 % |" in text and "| 1,234 |  | 5 | 75.0 % |" in text
+    assert "9 steps, 7,200 tokens, 1.0 passes over the text, 9,001,230 words in all." in text
+    assert "## Snapshots" in text and "`chck_1M`, `chck_2M`. Training ended before `chck_9M`." in text
+    assert text.index("## Results") < text.index("## Use") < text.index("## Training data")
+    # Corpora of earlier versions do not have the words: 5 MB, 4 bytes a token, 1.5 tokens a word.
+    text = card.render(facts(corpora={"eng": CORPUS}, evaluation=EVALUATION))
+    assert "| 1,234 | about 830,000 | 5 |" in text and "Snapshots" not in text
+    chinese = {"eng": {"name": "Chinese", "tag": "zh", "script": "Hans"}}
+    assert (
+        "words"
+        not in card.render(facts(languages=chinese, corpora={"eng": CORPUS}, evaluation=EVALUATION))
+        .partition("## Training data")[2]
+        .partition("##")[0]
+    )
+
+
+def test_validation_files_are_no_training_data():
+    manifest = corpus({"validation_files": ["held/*.txt"]}, sources=[{}] * 5)
+    manifest["settings"]["sources"] = {"texts/*.txt": {"files": 3}, "held/*.txt": {"files": 2}}
+    assert "| 3 local files |" in card.render(facts(corpora={"eng": manifest}))
+
+
+def test_the_example_of_a_prompt_model_has_a_prompt():
+    for objective in ("causal", "diffusion"):
+        settings = {"model": {"max_position_embeddings": 512}, "train": {"objective": objective}}
+        prompts = corpus(with_prompt={"train": 9, "validation": 1})
+        text = card.render(facts(corpora={"eng": prompts}, settings=settings))
+        assert 'tokenizer("A prompt", ' in text and "The beginning of a text" not in text
+        assert "which ends like the prompts of the training data" in text
+        assert 'tokenizer("The beginning of a text", ' in card.render(facts(settings=settings))
+
+
+def test_what_a_source_of_the_workflow_was_trained_on():
+    source = {"name": "eng", "sha256": "a" * 64, "languages": ["eng", "deu"], "tokens": 7200, "words": 5000}
+    text = card.render(facts(begun_with=source))
+    assert f"`eng` (weights with sha256 `{'a' * 64}`, trained on 7,200 tokens (5,000 words) of `eng`, `deu`)." in text

@@ -1,6 +1,49 @@
 """Text from outside, as it is written into lines, Markdown and .csv files."""
 
+import ast
+import csv
+import io
+import random
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+
 from babelmill.core import escape
+
+RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])  # it keeps HTML
+# What Markdown, HTML, tables, links, formulas and front matter are made of.
+PIECES = [*"\\`*_{}[]<>#|~&!$^=+-.():;/@\"' \n\t", "a", "b1", "1.", "2)", "---", "***", "~~", "``", "```", "\\(", "$$"]
+PIECES += ["http://x.y", "https://a.b/c|d", "<http://z.w>", "ftp://q.r", "www.a.bc", "a@b.cd", "mailto:", "xmpp:a@b.c"]
+PIECES += ["<script>", "</td>", "<!--", "-->", "&lt;", "&#33;", "&amp", "[x](y)", "![i](j)", "[^1]", "漢字", "é"]
+HOSTILE = "mit |\n\n<script>alert(1)</script>\n---\n[x](https://a.b) # *h*"
+
+
+class Page(HTMLParser):
+    """Collects the tags and the text of HTML."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(RENDERER.render(text))
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_comment(self, data):
+        self.tags.append("comment")
+
+    handle_decl = handle_pi = handle_comment
+
+
+def texts(count: int) -> list[str]:
+    draw = random.Random(7)
+    made = ("".join(draw.choices(PIECES, k=draw.randint(1, 9))) for _ in range(count))
+    return [HOSTILE, *(text for text in made if text.strip())]
 
 
 def test_a_terminal_obeys_nothing_in_a_line():
@@ -9,21 +52,89 @@ def test_a_terminal_obeys_nothing_in_a_line():
     assert escape.line("x" * 12, 10) == "xxxxxxxxxx... (12 characters)"
 
 
+def test_no_line_of_a_message_looks_like_the_beginning_of_another():
+    assert escape.lines("first\n  second\x1b[2J\n12:00:00 forged\rx") == (
+        "first\n  second\\x1b[2J\n  12:00:00 forged\\rx"
+    )
+
+
+def test_a_terminal_shows_tables_and_obeys_nothing_in_them():
+    assert escape.terminal("a\tb\x1b]0;title\x07\n\r\n") == "a\tb\\x1b]0;title\\x07\n\\r\n"
+
+
 def test_a_long_list_ends_with_a_count():
     assert escape.some("abc") == "a, b, c"
     assert escape.some(range(1_000_000)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 999,990 more"
 
 
-def test_markdown_shows_the_text_and_does_nothing():
-    hostile = "mit |\n\n<script>alert(1)</script>\n---\n[x](https://a.b) # *h*"
-    shown = escape.markdown(hostile)
-    assert "\n" not in shown
-    assert "://" not in shown
-    assert shown.startswith("mit \\| \\<script\\>")
-    assert "\\[x\\](" in shown
+@pytest.mark.parametrize("write", [escape.markdown, escape.code])
+def test_a_renderer_shows_exactly_the_text(write):
+    """In front of, behind and between other text, and in a table: no tag, link, entity, formula or row is added."""
+    for text in texts(1500):
+        written, shown = write(text), escape.line(" ".join(text.split()))
+        if write is escape.code or written.startswith("`"):
+            shown = shown.replace("\\|", "\\x5c|")
+        assert "\n" not in written
+        for page, around in ((Page(written), ""), (Page(f"x {written} y"), "x y")):
+            assert set(page.tags) <= {"p", "code"}, (text, written)
+            assert page.text == (f"x {shown} y" if around else shown), (text, written)
+        page = Page(f"| x | y |\n|---|---|\n| {escape.cell(written)} | z |")
+        assert " ".join(tag for tag in page.tags if tag != "code") == "table thead tr th th tbody tr td td"
+        assert page.text.replace(" ", "") == f"xy{shown}z".replace(" ", ""), (text, written)
 
 
-def test_a_spreadsheet_runs_no_cell():
-    assert escape.csv_cell("=cmd|'/c calc'!A1") == "'=cmd|'/c calc'!A1"
-    assert escape.csv_cell(-1.5) == -1.5
-    assert escape.csv_cell("plain\x1b[31m") == "plain\\x1b[31m"
+def test_markdown_makes_no_link_of_an_address():
+    """Renderers of GitHub and the Hub make links of plain addresses, even if entities spell them, but not in code."""
+    for text in texts(500):
+        page = RENDERER.parseInline(escape.markdown(text))
+        (inline,) = page
+        plain = "".join(token.content for token in inline.children or [] if token.type == "text")
+        assert not any(word in plain.lower() for word in ("://", "www.", "@")), text
+
+
+def test_plain_text_stays_readable():
+    for text in ("cc-by-4.0", "Zhuang (Guibei)", "GPT-2 98M", "85.3", "a: b", "1.5 MB, 2 files", "Ελληνικά"):
+        assert escape.markdown(text) == text
+    assert escape.markdown(escape.Markdown("*as it is*")) == "*as it is*"
+    assert escape.code("owner/name") == "`owner/name`" and escape.code("") == ""
+
+
+def test_the_hub_makes_no_formula_of_text():
+    """It takes `\\\\(` and `$$` for the beginning of a formula, before it reads the Markdown."""
+    assert "\\\\(" not in escape.markdown("\\(x\\)") and "$$" not in escape.markdown("$$x$$")
+
+
+FORMULAS = ["=cmd|'/c calc'!A1", "+cmd|x", "-2+3+cmd|x", "@SUM(1)", "\t=1", "\r\n=1", " =1", "＝1+A1", "'=1", "''@x"]
+HARMLESS = ["-1", "+5", "-1.5e-3", "+46 70 123 45", "-", "+", "E11.0", "a=b", "'quoted'", "", "two\nlines", "0110"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_spreadsheet_runs_no_cell(text):
+    """Without one `'`, the cell is the text again."""
+    assert escape.csv_cell(text) == f"'{text}"
+
+
+def test_cells_that_are_no_formula_stay():
+    for value in [*HARMLESS, -1.5, None, 3, "می\u200cخواهم"]:
+        assert escape.csv_cell(value) is value
+    assert escape.csv_cell("plain\x1b[31m\x9b\ud800") == "plain\\x1b[31m\\x9b\\ud800"
+
+
+def test_different_texts_are_different_cells():
+    given = {*FORMULAS, *HARMLESS, *(f"'{text}" for text in FORMULAS)}
+    cells = [escape.csv_cell(text) for text in given]
+    assert len(set(cells)) == len(given)
+    file = io.StringIO()
+    csv.writer(file).writerow(cells)
+    assert next(csv.reader(io.StringIO(file.getvalue(), newline=""))) == cells
+
+
+def test_a_literal_of_python_is_the_text():
+    for text in [*texts(300), 'say "no"', "it's", "both ' and \"", "a\x1b\n\u202e", "<mask>"]:
+        literal = escape.python(text)
+        assert ast.literal_eval(literal) == text and literal.isprintable()
+    assert escape.python("<mask>") == '"<mask>"'
+
+
+def test_texts_of_yaml_are_lines():
+    assert escape.plain({"license": "mit\n---\n# x", "n": [1, "\x1b"]}) == {"license": "mit --- # x", "n": [1, "\\x1b"]}

@@ -5,13 +5,16 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pyarrow import ArrowMemoryError
 from safetensors import SafetensorError
 
+from babelmill import cli
 from babelmill.core import manifest, stage_entry, writers
 from babelmill.core.files import UserError, atomic_folder, atomic_write, read_json, write_json
 from babelmill.runtime.run_lock import Lock
@@ -64,6 +67,43 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path):
         assert not list(disk.iterdir())
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_no_name_of_a_file_speaks_to_a_terminal_or_forges_a_message(tmp_path, capsys):
+    """In messages, in errors of stages and of commands, on the terminal and in the log."""
+    name = tmp_path / "a\x1b[2J\n12:00:00 error: forged\u202e"
+
+    def stage(_):
+        logging.getLogger("babelmill").info("reading %s", name)
+        raise UserError(f"{name}: no such file")
+
+    assert stage_entry.run(stage, argparse.Namespace(settings=SETTINGS_FILE, log=tmp_path / "a.log")) == 1
+    shown, log = capsys.readouterr().err, (tmp_path / "a.log").read_text()
+    cli.run(["show", str(name)])
+    for text in (shown, log, "12:00:00 " + capsys.readouterr().err):
+        assert "\x1b" not in text and "\u202e" not in text and "a\\x1b[2J" in text
+        assert all(re.match(r"\d\d:\d\d:\d\d |  ", line) for line in text.splitlines())
+        assert "\n12:00:00" not in text
+
+
+@pytest.mark.parametrize("letters", ["ż", "\udcff"])
+def test_a_folder_that_the_locale_cannot_write_is_no_error_of_logging(tmp_path, letters):
+    """LC_ALL=C without UTF-8, and a name that is not UTF-8."""
+    code = (
+        "import logging, pathlib; from babelmill.core import stage_entry;"
+        "stage_entry.configure_logging(pathlib.Path('a.log'));"
+        "logging.getLogger('babelmill').info('in %s', pathlib.Path.cwd()); print(pathlib.Path.cwd(), '\\u017c')"
+    )
+    folder = tmp_path / letters
+    folder.mkdir()
+    environment = os.environ | {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONPATH": str(Path(stage_entry.__file__).parents[2]),
+    }
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "Logging error" not in done.stderr, done.stderr
+    assert " in " in done.stderr and " in " in (folder / "a.log").read_text(encoding="utf-8")
 
 
 SETTINGS_FILE = Path("results/settings/eng/corpus.json")

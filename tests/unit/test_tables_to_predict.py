@@ -92,6 +92,19 @@ def test_what_is_kept_and_written_is_what_was_read(tmp_path):
     assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
 
 
+def test_no_spreadsheet_runs_what_is_written(tmp_path):
+    """A cell that begins like a formula gets one `'`; codes such as -1 and texts with lines stay."""
+    rows = [["=HYPERLINK(1)", "-1", "two\nlines"], ["+cmd|x", "+", "a\x1b[2J"], ["'=1", "E11.0", "'quoted'"]]
+    write_table(tmp_path / "out.csv", ["@text", "predicted", "more"], rows)
+    columns, *written = csv.reader((tmp_path / "out.csv").read_text().splitlines(keepends=True))
+    assert columns == ["'@text", "predicted", "more"]
+    assert written == [
+        ["'=HYPERLINK(1)", "-1", "two\nlines"],
+        ["'+cmd|x", "+", "a\\x1b[2J"],
+        ["''=1", "E11.0", "'quoted'"],
+    ]
+
+
 def test_a_blank_line_of_a_single_column_is_a_row_without_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"occ1\r\nfarmer\r\n\r\nfisher\r\n")
     table = Table(tmp_path / "a.csv")

@@ -5,14 +5,16 @@ command is imported, so that no command waits for the libraries of another.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TextIO
+from typing import Any, TextIO
 
 from babelmill import __version__
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.stage_entry import configure_logging
 from babelmill.core.trouble import trouble
@@ -110,6 +112,22 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
+class Terminal:
+    """Writes to a stream so that a terminal obeys nothing that stands in names or data."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text, and return its length."""
+        self._stream.write(escape.terminal(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return all other attributes of the stream."""
+        return getattr(self._stream, name)
+
+
 def discard(stream: TextIO) -> None:
     """Send the unwritten output of a stream to /dev/null when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -123,16 +141,18 @@ def run(arguments: list[str]) -> int:
             args = parser_for(arguments[:1]).parse_args(arguments)
             configure_logging(None)
             refuse_another_checkout()
-            return command_module(args.command).run(args) or 0
+            shown: Any = Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
+            with contextlib.redirect_stdout(shown):
+                return command_module(args.command).run(args) or 0
         finally:
             sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(escape.lines(f"error: {error}"), file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not (problem := trouble(error)):
             raise
-        print(f"error: {problem}", file=sys.stderr)
+        print(escape.lines(f"error: {problem}"), file=sys.stderr)
         discard(sys.stdout)
     return 1

@@ -24,6 +24,7 @@ from babelmill.release.card_beginning import without_path
 from babelmill.release.labels_config import completed
 from babelmill.release.snapshot_card import convert_snapshots
 from babelmill.release.suite_card import Scored
+from babelmill.runtime.snapshots import names
 from babelmill.settings import read_settings, recorded
 
 # The files of weights. With `export.adapter: only`, the folder has none of them.
@@ -70,6 +71,7 @@ def convert(args: argparse.Namespace) -> None:
         begun_with=begun_with,
         **settings.card.model_dump(),
         evaluation=evaluation,
+        snapshots=names(args.export),
         suites=[Scored(found=scores[name], **about) for name, about in settings.suites.items()],
         corpora=corpora,
         tokenizer_source=source and without_path(source),

@@ -288,6 +288,9 @@ def describe_results(
         "seconds": round(time.monotonic() - began, 1),
         "fingerprint": folder.name,
     }
+    if len(settings.languages) > 1:
+        shares = plan.mixture.shares / plan.mixture.shares.sum()
+        figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
     if (energy := energy_kwh(folder.record.path)) is not None:
         figures["energy_kwh"] = energy
     for source in options.source[:1]:

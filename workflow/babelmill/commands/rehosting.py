@@ -26,7 +26,7 @@ from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.trouble import trouble
 from babelmill.hub import owners
@@ -310,12 +310,14 @@ def make(old: Old, args: argparse.Namespace, asked: dict[str, Any], out: Path) -
 def described(old: Old) -> str:
     """Return the sentence of the card about where the model comes from."""
     if "repository" not in old.source:
-        return f"Converted from {origin(old.source)}, trained by the published GPT-BERT implementation."
+        return (
+            f"Converted from {escape.markdown(origin(old.source))}, trained by the published GPT-BERT implementation."
+        )
     repository, commit = old.source["repository"], old.source["commit"]
     address = f"{constants.ENDPOINT}/{repository}"
     return (
-        f"Rehosted from commit [`{commit}`]({address}/tree/{commit}) of [`{repository}`]({address}): the same weights"
-        f" ({', '.join(f'`{name}`' for name in old.weights.names)}), with the code of this folder."
+        f"Rehosted from commit [`{commit}`]({address}/tree/{commit}) of [{escape.code(repository)}]({address}): the"
+        f" same weights ({', '.join(map(escape.code, old.weights.names))}), with the code of this folder."
     )
 
 

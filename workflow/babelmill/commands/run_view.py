@@ -21,6 +21,7 @@ from babelmill.commands.run_summary import INTERRUPTED, Failure, duration
 from babelmill.commands.unlock import who_holds_the_lock
 from babelmill.commands.why import steps_done
 from babelmill.config.inputs import SETTINGS
+from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
 from babelmill.core.stage_entry import TERMINAL, terminal_id
 from babelmill.core.words import plural
@@ -150,7 +151,7 @@ class RunView:
         """Write lines, over a stage's progress bar if there is one."""
         stream = sys.stderr if error else self._stream
         room = "\r\033[K" if stream.isatty() else ""
-        print(room + text, file=stream, flush=True)
+        print(room + escape.terminal(text), file=stream, flush=True)
 
     def _line(self, job: Job, text: str, count: str = "") -> None:
         self._print(f"{time.strftime('%H:%M:%S')} {count:>8}  {job.rule:<9}  {job.name:<8}  {text}".rstrip())

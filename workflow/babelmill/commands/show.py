@@ -7,6 +7,7 @@ folder works where it is.
 """
 
 import argparse
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
 
 GENERATED = 64  # tokens that masked diffusion generates
+CONTINUED = 40  # tokens that other models generate
+
+log = logging.getLogger("babelmill")
 
 
 def figures(folder: Path) -> str:
@@ -43,21 +47,67 @@ def figures(folder: Path) -> str:
     return "\n".join(lines)
 
 
+def suites(folder: Path) -> str:
+    """Return the scores on the suites of minimal pairs, "" if there are none."""
+    from babelmill.release.suite_card import Scored, percent
+
+    scored = [Scored(name, found, []) for name, found in manifest.read(folder)["figures"].get("scores", {}).items()]
+    lines = [
+        f"    {suite.title} {code}: {', '.join(f'{name} {percent(suite.score(code, name))}' for name in suite.methods)}"
+        for suite in scored
+        for code in suite.found["languages"]
+    ]
+    return "\n".join(["  minimal pairs: % that are right, with 95 % intervals", *lines] if lines else [])
+
+
+def fitting(folder: Path, tokenizer: Any, given: int, wanted: int, option: str) -> int:
+    """Return how many of the wanted tokens fit after the given ones, at least one if any is wanted.
+
+    A GPT-BERT has no embeddings of positions, so it reads more than it was made for, with a warning.
+
+    Raises:
+        UserError: the model cannot read so many.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    from babelmill.release.loading import runs_code
+    from babelmill.training.transformers_models import longest_row
+
+    longest, own = int(tokenizer.model_max_length), runs_code(folder)
+    if not own:
+        with torch.device("meta"):
+            longest = min(longest, longest_row(AutoModel.from_config(AutoConfig.from_pretrained(folder))))
+    if given + min(wanted, 1) <= longest:
+        return min(wanted, longest - given)
+    if not own:
+        follow = " with those that follow" if wanted else ""
+        raise UserError(f"{option} has {given:,} tokens, but the model reads only {longest:,}{follow}: shorten it")
+    log.warning("%s has %d tokens: the model was made for %d, and may be worse beyond", option, given, longest)
+    return wanted
+
+
 def fill_mask(folder: Path, text: str) -> str:
-    """Return the five likeliest words for the mask."""
+    """Return the five likeliest words for each mask."""
     from transformers import AutoTokenizer, pipeline
 
     from babelmill.release.loading import aligned, runs_code
 
-    mask = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder)).mask_token
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+    mask = tokenizer.mask_token
     if mask is None:
         raise UserError(f"--masked {text!r}: the tokenizer in {folder} has no token for a hidden word")
     if mask not in text:
         raise UserError(f"--masked {text!r}: write {mask} in place of a word")
+    fitting(folder, tokenizer, len(tokenizer(text).input_ids), 0, "--masked")
     # The pipeline needs scores in this alignment, whatever config.json says.
     fill = pipeline("fill-mask", model=str(folder), trust_remote_code=runs_code(folder), model_kwargs=aligned(folder))
-    answers = ", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in fill(text))
-    return f"  {text}\n    {answers}"
+    found: Any = fill(text)
+    masks = (
+        found if isinstance(found[0], list) else [found]
+    )  # one list for each mask, but for one mask only its answers
+    answers = [", ".join(f"{answer['token_str']!r} {answer['score']:.2f}" for answer in mask) for mask in masks]
+    return "\n    ".join([f"  {text}", *answers])
 
 
 def complete(folder: Path, prompt: str, steps: int | None) -> str:
@@ -68,12 +118,17 @@ def complete(folder: Path, prompt: str, steps: int | None) -> str:
         return f"  {prompt} ...\n    {unmask(folder, prompt, steps or GENERATED)!r}"
     if steps is not None:
         raise UserError("--steps: only a model that was trained by masked diffusion generates in steps; leave it out")
-    from transformers import pipeline
+    from transformers import AutoTokenizer, pipeline
 
     from babelmill.release.loading import runs_code
 
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
+    given = len(tokenizer(prompt).input_ids)
+    if not given and tokenizer.bos_token_id is None:
+        raise UserError('--prompt "": the tokenizer has no token for the beginning of a text; write a word or more')
+    length = fitting(folder, tokenizer, given, CONTINUED, "--prompt")
     generate = pipeline("text-generation", model=str(folder), trust_remote_code=runs_code(folder))
-    text = generate(prompt, max_new_tokens=40, do_sample=False, repetition_penalty=1.2)[0]["generated_text"]
+    text = generate(prompt, max_new_tokens=length, do_sample=False, repetition_penalty=1.2)[0]["generated_text"]
     return f"  {prompt} ...\n    {text!r}"
 
 
@@ -86,13 +141,8 @@ def unmask(folder: Path, prompt: str, steps: int) -> str:
     from babelmill.release.loading import aligned, load, runs_code
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=runs_code(folder))
-    given = torch.tensor([beginning(tokenizer, prompt)])
-    length = min(GENERATED, tokenizer.model_max_length - given.size(1))
-    if length < 1:
-        raise UserError(
-            f"--prompt has {given.size(1)} tokens, the model reads only {tokenizer.model_max_length}: no token can"
-            " follow"
-        )
+    given = torch.tensor([beginning(tokenizer, prompt)], dtype=torch.long)
+    length = fitting(folder, tokenizer, given.size(1), GENERATED, "--prompt")
     model = load(AutoModelForMaskedLM, folder, None, **aligned(folder))
     mask: Any = getattr(model.config, "mask_token_id", None)
     mask = mask if tokenizer.mask_token_id is None else tokenizer.mask_token_id
@@ -130,24 +180,27 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.folder}: no such folder; a converted model is expected, such as converted/eng")
     if "evaluation" not in manifest.read(args.folder)["figures"]:
         raise UserError(f"{args.folder}: not a converted model; name a folder such as converted/eng")
-    print(f"{args.folder.resolve()}")
+    print(args.folder.resolve())
     print(figures(args.folder))
-    if (args.masked or args.prompt) and not any(args.folder.glob("model*.safetensors")):
+    if pairs := suites(args.folder):
+        print(pairs)
+    tried = args.masked is not None or args.prompt is not None
+    if tried and not any(args.folder.glob("model*.safetensors")):
         raise UserError(
             f"{args.folder} holds only adapters (export.adapter: only), and its card says how to load them; to try the"
             " model here, set export.adapter: also"
         )
-    if (args.masked or args.prompt) and "labels" in read_json(args.folder / "config.json"):
+    if tried and "labels" in read_json(args.folder / "config.json"):
         raise UserError(
             f"{args.folder}: a model of labels cannot fill masks or write text; its card says how to use it"
         )
-    if args.masked or args.prompt:
+    if tried:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the folder holds everything
         from transformers.utils import logging
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-    if args.masked:
+    if args.masked is not None:
         print(fill_mask(args.folder, args.masked))
-    if args.prompt:
+    if args.prompt is not None:
         print(complete(args.folder, args.prompt, args.steps))

@@ -1,8 +1,15 @@
 """Escape text from outside (file names, data, names in configurations) for each place where it is written.
 
-Text from outside is hostile until it has passed one of these functions, one for each kind of output: a line of a
-terminal, log or message (`line`), a Markdown card (`markdown`), a cell of a .csv file (`csv_cell`). Pages in HTML
-escape with `markupsafe.escape`, which Jinja2 calls by itself.
+Text from outside is hostile until it has passed one of these functions, one for each kind of output:
+
+    a part of a message                     `line`; a list of names: `some`
+    a whole message in a log or on stderr   `lines`, which all messages of stages and commands pass
+    what a terminal shows besides           `terminal`, which the output of all commands passes
+    Markdown, in text or in a cell          `markdown`; a name that is shown as code: `code`
+    a cell of a .csv file                   `csv_cell`
+    Python (an example on a card)           `python`
+    YAML and JSON                           their own writers; `plain` makes one line of each text of the front matter
+    HTML                                    `markupsafe.escape`, which Jinja2 calls by itself
 """
 
 import re
@@ -13,8 +20,21 @@ from typing import Any
 # What a terminal obeys or hides: control characters, marks that reverse the order of text, lone surrogates.
 OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 JOINERS = "\u200c\u200d"  # they belong to words of Persian and Indian languages, and to emoji
-MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~&!$^=+-])")
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# Where Markdown has two ways to escape, entities are the safer one: the Hub takes `\\(` for the beginning of a formula,
+# and a backslash before `|` depends on whether a table is around it.
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\\": "&#92;", "|": "&#124;"}
+MARKDOWN = str.maketrans(ENTITIES | {mark: f"\\{mark}" for mark in "`*_[]#~$"})
+BLOCK = re.compile(r"^(\d+(?=[.)]( |$))|(?=[-+=]))")  # what begins a list, or underlines a heading
+# Renderers make links of addresses even if entities spell them, but not in code.
+ADDRESS = re.compile(r"://|www\.|@", re.IGNORECASE)
+# A spreadsheet skips white space and takes wide signs (of Chinese and Japanese fonts) for plain ones.
+FORMULA = re.compile(r"'*\s*[=+\-@＝＋－＠]")
+SIGNED = re.compile(r"[+-][\d\s.,:/%()+-]*([eE][+-]?\d+)?")  # numbers, telephone numbers, a sign alone
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Markdown(str):
+    """Markdown that is written as it stands: it was escaped already, or a user wrote it for a card."""
 
 
 def line(text: object, longest: int = 0) -> str:
@@ -30,6 +50,17 @@ def line(text: object, longest: int = 0) -> str:
     return f"{said[:longest]}... ({len(said):,} characters)" if 0 < longest < len(said) else said
 
 
+def lines(text: object) -> str:
+    """Return a message that may have several lines. All but the first are indented: none looks like a new message."""
+    first, *others = str(text).split("\n")
+    return "\n".join([line(first), *(other and f"  {line(other.removeprefix('  '))}" for other in others)])
+
+
+def terminal(text: str) -> str:
+    """Return text as a terminal may show it. Ends of lines and tabs, which make tables, stay."""
+    return "".join(part if part in ("\n", "\t") else line(part) for part in re.split("([\n\t])", text))
+
+
 def some(names: Iterable[object], most: int = 10) -> str:
     """Return the first names of a list with commas, each as `line` writes it, and how many more there are."""
     names = list(names)
@@ -37,17 +68,58 @@ def some(names: Iterable[object], most: int = 10) -> str:
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
-def markdown(text: object) -> str:
-    """Return text as one line of Markdown that shows exactly this text, also in a cell of a table."""
-    return MARKDOWN.sub(r"\\\1", line(" ".join(str(text).split()))).replace("://", ":&#47;&#47;")
+def plain(value: Any) -> Any:
+    """Return a value of lists and dictionaries whose texts are one line each, as `line` writes it."""
+    if isinstance(value, dict):
+        return {plain(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
+    return line(" ".join(value.split())) if isinstance(value, str) else value
+
+
+def markdown(text: object) -> Markdown:
+    """Return text as one line of Markdown that shows exactly this text, with one space where it has white space.
+
+    Text with an address is shown as code, which no renderer makes a link of. `Markdown` stays as it is.
+    """
+    if isinstance(text, Markdown):
+        return text
+    said = plain(str(text))
+    if ADDRESS.search(said):
+        return code(said)
+    return Markdown(BLOCK.sub(r"\1\\", said.translate(MARKDOWN)))
+
+
+def code(text: object) -> Markdown:
+    """Return text as one line of code in Markdown; in a table, `cell` then escapes `|`.
+
+    Renderers disagree on a backslash before `|` in a table, so it is written as `\\x5c`.
+    """
+    said = plain(str(text)).replace("\\|", "\\x5c|")
+    longest = max(map(len, re.findall("`+", said)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if said.startswith("`") or said.endswith("`") else ""
+    return Markdown(f"{fence}{space}{said}{space}{fence}" if said else "")
+
+
+def python(text: object) -> str:
+    """Return the literal of a text in Python: one line of printable characters, in double quotes if it has none."""
+    literal = repr(f"'{text}")
+    return f'"{literal[2:]}' if literal.startswith('"') else repr(str(text))
+
+
+def cell(value: object) -> str:
+    """Return a cell of a table in Markdown. Text is escaped unless it is `Markdown`."""
+    return markdown(value).replace("|", "\\|")
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs as a formula: text that begins like one gets a `'` before it.
+    """Return a cell of a .csv file that no spreadsheet runs as a formula and no terminal obeys.
 
-    Numbers stay as they are. (OWASP, "CSV Injection".)
+    Text that begins like a formula gets a `'` before it (OWASP, "CSV Injection"). Text that begins with `'` and a
+    formula gets another one, so that removing it always gives the text back. Numbers stay as they are.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value.isalnum():
         return value
-    said = line(value)
-    return f"'{said}" if said.startswith(FORMULA) else said
+    said = value if value.isprintable() else CONTROL.sub(lambda found: line(found[0]), value)
+    return f"'{said}" if FORMULA.match(said) and not SIGNED.fullmatch(said) else said

@@ -8,6 +8,7 @@ hand, with `python -m babelmill.<stage>`.
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from babelmill.core import writers
+from babelmill.core import escape, writers
 from babelmill.core.files import UserError
 from babelmill.core.trouble import BUG, NO_MEMORY_LEFT, trouble
 
@@ -101,6 +102,17 @@ class BesideThePlugin(logging.Filter):
         return record.levelno == logging.WARNING
 
 
+class Formatter(logging.Formatter):
+    """Writes a time and a message, so that a terminal obeys nothing that stands in file names or data."""
+
+    def __init__(self, before: str = "") -> None:
+        super().__init__(f"%(asctime)s {before}%(message)s", CLOCK)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a message."""
+        return escape.lines(super().format(record))
+
+
 def configure_logging(path: Path | None, subject: str = "") -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`.
 
@@ -109,6 +121,10 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     each job with a new log.)
     """
     logging.raiseExceptions = False  # no traceback when standard error is closed, or on a full disk
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError):  # the stream may be a pipe in the place of a file, which cannot seek
+                stream.reconfigure(errors="backslashreplace")  # some locales (C) cannot write all letters
     terminal = Terminal(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
@@ -117,10 +133,11 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
         handlers.insert(0, log_file)  # first, since the terminal shows what it could not write
         if os.environ.get(TERMINAL) == terminal_id():
             terminal.addFilter(BesideThePlugin(log_file))
-            terminal.setFormatter(logging.Formatter(f"%(asctime)s           {subject}  %(message)s", CLOCK))
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(message)s", datefmt=CLOCK, handlers=handlers, force=True
-    )
+            terminal.setFormatter(Formatter(f"          {subject}  "))
+    for handler in handlers:
+        if handler.formatter is None:
+            handler.setFormatter(Formatter())
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
 
 
 def left_behind(args: argparse.Namespace) -> list[Path]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from babelmill.core.escape import csv_cell
 from babelmill.core.files import UserError, atomic_write, read_json, write_json
 from babelmill.core.formats import DELIMITERS, MAX_FIELD
 from babelmill.runtime.run_lock import Lock
@@ -90,10 +91,10 @@ class Windows:
 
 
 def write_table(path: Path, columns: list[str], rows: Iterable[list[str]]) -> None:
-    """Write a .csv or .tsv file."""
+    """Write a .csv or .tsv file whose cells are safe to open in a spreadsheet and in a terminal."""
     with atomic_write(path, "w") as file:
-        write_rows(file, [columns], DELIMITERS[path.suffix])
-        write_rows(file, rows, DELIMITERS[path.suffix])
+        for part in ([columns], rows):
+            write_rows(file, ([csv_cell(value) for value in row] for row in part), DELIMITERS[path.suffix])
 
 
 def write_rows(file: IO[str], rows: Iterable[list[str]], delimiter: str = ",") -> None:

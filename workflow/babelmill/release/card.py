@@ -16,11 +16,12 @@ from huggingface_hub.utils import yaml_dump
 from babelmill import __version__
 from babelmill.config.layers import flatten
 from babelmill.config.objectives import OBJECTIVES
+from babelmill.core.escape import code, markdown, plain
 from babelmill.core.files import atomic_write
 from babelmill.evaluation.metrics import METRICS, metrics_of, shown, units, value_of
 from babelmill.release import label_card, label_picture, suite_card, training_history
 from babelmill.release.card_beginning import base_model, before_and_after, beginning, instructed
-from babelmill.release.card_data import datasets_of, training_data
+from babelmill.release.card_data import datasets_of, training_data, with_prompt
 from babelmill.release.card_table import table
 from babelmill.release.card_usage import GENERATED, SNIPPETS, adapter_use, notes, pipelines, use, weights
 from babelmill.release.earlier_card import EarlierCard
@@ -40,7 +41,7 @@ class Facts:
         variants, default_variant, logits_alignment: as in the export of the folder.
         parameters: the number of parameters. If the output matrix is the embedding, it counts once.
         code: {code file: sha256}.
-        languages: {code: {"name", "tag"}}.
+        languages: {code: {"name", "tag", "script"}}.
         settings: sections of the training settings: `model` or another shape; `train` if known; and `mixture` if there
             are several languages.
         license, authors, description, carbon_grams: the values of the user's section `card`.
@@ -57,6 +58,10 @@ class Facts:
         figures: the figures in the train stage's manifest.
         labels: `labels` in config.json, if this is a model of labels.
         suites: the suites of minimal pairs that the model was scored on.
+        snapshots: the names of the snapshots that the folder has.
+
+    All of it is data, and is escaped where it is written, except for `origin`, `earlier.sections`, `authors` and
+    `description`, which are Markdown.
     """
 
     name: str
@@ -84,6 +89,7 @@ class Facts:
     figures: dict[str, Any] | None = None
     labels: dict[str, Any] | None = None
     suites: list[Scored] = dataclasses.field(default_factory=list)
+    snapshots: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def objective(self) -> str:
@@ -143,9 +149,9 @@ def front_matter(facts: Facts) -> str:
     results = []
     if facts.evaluation:
         metrics = metrics_of(facts.evaluation)
-        measured = {code: facts.languages[code] for code in facts.evaluation["languages"] if code in facts.languages}
-        for code, language in measured.items():
-            scores = facts.evaluation["languages"][code]["variants"][facts.default_variant]
+        measured = {key: facts.languages[key] for key in facts.evaluation["languages"] if key in facts.languages}
+        for key, language in measured.items():
+            scores = facts.evaluation["languages"][key]["variants"][facts.default_variant]
             for name, score in scores.items():
                 metric = metrics[name]
                 kind = metric.unit.replace(" ", "_"), f"{metric.unit}{' at most' if metric.bound else ''}, {name}"
@@ -154,8 +160,8 @@ def front_matter(facts: Facts) -> str:
                     EvalResult(
                         task_type=metric.task,
                         dataset_type="babelmill-validation",
-                        dataset_name=f"{scored_text(facts.evaluation['languages'][code])}, {language['name']}",
-                        dataset_config=code,
+                        dataset_name=f"{scored_text(facts.evaluation['languages'][key])}, {language['name']}",
+                        dataset_config=key,
                         dataset_split="validation",
                         metric_type=kind[0],
                         metric_name=kind[1],
@@ -178,7 +184,7 @@ def front_matter(facts: Facts) -> str:
         **({"model_name": facts.name, "eval_results": results} if results else {}),
         **known,
     )
-    front = card.to_dict()
+    front = plain(card.to_dict())
     if facts.earlier:
         front = facts.earlier.joined(front, facts.tasks)
     return f"---\n{yaml_dump(front, sort_keys=False).strip()}\n---"
@@ -194,10 +200,10 @@ def tags(facts: Facts) -> list[str]:
 
 def introduction(facts: Facts) -> str:
     """Return one or two sentences that say what the model is."""
-    names = ", ".join(language["name"] for language in facts.languages.values())
+    names = ", ".join(markdown(language["name"]) for language in facts.languages.values())
     count = f"{facts.parameters:,}" if facts.parameters < 1e6 else f"{facts.parameters / 1e6:.1f} million"
     trained = f", {TRAINED[facts.objective]}" if "train" in facts.settings else ""
-    kind = f"`{facts.model_type}`" if facts.model_type else f"[GPT-BERT]({PAPER})"
+    kind = code(facts.model_type) if facts.model_type else f"[GPT-BERT]({PAPER})"
     if facts.labels:
         return label_card.introduction(kind, names, count, facts.labels)
     return f"A {kind} language model{f' of {names}' if names else ''}: {count} parameters{trained}."
@@ -206,11 +212,11 @@ def introduction(facts: Facts) -> str:
 def results(evaluation: dict[str, Any], languages: dict[str, Any]) -> str:
     """Return the table of scores by language and variant, with those of the unigram model."""
     metrics, rows, names = metrics_of(evaluation), [], []
-    for code, entry in evaluation["languages"].items():
+    for language, entry in evaluation["languages"].items():
         for variant, scores in entry["variants"].items():
             names = list(scores)
             cells = [shown(score, metrics[name]) for name, score in scores.items()]
-            rows.append([languages[code]["name"], variant, *cells, shown(entry["unigram"])])
+            rows.append([languages[language]["name"], variant, *cells, shown(entry["unigram"])])
     return table(["language", "weights", *names, "unigram model"], rows)
 
 
@@ -241,8 +247,8 @@ def tokenizer_figures(evaluation: dict[str, Any], languages: dict[str, Any]) -> 
     """Return the table of the tokenizer's figures on the validation text of each language."""
     keys = ("bytes_per_token", "tokens_per_word", "vocabulary_used", "round_trip_rate")
     rows = [
-        [languages[code]["name"], *(float(entry[key]) for key in keys)]
-        for code, entry in evaluation["tokenizer"].items()
+        [languages[language]["name"], *(float(entry[key]) for key in keys)]
+        for language, entry in evaluation["tokenizer"].items()
     ]
     return table(["language", *(key.replace("_", " ") for key in keys)], rows)
 
@@ -252,7 +258,8 @@ def training(facts: Facts, hours: float | None) -> list[str]:
     parts, figures = [], facts.figures
     if figures:
         parts.append(
-            f"{figures['steps']:,} steps, {figures['tokens']:,} tokens, {figures['epochs']:.1f} passes over the text."
+            f"{figures['steps']:,} steps, {figures['tokens']:,} tokens, {figures['epochs']:.1f} passes over the text"
+            f"{f', {words:,} words in all' if (words := figures.get('words')) else ''}."
         )
     if hours is not None:
         time = f"{hours:.2g} hours" if hours >= 0.1 else f"{hours * 60:.2g} minutes"
@@ -262,11 +269,11 @@ def training(facts: Facts, hours: float | None) -> list[str]:
         parts.append(f"Its authors state that training emitted {facts.carbon_grams:,g} g of CO2 equivalent.")
     lines = [" ".join(parts)]
     if hours is not None:
-        lines.append(f"![training and validation losses, and the difference between them]({PICTURE})")
+        lines.append(f"![losses on the training and the validation text, learning rate, sequence length]({PICTURE})")
     for section, values in facts.settings.items():
         unused = ["epochs"] if values.get("max_steps") is not None else []
         known = flatten({key: value for key, value in values.items() if key not in unused}, f"{section}.")
-        rows = [[f"`{key}`", value] for key, value in known.items()]
+        rows = [[code(key), value] for key, value in known.items()]
         lines.append(table(["setting", "value"], rows))
     return lines
 
@@ -295,7 +302,7 @@ def measured_results(evaluation: dict[str, Any], facts: Facts) -> list[str]:
 def tokenizer(evaluation: dict[str, Any], facts: Facts) -> list[str]:
     """Return the section about the tokenizer: where it comes from, and its figures."""
     source = facts.tokenizer_source
-    kind = f"The tokenizer of `{source}`, with" if source else "Byte-level BPE with"
+    kind = f"The tokenizer of {code(source)}, with" if source else "Byte-level BPE with"
     return [
         "## Tokenizer",
         f"{kind} {evaluation['vocab_size']:,} entries; {given_back(evaluation)}",
@@ -313,13 +320,25 @@ def given_back(evaluation: dict[str, Any]) -> str:
     )
 
 
-def files_and_versions(code: dict[str, str]) -> list[str]:
+def snapshots(names: list[str], missing: list[str]) -> list[str]:
+    """Return the section that says which snapshots there are, and which are missing, since training ended before."""
+    if not names:
+        return []
+    ended = f" Training ended before {', '.join(map(code, missing))}." if missing else ""
+    return [
+        "## Snapshots",
+        f"Weights that were kept after so many million words of training: {', '.join(map(code, names))}.{ended} In the"
+        " repository, each is a branch: load it with `revision=`. Before publication, they are in the folder"
+        " `snapshots`.",
+    ]
+
+
+def files_and_versions(digests: dict[str, str]) -> list[str]:
     """Return the section with the versions that made the folder, and the digests of its code."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
     lines = ["## Files and versions", f"Made by Babelmill {__version__} with {versions}."]
-    if code:
-        digests = [[f"`{name}`", f"`{digest}`"] for name, digest in sorted(code.items())]
-        lines.append(table(["code file", "sha256"], digests))
+    if digests:
+        lines.append(table(["code file", "sha256"], [[code(name), code(digests[name])] for name in sorted(digests)]))
     return lines
 
 
@@ -334,7 +353,15 @@ def usage(facts: Facts) -> list[str]:
     if facts.adapter == "only":
         return ["## Use", f"`{facts.name}` means this folder, or its name on the Hub.", *adapters]
     return [
-        *use(facts.name, facts.tasks, facts.gated, facts.unmasks, facts.model_type, facts.mask),
+        *use(
+            facts.name,
+            facts.tasks,
+            facts.gated,
+            facts.unmasks,
+            facts.model_type,
+            facts.mask,
+            with_prompt(facts.corpora) > 0,
+        ),
         *adapters,
         notes(facts.variants, facts.default_variant, facts.alignment, facts.unmasks > 0, facts.model_type),
         pipelines(facts.name, facts.scores, facts.alignment, facts.model_type, facts.published_tokenizer),
@@ -352,19 +379,22 @@ def render(facts: Facts, record: list[Line] | None = None) -> str:
         beginning(facts.begun_with),
         instructed(facts.begun_with, facts.corpora),
         facts.description,
-        f"Authors: {', '.join(facts.authors)}." if facts.authors else "",
-        *usage(facts),
+        f"Authors: {', '.join(' '.join(name.split()) for name in facts.authors)}." if facts.authors else "",
     ]
     if facts.evaluation and facts.labels:
         sections += label_card.results(facts.evaluation, facts.default_variant, facts.languages)
-        sections += label_card.label_list(facts.evaluation)
     elif facts.evaluation:
         sections += measured_results(facts.evaluation, facts)
     sections += suite_card.sections(facts.suites, facts.languages)
     if record is not None:
         sections.append(before_and_after(facts.begun_with, record, facts.default_variant))
+    figures = facts.figures or {}
+    sections += [*usage(facts), *snapshots(facts.snapshots, figures.get("missing_snapshots", []))]
+    if facts.evaluation and facts.labels:
+        sections += label_card.label_list(facts.evaluation)
     if facts.corpora:
-        sections += ["## Training data", training_data(facts.corpora, facts.languages)]
+        data = training_data(facts.corpora, facts.languages, facts.evaluation, figures.get("shares"))
+        sections += ["## Training data", data]
     if facts.evaluation and "tokenizer" in facts.evaluation:
         sections += tokenizer(facts.evaluation, facts)
     if facts.settings:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from babelmill.core.escape import code, markdown
 from babelmill.release.card_table import table
 
 
@@ -31,14 +33,20 @@ def beginning(begun_with: dict[str, Any] | None) -> str:
     parts = []
     for base in lineage(begun_with):
         if "repository" in base:
-            licence = f"licence: {base['license']}" if base.get("license") else "its card names no licence"
-            parts.append(
-                f"[`{base['repository']}`](https://huggingface.co/{base['repository']}) at commit `{base['commit']}`"
-                f" ({licence})"
-            )
+            licence = f"licence: {markdown(base['license'])}" if base.get("license") else "its card names no licence"
+            repository = f"[{code(base['repository'])}](https://huggingface.co/{quote(base['repository'])})"
+            parts.append(f"{repository} at commit {code(base['commit'])} ({licence})")
         else:
-            parts.append(f"`{without_path(base['name'])}` (weights with sha256 `{base['sha256']}`)")
+            parts.append(f"{code(without_path(base['name']))} (weights with sha256 {code(base['sha256'])}{read(base)})")
     return f"Training continued from the weights of {', which continued from '.join(parts)}." if parts else ""
+
+
+def read(base: dict[str, Any]) -> str:
+    """Return what a model of the workflow was trained on; "" if it is not known, as for older results."""
+    if "languages" not in base:
+        return ""
+    words = f" ({base['words']:,} words)" if "words" in base else ""
+    return f", trained on {base['tokens']:,} tokens{words} of {', '.join(map(code, base['languages']))}"
 
 
 def instructed(begun_with: dict[str, Any] | None, corpora: dict[str, dict[str, Any]] | None) -> str:
@@ -76,5 +84,5 @@ def before_and_after(begun_with: dict[str, Any] | None, record: list[dict[str, A
     name = begun_with.get("repository") or without_path(begun_with["name"])
     return (
         "Loss before and after training, in nats per target, on the same validation text, with context lengths as in"
-        " training (lower is better).\n\n" + table(["prediction", f"`{name}`", "this model"], rows)
+        " training (lower is better).\n\n" + table(["prediction", code(name), "this model"], rows)
     )

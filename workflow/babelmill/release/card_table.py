@@ -2,14 +2,20 @@
 
 from typing import Any
 
+from babelmill.core.escape import cell
+
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
-    """Return a Markdown table, with columns of numbers aligned to the right."""
-    lines = [header, ["---:" if isinstance(cell, int | float) else "---" for cell in rows[0]], *rows]
-    return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
+    """Return a Markdown table, with columns of numbers aligned to the right.
+
+    Text is escaped unless it is `escape.Markdown`.
+    """
+    aligned = ["---:" if isinstance(value, int | float) else "---" for value in rows[0]]
+    lines = [[cell(name) for name in header], aligned, *([cell(_text(value)) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _text(cell: Any) -> str:
-    if isinstance(cell, float):
-        return f"{cell:.4g}"
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+def _text(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from babelmill.core.escape import python
+
 # Each snippet works without changes; `{path}` is the folder.
 MASKED = """\
 ```python
@@ -10,32 +12,38 @@ MASKED = """\
 from transformers import pipeline
 
 fill = pipeline("fill-mask", model="{path}", trust_remote_code=True)
-print(fill("A text with a {mask} in it."))
+print(fill({hidden}))
 ```"""
 CAUSAL = """\
 ```python
-# Continue a text.
+# {continue}
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
 model = AutoModelForCausalLM.from_pretrained("{path}", trust_remote_code=True)
-inputs = tokenizer("The beginning of a text", return_tensors="pt")
+inputs = tokenizer("{beginning}", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=30)[0], skip_special_tokens=True))
 ```"""
 UNMASKING = """\
 ```python
-# Generate a text by filling masks, the most probable tokens first (LLaDA's sampler, whose code explains the arguments).
+# {generate} by filling masks, the most probable tokens first (LLaDA's sampler, whose code explains the arguments).
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 generate = get_class_from_dynamic_module("diffusion_generation.generate", "{path}")
 tokenizer = AutoTokenizer.from_pretrained("{path}", trust_remote_code=True)
 model = AutoModelForMaskedLM.from_pretrained("{path}", trust_remote_code=True)
-prompt = tokenizer("The beginning of a text", return_tensors="pt").input_ids
+prompt = tokenizer("{beginning}", return_tensors="pt").input_ids
 tokens = generate(model, prompt, tokenizer.mask_token_id, gen_length={length}, steps={length}, temperature=0.5)
 print(tokenizer.decode(tokens[0], skip_special_tokens=True))
 ```"""
 SNIPPETS = {"fill-mask": MASKED, "text-generation": CAUSAL}  # the first task of a folder is its main one
+TEXTS = {"continue": "Continue a text.", "generate": "Generate a text", "beginning": "The beginning of a text"}
+PROMPTS = {
+    "continue": "Answer a prompt, which ends like the prompts of the training data.",
+    "generate": "Answer a prompt, which ends like the prompts of the training data,",
+    "beginning": "A prompt",
+}
 CLASSIFICATION = """\
 ```python
 # Train a classifier of texts, or of pairs of texts: tokenizer(first, second). Its head begins with random weights.
@@ -103,9 +111,10 @@ BABYLM_MASKED = (
 BABYLM_CAUSAL = ("BabyLM 2025 and 2026, causal", "`bash scripts/eval_zero_shot.sh {path} causal`")
 LM_EVAL = (
     "lm-evaluation-harness",
-    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True,add_bos_token=False --tasks ...`;"
-    " its English BLiMP puts a space before each sentence, so its scores differ a little from those above;"
-    " without `add_bos_token=False`, texts begin with two `<s>` when their perplexity is measured",
+    "`lm_eval --model hf --model_args pretrained={path},trust_remote_code=True --tasks ...`; its English BLiMP puts a"
+    " space before each sentence, so its scores differ a little from those above; versions before 0.4.9.2 leave out the"
+    " `<s>` of tasks with a context; add `,add_bos_token=False` for tasks of perplexity (wikitext) and for no others:"
+    " without it, their texts begin with two `<s>`, and with it, those of other tasks have none",
 )
 MINICONS = (
     "minicons{note}",
@@ -125,9 +134,7 @@ GENERATED = 64  # how many tokens an example generates at most
 ALSO_IN_4 = ("bert", "distilbert", "electra", "gpt2", "llama", "mistral", "modernbert", "opt", "qwen3", "roberta")
 VARIANTS = {"main": "the last weights of training", "ema": "the moving average of the weights"}
 # Text that is true only of our own tokenizers, which put `<s>` in front of every text.
-OURS = re.compile(
-    r",add_bos_token=False|; without `add_bos_token=False`[^|]*?`<s>`|, without `bos_token=True` [^|]* itself"
-)
+OURS = re.compile(r"; versions before 0\.4\.9\.2 [^|]* have none|, without `bos_token=True` [^|]* itself")
 
 
 def weights(variants: list[str], default: str) -> str:
@@ -142,7 +149,13 @@ def without_code(text: str) -> str:
 
 
 def use(
-    path: str, tasks: list[str], gated: bool, unmasks: int, model_type: str | None = None, mask: str | None = "<mask>"
+    path: str,
+    tasks: list[str],
+    gated: bool,
+    unmasks: int,
+    model_type: str | None = None,
+    mask: str | None = "<mask>",
+    prompted: bool = False,
 ) -> list[str]:
     """Return the code that shows how to use the model.
 
@@ -153,13 +166,15 @@ def use(
         unmasks: how many tokens the model can read, if it generates by filling masks; otherwise 0.
         model_type: the model type in transformers; None for a GPT-BERT.
         mask: the tokenizer's mask token; None if the tokenizer has no name for it.
+        prompted: whether the training data has prompts.
     """
+    texts = (PROMPTS if prompted else TEXTS) | {"path": path, "hidden": python(f"A text with a {mask} in it.")}
     adapters = ALL_LINEAR if model_type else ADAPTERS
     pieces = [
         "## Use",
         f"`{path}` means this folder, or its name on the Hub.",
-        *([unmasking(path, unmasks, mask)] if unmasks else []),
-        *(SNIPPETS[task].format(path=path, mask=mask) for task in tasks if mask or task != "fill-mask"),
+        *([unmasking(texts, unmasks, mask)] if unmasks else []),
+        *(SNIPPETS[task].format(**texts) for task in tasks if mask or task != "fill-mask"),
         CLASSIFICATION.format(path=path),
         adapters.format(path=path, value="in_proj_vg" if gated else "in_proj_v"),
     ]
@@ -175,13 +190,15 @@ def adapter_use(path: str, base: dict[str, Any], hides: bool) -> str:
         hides: whether the base is a masked model, not a causal one.
     """
     auto_class = "AutoModelForMaskedLM" if hides else "AutoModelForCausalLM"
-    known = f'"{base["repository"]}", revision="{base["commit"]}"' if "repository" in base else '"FOLDER-OF-THE-BASE"'
+    known = '"FOLDER-OF-THE-BASE"'
+    if "repository" in base:
+        known = f"{python(base['repository'])}, revision={python(base['commit'])}"
     return ADAPTER_FOLDER.format(path=path, auto_class=auto_class, base=known)
 
 
-def unmasking(path: str, unmasks: int, mask: str | None) -> str:
-    """Return the code that generates by filling masks."""
-    code = UNMASKING.format(path=path, length=min(GENERATED, max(1, unmasks // 2)))
+def unmasking(texts: dict[str, str], unmasks: int, mask: str | None) -> str:
+    """Return the code that generates by filling masks. `texts`: the texts in it."""
+    code = UNMASKING.format(**texts, length=min(GENERATED, max(1, unmasks // 2)))
     return code if mask else code.replace("tokenizer.mask_token_id", "model.config.mask_token_id")
 
 

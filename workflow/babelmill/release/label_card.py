@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from babelmill.core.escape import Markdown, code, markdown
 from babelmill.core.words import plural
 from babelmill.evaluation.metrics import shown, value_of
 from babelmill.release.card_table import table
@@ -46,7 +47,7 @@ FOURS = """ The CANINE of transformers reads groups of four characters:
 # without padding to whole groups, it fails on shorter texts, and gives other texts other probabilities."""
 NOTES = """\
 * {weights}
-* The model itself computes the probability of a code. The calibration below says how reliable it is.
+* The model itself computes the probability of a code. The calibration says how reliable it is.
 * `AutoModel` runs `modeling_codes.py` of this folder: read it, and pin a `revision=` before you trust it."""
 
 
@@ -152,7 +153,7 @@ def results(evaluation: dict[str, Any], variant: str, languages: dict[str, Any])
         parts.append(table(["context", *HEADER], rows))
     if own["columns"]:
         rows = [
-            [in_cell(name), v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]]
+            [short(name), v["texts"], v["found"], v["top_1"], v["top_3"], v["top_5"]]
             for name, v in own["columns"].items()
         ]
         parts.append(table(["column of labels", "texts", "codes found", "top 1", "top 3", "top 5"], rows))
@@ -172,7 +173,7 @@ def cells(entry: dict[str, Any]) -> list[Any]:
 
 def by_method(every: dict[str, Any], baseline: dict[str, Any]) -> str:
     """Return the table of the figures over all texts, by method."""
-    rows = [[f"`{name}`: {METHODS[name]}", *cells(entry)] for name, entry in every.items()]
+    rows = [[Markdown(f"`{name}`: {METHODS[name]}"), *cells(entry)] for name, entry in every.items()]
     made = table(["method", *HEADER], [*rows, ["the most frequent codes", *cells(baseline)]])
     return (
         f"{made}\n\nPrecision, recall and F1 count all codes together; macro F1 is the mean over codes. Top 3 is the"
@@ -184,7 +185,7 @@ def context_name(entry: dict[str, Any]) -> str:
     """Return the name of a context, for a table."""
     if entry["context"] is None:
         return f"{entry['contexts']:,} others"
-    return f"`{in_cell(entry['context'])}`" if entry["context"] else "none"
+    return code(short(entry["context"])) or "none"
 
 
 def trusted(own: dict[str, Any], every: dict[str, Any], method: str, most: int) -> list[str]:
@@ -234,21 +235,21 @@ def mistaken(mistakes: list[dict[str, Any]]) -> list[str]:
         [
             *(called(entry[side]) if entry[side] else "none" for side in ("true", "predicted")),
             entry["count"],
-            in_cell(entry["examples"][0]["text"]),
+            short(entry["examples"][0]["text"]),
         ]
         for entry in mistakes[:MISTAKES]
     ]
     return ["### Most frequent mistakes", table(["true code", "predicted", "texts", "for example"], rows)]
 
 
-def called(code: dict[str, Any]) -> str:
+def called(entry: dict[str, Any]) -> Markdown:
     """Return a code with its name."""
-    return f"`{in_cell(code['code'])}`" + (f" {in_cell(code['name'])}" if "name" in code else "")
+    return Markdown(f"{code(short(entry['code']))} {markdown(short(entry.get('name', '')))}".strip())
 
 
-def in_cell(text: str) -> str:
-    """Return text in a form that fits into a Markdown table, which is one short line."""
-    line = " ".join(text.split()).replace("|", "\\|")
+def short(text: str) -> str:
+    """Return text as one line of at most 80 characters, for a table."""
+    line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
@@ -257,7 +258,7 @@ def label_list(evaluation: dict[str, Any]) -> list[str]:
     codes = evaluation["labels"]["codes"]
     named = any("name" in entry for entry in codes)
     rows = [
-        [f"`{in_cell(entry['code'])}`", *([in_cell(entry.get("name", ""))] if named else []), entry["training"]]
+        [code(short(entry["code"])), *([short(entry.get("name", ""))] if named else []), entry["training"]]
         for entry in codes[:CODES]
     ]
     most = f"The {CODES} most frequent of {len(codes):,}; all" if len(codes) > CODES else f"All {len(codes):,}; they"

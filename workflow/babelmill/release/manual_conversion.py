@@ -25,7 +25,7 @@ from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
 from babelmill.config.schema import Export
 from babelmill.config.stage_settings import TrainSettings
-from babelmill.core import manifest, writers
+from babelmill.core import escape, manifest, writers
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, sha256, write_json
 from babelmill.model.gpt_bert import GPTBertShape
 from babelmill.release import card, published_checkpoint
@@ -101,7 +101,7 @@ def from_gpt_bert(
     shape = published_checkpoint.read_shape(config, found["main"]) | {"masked_target": "same" if same else "next"}
     path = scratch / "tokenizer.json"
     published_checkpoint.adapted_tokenizer(tokenizer).save(str(path))
-    digests = " and ".join(f"`{file.name}` (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
+    digests = " and ".join(f"{escape.code(file.name)} (sha256 `{sha256(file)}`)" for file in (weights, average) if file)
     return Found(found, shape, path, f"Converted from {digests}, trained by the published GPT-BERT implementation.")
 
 
@@ -269,7 +269,7 @@ def convert(found: Found, source: Path | str, scratch: Path, out: Path) -> None:
         prove(folder, inputs, wanted, out)
         log.info("writing the card")
         facts = card.Facts(
-            name=found.name or out.name,
+            name=found.name or re.sub(r"[^\w.-]+", "-", out.name),  # as a repository on the Hub
             variants=variants,
             default_variant=wanted.default_variant,
             parameters=sum(value.numel() for value in found.weights[variants[0]].values()),

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from huggingface_hub.utils import yaml_dump
+
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest
+from babelmill.core.escape import plain
 from babelmill.core.files import atomic_write, link_or_copy, sha256
 from babelmill.runtime.snapshots import names
 
@@ -36,6 +39,7 @@ def convert_snapshots(
     Returns:
         {name: sha256 of the snapshot's manifest}.
     """
+    license = yaml_dump({"license": plain(license)}).removeprefix("license: ").strip()  # quoted, if it must be
     found = {}
     for name in names(export):
         source, target = export / FOLDER / name, folder / FOLDER / name

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult
 
+from babelmill.core import escape
 from babelmill.core.words import sample_of
 from babelmill.release.card_table import table
 
@@ -85,13 +86,13 @@ def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
 def _notes(suites: list[Scored]) -> str:
     """Return notes on the scores: means over paradigms, samples, and where the pairs come from."""
     notes = []
-    if means := [suite.title for suite in suites if suite.found["headline"]["of"] == "paradigms"]:
+    if means := [escape.markdown(suite.title) for suite in suites if suite.found["headline"]["of"] == "paradigms"]:
         notes.append(f"The score of {', '.join(means)} is the unweighted mean over paradigms.")
     if samples := [s for s in suites if s.found["masked_pairs"] != "all" and s.methods != ["causal"]]:
         most = max(suite.found["masked_pairs"] for suite in samples)
         notes.append(f"All scores except the causal ones use a sample of at most {most:,} pairs of each paradigm.")
     hubs = {
-        f"`{hub['repository']}` at `{hub['commit']}`": None
+        f"{escape.code(hub['repository'])} at {escape.code(hub['commit'])}": None
         for suite in suites
         for entry in suite.found["languages"].values()
         if (hub := entry["pairs"]["hub"])

@@ -77,9 +77,13 @@ def load_weights(path: Path, network: Network) -> None:
 def lineage(settings: TrainSettings, source: Path) -> dict[str, Any]:
     """Return where a source comes from, for the manifest.
 
-    This is its name, the checksum of its weights and, if it was trained elsewhere, what is known about it.
+    This is its name, the checksum of its weights and, if it was trained elsewhere, what is known about it; otherwise,
+    what it was trained on.
     """
     made = manifest.read(source)
     keys = ("repository", "commit", "license", "instructed", "renamed", "source")
     known = {key: made["figures"][key] for key in keys if key in made["figures"]}
+    if made["stage"] == "train":
+        known |= {key: made["figures"][key] for key in ("tokens", "words") if key in made["figures"]}
+        known["languages"] = made["settings"]["languages"]
     return {"name": settings.model.source, "sha256": made["files"][settings.begin_with or ""]["sha256"], **known}
