@@ -24,6 +24,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError, atomic_write
 from babelmill.graph import Job, fits, jobs_of, own_reasons
+from babelmill.settings import write_settings
 from babelmill.stages import Stage, leading_to
 
 TIMESTAMP = ".snakemake_timestamp"  # in a folder that is an output: its time counts as that of the folder
@@ -41,6 +42,13 @@ class FileTimes:
         self._newest: dict[Path, int] = {}  # the time of a job's newest result, by its folder
         self._outdated: dict[Path, bool] = {}
         self._seen: set[tuple[str, str]] = set()
+        self._written: set[str] = set()
+
+    def write_settings(self, name: str) -> None:
+        """Write the settings files of a language or model that differ from what is on disk."""
+        if name not in self._written:
+            write_settings(self._configuration, name)
+            self._written.add(name)
 
     def obey(self, stage: Stage, name: str) -> None:
         """Set the times of the jobs of a stage, and of all jobs before it.
@@ -61,6 +69,7 @@ class FileTimes:
         else:
             jobs = self._jobs_of_language(stages, name)
         for job in jobs:
+            self.write_settings(job.name)
             self._settle(job, name)
 
     def _jobs_of_language(self, stages: dict[str, Stage], code: str) -> list[Job]:
@@ -93,16 +102,16 @@ class FileTimes:
         noted = [*outputs, *present(job.stage.benchmark(job.name, job.part))]
         for path in (settings, *noted):
             heed_clock(path, floor)
-        if not there:
-            if not job.outdated and fits(self._configuration, job, model):
-                later = [path for reader in all_readers(job) for path in outputs_of(reader)]
-                make_older(settings, min(oldest_of(later), time.time_ns() - BEFORE))
-        elif job.outdated:
+        if there and job.outdated:
             make_newer(settings, oldest_of(noted))
-        else:
+        elif there or (not job.outdated and fits(self._configuration, job, model)):
             for path in noted:
                 make_as_new(path, floor)
-            make_older(settings, oldest_of(noted))
+            oldest = oldest_of(noted)
+            if not there:  # then Snakemake compares with the results that were made from them
+                later = [path for reader in all_readers(job) for path in outputs_of(reader)]
+                oldest = min(oldest, oldest_of(later), time.time_ns() - BEFORE)
+            make_older(settings, oldest)
         self._newest[job.folder] = max([floor, *map(time_of, outputs)])
         self._outdated[job.folder] = job.outdated
 

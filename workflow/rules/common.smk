@@ -40,7 +40,6 @@ from babelmill.config.suites import languages_of_suite, suites_of_language, suit
 from babelmill.file_times import FileTimes
 from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
-from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
@@ -81,7 +80,6 @@ def load_configuration():
 
 CONFIG = load_configuration()
 FILE_TIMES = FileTimes(CONFIG)
-WRITTEN = set()
 
 
 def decide_by_file_times():
@@ -130,10 +128,8 @@ def settings(stage):
             if stage in STAGES and not STAGES[stage].applies(CONFIG, name):
                 raise UserError(f"model {name} continues no folder or repository (model.source): nothing to fetch")
         if workflow.is_main_process:
-            if name not in WRITTEN:
-                decide_by_file_times()
-                write_settings(CONFIG, name)
-                WRITTEN.add(name)
+            decide_by_file_times()
+            FILE_TIMES.write_settings(name)
             if stage in STAGES:
                 FILE_TIMES.obey(STAGES[stage], name)
         part = getattr(wildcards, "input", None) or getattr(wildcards, "suite", "")
