@@ -1,7 +1,6 @@
 """Content decides what runs, and times obey: results that were copied, restored, or made by a clock that is ahead."""
 
 import copy
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,8 @@ import pytest
 
 from babelmill.config import loading
 from babelmill.core import manifest
-from babelmill.graph import explain
+from babelmill.file_times import outputs_of
+from babelmill.graph import explain, jobs_of
 from babelmill.stages import STAGES
 from conftest import ROOT, SMALL, Workspace, write_texts
 from finished import finish
@@ -41,7 +41,7 @@ def tree(tmp_path, monkeypatch) -> Workspace:
 def rewrite(folder: str, change) -> None:
     """Write a manifest with another content, as a run with other settings would have done."""
     path = Path(folder, manifest.NAME)
-    content = json.loads(path.read_text())
+    content = manifest.read_sealed(path)
     change(content)
     manifest.write_sealed(path, content)
 
@@ -97,3 +97,84 @@ def test_shuffled_times_change_nothing_of_what_runs(tree, happens, draws):
     found, *others = re.findall(r"^\d+ draws: (.*)", done.stdout, re.MULTILINE)
     assert not others, done.stdout
     assert sorted(found.split()) == sorted(job.folder.as_posix() for job in said.values()), done.stdout
+
+
+def restored(workspace: Workspace, folder: Path, copy_function=shutil.copy2) -> None:
+    """Put results back from a copy."""
+    for name in ("results", "converted"):
+        shutil.rmtree(workspace.path / name)
+        shutil.copytree(folder / name, workspace.path / name, copy_function=copy_function, symlinks=True)
+
+
+def why(workspace: Workspace, model: str) -> set[str]:
+    """The stages that run, according to the command."""
+    said = workspace.python("-m", "babelmill", "why", model).stdout.splitlines()[1:]
+    return {line.split()[0] for line in said if not line.endswith("up to date")}
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["with .snakemake", "without"])
+def test_a_copy_without_times_runs_nothing(built, workspace, remembers):
+    """Its new times are in the order of copying."""
+    restored(workspace, built, shutil.copy)
+    if not remembers:
+        shutil.rmtree(workspace.path / ".snakemake")
+    assert workspace.would_run() == set()
+    assert why(workspace, "eng") == set()
+
+
+def test_results_younger_than_the_clock_run_again_after_a_change(workspace):
+    """And what is made from them is not older than they are, which Snakemake would refuse after the job."""
+    soon = time.time() + 3600
+    for path in [*(workspace.path / "results").rglob("*"), *(workspace.path / "converted").rglob("*")]:
+        os.utime(path, (soon, soon))
+    assert workspace.would_run() == set()
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == AFTER_TOKENIZER - {"score"}
+    assert why(workspace, "eng") == AFTER_TOKENIZER - {"score"}
+    workspace.snakemake("results/tokenizers/eng/manifest.json")
+    assert "tokenizer" not in why(workspace, "eng")
+
+
+def test_results_put_back_after_another_setting_was_run(built, workspace):
+    """Snakemake remembers the checksum of the settings file, which is that of the present settings."""
+    workspace.configure(SMALL | {"tokenizer": {"vocab_size": 300}})
+    workspace.snakemake("results/tokenizers/eng/manifest.json")
+    restored(workspace, built)
+    assert {stage for stage, _ in workspace.would_run(targets=["converted/eng"])} == AFTER_TOKENIZER - {"score"}
+    workspace.configure(SMALL)
+    assert workspace.would_run() == set()
+
+
+def test_results_of_another_model_run_again(workspace):
+    """Somebody copied them to the wrong place."""
+    shutil.rmtree(workspace.path / "results/models/eng")
+    shutil.copytree(workspace.path / "results/models/deu", workspace.path / "results/models/eng")
+    assert {stage for stage, _ in workspace.would_run()} == {"train", "export", "evaluate", "convert"}
+
+
+def test_a_manifest_that_was_edited_is_refused_where_it_is_needed(workspace):
+    path = workspace.path / "results/evaluations/eng/manifest.json"
+    path.write_text(path.read_text().replace('"bytes": ', '"bytes": 1', 1))
+    done = workspace.snakemake("converted/eng", "--dry-run", check=False)
+    assert done.returncode == 1 and (done.stdout + done.stderr).count("\n") < 5, done.stderr
+    assert "error: results/evaluations/eng/manifest.json: was changed after it was written" in done.stderr
+    assert workspace.would_run(targets=["results/exports/eng", "converted/deu"]) == set()
+
+
+def test_the_outputs_of_the_rules_are_those_of_the_table(built, monkeypatch):
+    """The table of stages says which files of a job Snakemake compares."""
+    monkeypatch.chdir(built)
+    configuration = loading.load()
+    for job in jobs_of(configuration, "eng"):
+        text = (ROOT / f"workflow/rules/{job.stage.name}.smk").read_text()
+        (block,) = re.findall(r"^    output:\n(.*?)^    \w+:", text, re.MULTILINE | re.DOTALL)
+        values = {"model": "eng", "language": "eng"}
+        declared = {name.format(**values) for name in re.findall(r'"(results/[^"]+|converted/[^"]+)"', block)}
+        assert declared == {path.as_posix() for path in outputs_of(job)}, job.stage.name
+    for stage in STAGES.values():
+        text = (ROOT / f"workflow/rules/{stage.name}.smk").read_text()
+        assert ("directory(" in text) == stage.gives_folder
+        (benchmark,) = re.findall(r'^    benchmark:\n +"(.*)"', text, re.MULTILINE)
+        values = {"model": "eng", "language": "eng", "suite": "blimp", "input": "blimp"}
+        part = "blimp" if re.search("suite|input", stage.folder) else "eng"
+        assert stage.benchmark("eng", part).as_posix() == benchmark.format(**values)

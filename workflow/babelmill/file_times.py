@@ -25,7 +25,7 @@ from babelmill.core import local_sources, manifest
 from babelmill.core.files import UserError, atomic_write
 from babelmill.graph import Job, fits, jobs_of, own_reasons
 from babelmill.settings import write_settings
-from babelmill.stages import Stage, leading_to
+from babelmill.stages import STAGES, Stage, leading_to
 
 TIMESTAMP = ".snakemake_timestamp"  # in a folder that is an output: its time counts as that of the folder
 NO_RESULTS = (TIMESTAMP, local_sources.HASHES, manifest.HASHES)
@@ -114,6 +114,27 @@ class FileTimes:
             make_older(settings, oldest)
         self._newest[job.folder] = max([floor, *map(time_of, outputs)])
         self._outdated[job.folder] = job.outdated
+
+    def obey_report(self, settings: Path, models: Iterable[str], outputs: list[Path], outdated: bool | None) -> None:
+        """Set the times of a report, which belongs to several models.
+
+        Args:
+            settings: its settings file.
+            models: its models.
+            outputs: its files that exist.
+            outdated: whether it was made from other results or settings than the present ones; None if nobody knows.
+        """
+        for model in models:
+            self.obey(STAGES["convert"], model)
+        floor = max(self._newest[STAGES["convert"].path(model, "")] for model in models)
+        for path in (settings, *outputs):
+            heed_clock(path, floor)
+        if outdated:
+            make_newer(settings, oldest_of(outputs))
+        elif outdated is False:
+            for path in outputs:
+                make_as_new(path, floor)
+            make_older(settings, oldest_of(outputs))
 
 
 def all_readers(job: Job) -> Iterator[Job]:

@@ -5,6 +5,7 @@ These functions resolve the wildcards, so they also refuse models and languages 
 
 import gc
 import sys
+import time
 from pathlib import Path
 from shlex import quote
 from types import SimpleNamespace
@@ -229,8 +230,11 @@ def source_tokenizer(wildcards):
 def table_to_predict(wildcards):
     """Return the table of an input. Its content is in the settings, so a new modification time repeats nothing."""
     path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
+    where = f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}"
     if not Path(path).is_file():
-        raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: no such file")
+        raise UserError(f"{where}: no such file")
+    if workflow.is_main_process and Path(path).stat().st_mtime > time.time():
+        raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
     return ancient(path)
 
 
@@ -363,7 +367,7 @@ def published(models):
 def settings_of_report(wildcards):
     """Return the settings file of a report, the only settings file of a batch."""
     if workflow.is_main_process:
-        return str(reports.write_settings(CONFIG, wildcards.batch))
+        return str(reports.write_settings(CONFIG, wildcards.batch, FILE_TIMES))
     return str(reports.settings_path(wildcards.batch))
 
 

@@ -111,29 +111,42 @@ def write_sealed(path: Path, content: dict[str, Any]) -> None:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    """Return the sha256 of JSON content without its own entry `sha256`, whatever the layout of the file."""
-    text = canonical_json(json.loads(canonical_json({key: content[key] for key in content if key != "sha256"})))
+    """Return the sha256 of JSON content, whatever the layout of its file."""
+    text = canonical_json(json.loads(canonical_json(content)))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_sealed(path: Path) -> Any:
+    """Return what `write_sealed` wrote, without the sha256; raise a UserError if it was changed after it was written.
+
+    What release 0.2.0 wrote has no sha256 of its own.
+    """
+    content = read_json(path)
+    if isinstance(content, dict) and "sha256" in content and content.pop("sha256") != _digest(content):
+        whole = path.parent if path.name == NAME else path
+        raise UserError(
+            f"{path}: was changed after it was written (its own sha256 differs); delete {whole} and run the workflow"
+            " again"
+        )
+    return content
 
 
 def read(path: str | Path) -> dict[str, Any]:
     """Return the manifest of a folder, or what a single .json file says about itself (`predictions/`, `published/`).
 
     Raises:
-        UserError: there is no such file, it was changed after it was written, or it is something else. (Manifests of
-            release 0.2.0 have no sha256 of their own.)
+        UserError: there is no such file, it was changed after it was written, or it is something else.
     """
-    folder = Path(path)
-    single = folder.suffix == ".json"
-    path = folder if single else folder / NAME
-    manifest = read_json(path)
-    parts = ("settings", "files", "upstream", *(() if single else ("figures",)))
+    path = Path(path)
+    folder, path = (path.parent, path) if path.suffix == ".json" else (path, path / NAME)
+    manifest = read_sealed(path)
+    parts = ("settings", "files", "upstream", *(("figures",) if path.name == NAME else ()))
     entries = [manifest.get(part) for part in parts] if isinstance(manifest, dict) else [None]
-    remedy = f"if the workflow made it, delete {folder} and run it again"
     if not all(isinstance(entry, dict) for entry in entries) or "stage" not in manifest:
-        raise UserError(f"{path}: not a manifest of this workflow, which has stage, {', '.join(parts)}; {remedy}")
-    if "sha256" in manifest and manifest["sha256"] != _digest(manifest):
-        raise UserError(f"{path}: was changed after it was written (its own sha256 differs); {remedy}")
+        raise UserError(
+            f"{path}: not a manifest of this workflow, which has stage, {', '.join(parts)}; if the workflow made the"
+            f" folder, delete {folder} and run it again"
+        )
     return manifest
 
 
