@@ -107,13 +107,13 @@ def _made_with(upstream: Iterable[Path]) -> dict[str, str]:
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
     """Write JSON with a sha256 of its own, so that `read` notices a figure that was changed."""
-    write_json(path, content | {"sha256": _digest(content)})
+    as_read = json.loads(json.dumps(content))
+    write_json(path, content | {"sha256": _digest(as_read)})
 
 
 def _digest(content: dict[str, Any]) -> str:
     """Return the sha256 of JSON content, whatever the layout of its file."""
-    text = canonical_json(json.loads(canonical_json(content)))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_sealed(path: Path) -> Any:
