@@ -499,3 +499,14 @@ def test_what_a_source_of_the_workflow_was_trained_on():
     source = {"name": "eng", "sha256": "a" * 64, "languages": ["eng", "deu"], "tokens": 7200, "words": 5000}
     text = card.render(facts(begun_with=source))
     assert f"`eng` (weights with sha256 `{'a' * 64}`, trained on 7,200 tokens (5,000 words) of `eng`, `deu`)." in text
+
+
+@pytest.mark.parametrize("empty", ["model", "train", "labels"])
+def test_a_section_of_settings_without_values_is_no_table(empty):
+    """All its keys stand at their neutral values: the labels of plain classes."""
+    train = {"objective": "labels", "epochs": 3}
+    settings = {"languages": ["eng"], "model": {"hidden_size": 8}, "train": train, "labels": {"code": "hisco"}}
+    shown = card.shown_settings(settings | {empty: {"objective": "labels"} if empty == "train" else {}})
+    text = card.render(facts(settings=shown))
+    assert ("| `labels.code` | hisco |" in text) == (empty != "labels")
+    assert text.count("| setting | value |") == len(shown)
