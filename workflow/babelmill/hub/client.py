@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import math
 import os
 import re
 import time
@@ -87,12 +86,14 @@ def asked_to_wait(error: BaseException) -> int:
     error = cause(error)
     if not isinstance(error, errors.HfHubHTTPError):
         return 0
-    asked = error.response.headers.get("Retry-After", "").strip()
+    headers = error.response.headers
+    asked, now = headers.get("Retry-After", "").strip(), headers.get("Date", "")
     if re.fullmatch(r"\d{1,9}", asked, re.ASCII):
         return int(asked)
-    with contextlib.suppress(ValueError, TypeError, OverflowError):  # not a date; or one without a time zone
-        return max(0, math.ceil(parsedate_to_datetime(asked).timestamp() - time.time()))
-    limit = parse_ratelimit_headers(error.response.headers) if error.response.status_code == 429 else None
+    with contextlib.suppress(ValueError, TypeError):  # no dates
+        # The server's own clock counts: this machine's may be wrong.
+        return max(0, int((parsedate_to_datetime(asked) - parsedate_to_datetime(now)).total_seconds()))
+    limit = parse_ratelimit_headers(headers) if error.response.status_code == 429 else None
     return limit.reset_in_seconds + 1 if limit and limit.remaining == 0 else 0  # it rounds down
 
 
