@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.utils import disable_progress_bars
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from babelmill.config.inputs import check_tokenizer
@@ -181,6 +182,8 @@ def fetch(repository: str, revision: str, commit: str | None) -> tuple[str, str]
     """
     commit = commit or revisions.recorded(revisions.tokenizer_key(repository, revision), repository, revision)
     commit = commit or resolve(TOKENIZER, repository, revision)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     files = of_repository(TOKENIZER, repository, commit, revision)
     if "tokenizer.json" not in files.names:
         raise UserError(

@@ -2,10 +2,10 @@
 
     python -m babelmill.tokens.trial tokenizer.json
 
-The file contains patterns and replacements that run in the `tokenizers` library, where nothing can interrupt them. Eight
-replacements of one character by ten, one after another, make a hundred million characters of it; some patterns take
-longer than anybody waits. So, before a stage uses such a file, another process encodes some short texts with it, with
-limits of time and memory.
+The file contains patterns and replacements that run in the `tokenizers` library, where nothing can interrupt them.
+Eight replacements of one character by ten, one after another, make a hundred million characters of it; some patterns
+take longer than anybody waits. So, before a stage uses such a file, another process encodes some short texts with it,
+with limits of time and memory.
 """
 
 import os
@@ -20,16 +20,11 @@ from babelmill.core.files import UserError
 from babelmill.tokens.tokenizer_file import load_tokenizer
 
 SECONDS = 60  # loading the largest published tokenizers takes 2
-MEMORY = 8 << 30  # bytes of addresses
+MEMORY = 4 << 30  # bytes of addresses
 MOST_TOKENS = 50  # per byte; Unicode's own normal forms make at most 18 characters of one
-TEXTS = (
-    *(
-        "x",
-        "a cat sat on the mat, and the dog (of 12) didn't.\n\n\tYes!",
-        "\u00e9 \u4e2d\u6587 \u0e44\u0e17\u0e22 \U0001f469\u200d\U0001f467",
-    ),
-    *(string.printable, " " * 300, "a" * 300, "1" * 300, "-" * 300, "ab" * 200, "a " * 200),
-)
+SENTENCE = "a cat sat on the mat, and the dog (of 12) didn't.\n\n\tYes!"
+SCRIPTS = "caf\u00e9 \u4e2d\u6587 \u0e44\u0e17\u0e22 \u0434\u0430 \U0001f469\u200d\U0001f467"
+TEXTS = ("x", SENTENCE, SCRIPTS, string.printable, *(part * 300 for part in (" ", "a", "1", "-", "ab", "a ")))
 PACKAGES = Path(__file__).resolve().parents[2]
 
 
