@@ -17,20 +17,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, errors, get_token
-from huggingface_hub.utils import disable_progress_bars, httpx
+from huggingface_hub import constants, get_token
+from huggingface_hub.utils import disable_progress_bars
 
 from babelmill import __version__
 from babelmill.base_model import in_a_folder
 from babelmill.config.inputs import HUB_NAME
-from babelmill.config.languages import read_table
+from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
-from babelmill.core import escape, manifest
+from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.trouble import trouble
 from babelmill.hub import owners
-from babelmill.hub.client import cause, commit_of
+from babelmill.hub.client import commit_of, out_of_reach
 from babelmill.hub.files import Files, of_repository
 from babelmill.hub.sources import MODEL, TOKENIZER, resolve
 from babelmill.publish import publish_folder
@@ -96,7 +96,7 @@ class Lines:
         except UserError as error:
             self.failed += 1
             self.say(label, f"failed: {str(error).removeprefix(where and f'{where}: ')}")
-            if error.__cause__ and out_of_reach(cause(error.__cause__)):
+            if out_of_reach(error.__cause__):
                 text = f"{constants.ENDPOINT} does not answer, and the models after {label} are not done yet"
                 raise OutOfReach(f"{text}: run the same command again later, nothing is done twice") from None
         except Exception as error:  # an error of one model must not stop the others
@@ -105,12 +105,6 @@ class Lines:
             if not problem:
                 log.exception("%s", label)
             self.say(label, f"failed: {problem or type(error).__name__ + ', see the traceback on standard error'}")
-
-
-def out_of_reach(error: BaseException) -> bool:
-    """Return whether requests for other repositories would fail in the same way."""
-    limited = isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429
-    return limited or isinstance(error, httpx.TransportError)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -169,7 +163,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
         files, private = of_repository(OLD, source, commit_of(source, info.sha), "main"), bool(info.private)
     config = args.config or files.some("config.json").get("config.json")
     if config and not args.config:
-        content = read_json(config)
+        content = outside.read_json(config)
         if isinstance(content, dict) and content.get("model_type") == old_repository.OURS:
             return "done already: Babelmill made it"
         if model_type := old_repository.model_type_of(content):
@@ -325,9 +319,7 @@ def languages(code: str | None) -> dict[str, Any]:
     """Return the card's entry for a language."""
     if code is None:
         return {}
-    table = read_table(TABLE)
-    known = {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
-    return {"languages": {code: known}}
+    return {"languages": {code: language_on_card(code, read_table(TABLE))}}
 
 
 def tokenizer_of(old: Old, asked: str | None) -> Path:

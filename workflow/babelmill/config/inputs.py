@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from babelmill.config import canonical
+from babelmill.config.model_source import lacks_config
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
+from babelmill.core import outside
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
 from babelmill.hub import revisions
@@ -31,6 +33,7 @@ UNCOUNTED: dict[str, Any] = {
     "validation_files": [],
     "validation_share": 0.0,
 }
+REPOSITORY_PART = re.compile(r"\w(?:[\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)  # an owner or a name on the Hub
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
@@ -155,8 +158,7 @@ def require_model(folder: str, where: str) -> list[str]:
     """Return `model_files` of a folder; raise a UserError, which begins with `where`, if it holds no model."""
     if files := model_files(folder):
         return files
-    problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
-    raise UserError(f"{where}: {problem}; name a folder that `save_pretrained` of transformers wrote")
+    raise UserError(f"{where}: {lacks_config(Path(folder))}")
 
 
 def model_files(folder: str) -> list[str]:
@@ -218,7 +220,7 @@ def check_tokenizer(path: str, where: str) -> None:
     if Path(path).is_dir():
         raise UserError(f"{where}: this is a folder; name the tokenizer.json in it")
     try:
-        content = read_json(path)
+        content = outside.read_json(path)
         vocabulary = content["model"]["vocab"]
         special = {token["content"]: token["special"] for token in content["added_tokens"]}
     except UserError as error:
@@ -244,13 +246,25 @@ def architecture_name(configuration: Configuration, model: str) -> str:
 
 
 def repository(configuration: Configuration, model: str) -> str:
-    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account."""
+    """Return where a model is published, `owner/name`; `{username}` stays in it if it means the token's account.
+
+    Raises:
+        UserError: the Hub does not accept the name.
+    """
     resolved = configuration.model(model)
     publish, variants = resolved.publish, resolved.export.variants
-    return publish.repo_template.format(
+    name = publish.repo_template.format(
         username=publish.username or "{username}",
         architecture=architecture_name(configuration, model),
         model=model,
         causal_suffix=OBJECTIVES[resolved.train.objective].suffix,
         variant_suffix="-ema" if variants == ["ema"] else "",
     )
+    parts = name.replace("{username}", "x").split("/")
+    if not all(REPOSITORY_PART.fullmatch(part) for part in parts) or "--" in name or ".." in name:
+        key = "publish.username" if publish.username else "publish.repo_template"
+        raise UserError(
+            f"{resolved.origins[key]}: {key}: {name!r}, where model {model} would be published, cannot be the name of a"
+            " repository on the Hub (letters and digits, with single . - and _ between them, at most 96 in a name)"
+        )
+    return name

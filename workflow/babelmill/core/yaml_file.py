@@ -159,15 +159,6 @@ def lost(node: yaml.MappingNode, path: tuple[str, ...]) -> Iterator[str]:
             )
 
 
-def words(text: str) -> Any:
-    """Return the value of a YAML text with all names, numbers and booleans as text, as it stands there.
-
-    Raises:
-        yaml.YAMLError: the text is not YAML.
-    """
-    return yaml.load(text, Loader=TextLoader)
-
-
 def read_yaml(path: str | Path, words_allowed: bool = True) -> dict[str, Any]:
     """Read a configuration file; an empty file gives an empty mapping. For `words_allowed`, see `parse`."""
     values = parse(read_text(path), path, words_allowed)
