@@ -83,6 +83,8 @@ def test_scores(built, language):
         evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
     )
     assert (of > 10) == (language == "eng"), "a sample, and all"
+    documents = pq.read_table(built / f"results/evaluations/{language}/documents.parquet")
+    assert documents["bytes"].to_pylist() == size.tolist() and set(documents["language"].to_pylist()) == {language}
     count = sum(token >= 16 for token in tokens)
     assert len(tokens) > LENGTH, "more than one row"
     for variant, argument in (("ema", None), ("main", "main")):
@@ -102,6 +104,7 @@ def test_scores(built, language):
             assert score == pytest.approx(expected | {"standard_error": score["standard_error"]}, rel=1e-5)
             assert score["standard_error"] == pytest.approx(standard_error(nats, size), rel=0.1)
             assert evaluation["languages"][language]["variants"][variant][mode] == score
+            assert documents[f"{variant}_{mode}"].to_numpy() == pytest.approx(nats, rel=1e-4), "each document's own"
     counts = np.bincount(ShardFile.open(shards / "train.safetensors").tokens, minlength=320)[16:]
     frequency = (counts + 1) / (counts + 1).sum()
     nats = -sum(math.log(frequency[token - 16]) for token in tokens if token >= 16)

@@ -1,12 +1,25 @@
 """Write numbers in sentences."""
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def plural(count: int, noun: str) -> str:
     """Return `1 model`, `2 models`, `12,000 models`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def sample_of(masked_pairs: int | str, method: str) -> str:
-    """Describe the sample of pairs that a method scored (`evaluation.masked_pairs`); "" if it scored all pairs."""
-    everything = masked_pairs == "all" or method == "causal"
-    return "" if everything else f"sample of {masked_pairs:,} pairs of each paradigm"
+def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
+    """Return how many pairs of each paradigm a method scores at most (None: all).
+
+    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; scores of earlier versions have no
+    `pairs`.
+    """
+    keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
+    return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)
+
+
+def sample_of(asked: Mapping[str, Any], method: str) -> str:
+    """Describe the sample of pairs that a method scored, see `most_pairs`; "" if it scored all pairs."""
+    most = most_pairs(asked, method)
+    return "" if most is None else f"sample of {most:,} pairs of each paradigm"
