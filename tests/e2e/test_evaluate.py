@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from babelmill.core.files import read_json, sha256, write_json
 from babelmill.tokens.shard_file import ShardFile
 
 LENGTH, MASKS = 512, 7
@@ -128,3 +130,21 @@ def test_shards_of_another_tokenizer_are_refused(built, workspace):
     assert done.returncode == 1
     assert "results/shards/deu/deu: was not made from the present results/corpora/eng" in done.stderr
     assert not (workspace.path / "elsewhere").exists()
+
+
+def test_scores_that_are_not_numbers_are_an_error(workspace):
+    """A weight of the export is nan, and the manifest knows the file: no evaluation.json with NaN in it."""
+    folder = workspace.path / "results/exports/eng"
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "embedding" in name)
+    weights[name][:] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    about = read_json(folder / "manifest.json")
+    about["files"]["model.safetensors"]["sha256"] = sha256(folder / "model.safetensors")
+    write_json(folder / "manifest.json", about)
+    done = workspace.python(
+        *("-m", "babelmill.evaluate", "--settings", "results/settings/eng/evaluate.json", "--out", "elsewhere"),
+        *("--export", "results/exports/eng", "--corpora", "results/corpora/eng", "--shards", "results/shards/eng/eng"),
+    )
+    assert done.returncode == 1 and not (workspace.path / "elsewhere").exists()
+    assert "the causal scores (ema) of 10 of 10 validation documents of eng are not numbers" in done.stderr

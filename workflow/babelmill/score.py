@@ -201,7 +201,7 @@ def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
 
 def is_loaded(name: str) -> bool:
     """Return whether a file of a model's folder decides its scores: weights, configuration, tokenizer, code."""
-    other_variant = name.startswith("model.") and not name.startswith("model.safetensors")
+    other_variant = name.startswith("model.") and name not in ("model.safetensors", "model.safetensors.index.json")
     return "/" not in name and name.endswith(LOADED) and not other_variant and name != manifest.NAME
 
 
