@@ -19,6 +19,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
+from babelmill.suites.headline import METHODS
 
 if TYPE_CHECKING:
     from babelmill.config.resolve import Configuration
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("babelmill.commands.score")
 OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these is not a repository
-METHODS = ("causal", "masked", "fused", "bound")
 
 
 def methods_of(folder: Path) -> list[str]:

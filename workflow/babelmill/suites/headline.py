@@ -8,6 +8,7 @@ lines name the same number.
 from collections import Counter
 from typing import Any
 
+METHODS = ("causal", "masked", "fused", "bound")  # in the order in which they are shown
 BEST = ("fused", "causal", "masked", "bound")  # which method is the headline if several scored as many pairs
 
 
