@@ -117,6 +117,7 @@ def make(
     steps: int = 2000,
     snapshots: Iterable[float] = (),
     seed: int = 1,
+    learning_rate: float = 0.01,
     masked_pairs: int | str = "all",
     phenomena: Iterable[str] = PHENOMENA,
 ) -> None:
@@ -129,7 +130,7 @@ def make(
         suites: {suite: codes that it covers}.
         steps: of its training.
         snapshots: scored, after so many million words.
-        seed: of its training.
+        seed, learning_rate: of its training.
         masked_pairs, phenomena: see `scores_of`.
     """
     draw = random.Random(f"{model} {languages}")
@@ -143,7 +144,7 @@ def make(
     record = record_of(draw, steps)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
     figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
-    trained = {"train": {"seed": seed, "learning_rate": 0.01}, "model": {"num_hidden_layers": 12}}
+    trained = {"train": {"seed": seed, "learning_rate": learning_rate}, "model": {"num_hidden_layers": 12}}
     put(folder, "train", model, ["metrics.jsonl"], figures, **trained)
     put(root / STAGES["export"].path(model, ""), "export", model, of=["train"], export={"default_variant": "ema"})
     folder = root / STAGES["evaluate"].path(model, "")
