@@ -15,7 +15,7 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json
-from babelmill.core.words import most_pairs
+from babelmill.evaluation.samples import most_pairs
 from babelmill.settings import settings_of
 from babelmill.suites import pairs
 from babelmill.suites.headline import headline, headline_method

@@ -53,9 +53,10 @@ from babelmill.config import schema
 from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.label_report import Predicted, Report
 from babelmill.evaluation.labelled_text import LabelledText, Tokens, predict
-from babelmill.evaluation.metrics import NOT_A_NUMBER, described
+from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
 from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
 from babelmill.model.code_decoder import longest_text

@@ -31,7 +31,8 @@ from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
-from babelmill.core.words import most_pairs, plural, sample_of
+from babelmill.core.words import plural
+from babelmill.evaluation.samples import most_pairs, sample_of
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device

@@ -11,8 +11,8 @@ from typing import Any
 from babelmill.commands.status import tail
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import sample_of
 from babelmill.evaluation.metrics import metrics_of, shown, units
+from babelmill.evaluation.samples import sample_of
 from babelmill.stages import STAGES
 from babelmill.suites.headline import headline, headline_method
 

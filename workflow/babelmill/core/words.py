@@ -1,25 +1,12 @@
 """Write numbers in sentences."""
 
-from collections.abc import Mapping
-from typing import Any
+# Ends the message about a score that is no number, which is an error and never a missing score.
+NOT_A_NUMBER = (
+    "the weights of this model are damaged, or its training diverged; replace the model, or train it again with a lower"
+    " train.learning_rate"
+)
 
 
 def plural(count: int, noun: str) -> str:
     """Return `1 model`, `2 models`, `12,000 models`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def most_pairs(asked: Mapping[str, Any], method: str) -> int | None:
-    """Return how many pairs of each paradigm a method scores at most (None: all).
-
-    `asked`: has the keys `pairs` and `masked_pairs` of the section `evaluation`; scores of earlier versions have no
-    `pairs`.
-    """
-    keys = ("pairs",) if method == "causal" else ("pairs", "masked_pairs")
-    return min((limit for key in keys if (limit := asked.get(key, "all")) != "all"), default=None)
-
-
-def sample_of(asked: Mapping[str, Any], method: str) -> str:
-    """Describe the sample of pairs that a method scored, see `most_pairs`; "" if it scored all pairs."""
-    most = most_pairs(asked, method)
-    return "" if most is None else f"sample of {most:,} pairs of each paradigm"

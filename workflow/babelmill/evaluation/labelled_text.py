@@ -11,8 +11,8 @@ import torch
 from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.labels import TOPS, Found, Sets
-from babelmill.evaluation.metrics import NOT_A_NUMBER
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.labels import CodeReader
 from babelmill.tokens.shard_file import Labels

@@ -10,11 +10,6 @@ from typing import Any
 
 TEXT = "the validation text"
 SHARE = "share"
-# Ends the message about a score that is no number, which is an error and never a missing score.
-NOT_A_NUMBER = (
-    "the weights of this model are damaged, or its training diverged; replace the model, or train it again with a lower"
-    " train.learning_rate"
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
-from babelmill.evaluation.metrics import NOT_A_NUMBER
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
 from babelmill.tokens.clean_text import Cleaning

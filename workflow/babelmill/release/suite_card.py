@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult
 
-from babelmill.core.words import sample_of
+from babelmill.evaluation.samples import sample_of
 from babelmill.release.card_table import table
 
 MEANINGS = {

@@ -13,8 +13,9 @@ from markupsafe import Markup
 
 from babelmill import __version__
 from babelmill.core import escape
-from babelmill.core.words import most_pairs, plural
+from babelmill.core.words import plural
 from babelmill.evaluation.metrics import SHARE, Metric, value_of
+from babelmill.evaluation.samples import most_pairs
 from babelmill.release.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE

@@ -21,7 +21,7 @@ import torch
 
 from babelmill.core.escape import line
 from babelmill.core.files import UserError
-from babelmill.evaluation.metrics import NOT_A_NUMBER
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.suites import packed_linear
 from babelmill.suites.attention import FreePositions
 
