@@ -11,6 +11,7 @@ import pytest
 from babelmill.cli import main
 from babelmill.core import manifest
 from babelmill.core.files import read_json, write_json
+from babelmill.evaluation.metrics import described
 from babelmill.evaluation.validation_text import entry
 from babelmill.suites.headline import headline
 from babelmill.suites.results import summary
@@ -139,6 +140,18 @@ def test_an_evaluation_of_an_earlier_release_has_no_interval(capsys):
     found = compare(capsys, "a", "b")
     assert "no interval: b was evaluated before version 0.3" in found and "-0.250\n" in found
     assert "delete\n  results/evaluations/b and run the workflow again" in found
+
+
+def test_models_of_labels_have_no_scores_of_documents(capsys):
+    for name, value in (("a", 0.5), ("b", 0.75)):
+        scored(name, (0.5, 0.5, 0.5))
+        folder = Path(f"results/evaluations/{name}")
+        exact = {"value": value, "standard_error": 0.02}
+        evaluation = {"variants": {"ema": {"exact": exact}}, "documents": {"scored": 9, "of": 9}, "labels": {}}
+        write_json(folder / "evaluation.json", evaluation | {"metrics": described(["exact"])})
+        manifest.write(folder, manifest.Asked("evaluate", name, {}), ["evaluation.json"])
+    found = compare(capsys, "a", "b")
+    assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found and "version 0.3" not in found
 
 
 @pytest.mark.parametrize("of", ["pairs", "paradigms"])

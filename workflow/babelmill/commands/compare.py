@@ -171,7 +171,8 @@ def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
     if recipes:
         lines = [f"{what}, means over models (smallest to largest);", "  differences with 95 % intervals over seeds"]
     else:
-        lines = [f"{what}, ± standard errors; difference with its 95 % interval over documents"]
+        with_interval = all(model.documents for model in everyone)
+        lines = [f"{what}, ± standard errors{'; difference with its 95 % interval over documents' * with_interval}"]
     notes = [] if recipes else [f"  {words}" for words in why_no_interval(everyone)]
     if recipes and min(map(len, sides)) == 1:
         notes = ["  no interval: one side is a single model"]
