@@ -112,8 +112,8 @@ def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     model, everything = Model(folder, False), np.ones(len(pairs), bool)
     for method in ("causal", "masked"):
-        with Partial(tmp_path / method, {}) as partial, pytest.raises(UserError, match=r"is not a number \(nan\)"):
-            model.score(method, pairs, everything, partial)
+        with pytest.raises(UserError, match=r"is not a number \(nan\)"):
+            model.score(method, pairs, everything, Partial(tmp_path / method, {}))
     with pytest.raises(UserError, match=r"the score of the sentence '.*cat.*' is not a number"):
         list(table_of(model, "causal", [(1, "The cat sat.")]))
 

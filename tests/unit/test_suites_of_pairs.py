@@ -296,16 +296,12 @@ KEPT = np.arange(12.0).reshape(4, 3)
 
 def scores_in(folder, method="causal", **made_of):
     """What is kept of a method: {pair: scores}."""
-    partial = Partial(folder, made_of)
-    kept = partial.kept(method)
-    partial.close()
+    kept = Partial(folder, made_of).kept(method)
     return dict(zip(kept.pairs.tolist(), kept.scores.tolist(), strict=True))
 
 
 def add(folder, pairs, rows, **made_of):
-    partial = Partial(folder, made_of)
-    partial.kept("causal").add(pairs, rows)
-    partial.close()
+    Partial(folder, made_of).kept("causal").add(pairs, rows)
 
 
 def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
@@ -339,14 +335,6 @@ def test_no_flipped_bit_becomes_a_score(folder):
         assert scores_in(folder / "partial") == dict(zip([3, 2, 1][:rows], KEPT.tolist(), strict=False))
     path.write_bytes(whole[:32] + whole[32 + size : 32 + 2 * size] + whole[32 : 32 + size])
     assert list(scores_in(folder / "partial")) == [2, 3], "a row names its pair, so its place says nothing"
-
-
-def test_two_processes_do_not_score_into_one_folder(folder):
-    first = Partial(folder / "partial", {})
-    with pytest.raises(UserError, match="partial: another process is scoring the same model on the same suite"):
-        Partial(folder / "partial", {})
-    first.close()
-    Partial(folder / "partial", {}).close()
 
 
 def test_the_headline_is_the_most_precise_score():

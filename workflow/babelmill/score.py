@@ -36,6 +36,7 @@ from babelmill.evaluation.samples import most_pairs, sample_of
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
+from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
 from babelmill.suites.headline import headline, headline_method
@@ -182,13 +183,15 @@ def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
     upstream = [args.export, *args.suites]
-    partial, model = Partial(args.partial, made_of(args.export, settings)), Model(args.export, settings.within_word_l2r)
-    scored, found = score_suites(model, args.suites, settings, partial)
-    if settings.snapshots:
-        found["snapshots"] = score_snapshots(args, settings)
-    write(scored, found, args.out)
-    manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
-    partial.delete()
+    with Lock(args.partial, "another process that scores the same"):
+        partial = Partial(args.partial, made_of(args.export, settings))
+        model = Model(args.export, settings.within_word_l2r)
+        scored, found = score_suites(model, args.suites, settings, partial)
+        if settings.snapshots:
+            found["snapshots"] = score_snapshots(args, settings)
+        write(scored, found, args.out)
+        manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
+        partial.delete()
 
 
 def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
@@ -247,8 +250,8 @@ def score_snapshots(args: argparse.Namespace, settings: ScoreSettings) -> list[d
     for name in kept:
         folder = args.export / FOLDER / name
         manifest.verify(folder, within=args.export)
-        with Partial(args.partial / name, made_of(folder, settings)) as partial:
-            _, scores = score_suites(Model(folder, settings.within_word_l2r), args.suites, settings, partial)
+        partial = Partial(args.partial / name, made_of(folder, settings))
+        _, scores = score_suites(Model(folder, settings.within_word_l2r), args.suites, settings, partial)
         found.append({"name": name, "languages": scores["languages"]} | about(folder))
         headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
         log.info("%s: %s", name, ", ".join(headlines))

@@ -247,6 +247,7 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils import logging as of_transformers
 
     from babelmill import score
+    from babelmill.runtime.run_lock import Lock
     from babelmill.suites.partial import Partial
 
     of_transformers.disable_progress_bar()
@@ -255,9 +256,10 @@ def run(args: argparse.Namespace) -> None:
     out = args.out or Path("scores", name, args.suite)
     refuse_others(out, origin)
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
-    partial = Partial(out / "partial", made_of(origin))
-    model = score.Model(folder, settings.within_word_l2r, extra=True)
-    score.write(*score.score_suites(model, suites, settings, partial), out)
-    manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
-    partial.delete()
+    with Lock(out / "partial", "another process that scores the same"):
+        partial = Partial(out / "partial", made_of(origin))
+        model = score.Model(folder, settings.within_word_l2r, extra=True)
+        score.write(*score.score_suites(model, suites, settings, partial), out)
+        manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
+        partial.delete()
     print(out)

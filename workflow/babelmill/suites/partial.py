@@ -3,12 +3,11 @@
 A folder has one file per method. A file begins with a seal, the hash of all that its scores are made of: if the model,
 the pairs or the way to score them change, the file is begun anew; no other change touches it. Then comes a row per
 pair, with a checksum, since a flipped bit in a number would be a wrong score that nobody notices. Rows are flushed to
-disk as they are added, and only one process at a time writes to a folder.
+disk as they are added.
 """
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -17,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from babelmill.core.files import UserError, canonical_json, writing
+from babelmill.core.files import canonical_json, writing
 
 log = logging.getLogger(__name__)
 
-LOCK = "lock"
 LAYOUT = 3  # version of the form of these files, and of the order of pairs (`sentences.in_order`)
 ROW = np.dtype([("pair", "<i8"), ("scores", "<f8", (3,)), ("checksum", "<u8")])  # for `scores` see `sentences.scores`
 OF_EARLIER_VERSIONS = ("made_of.json", "*.f64")
@@ -49,6 +47,7 @@ class Kept:
             log.warning("%s: damaged after %d rows; the other %d are scored again", path, wrong, len(rows) - wrong)
         rows = rows[:wrong]
         self.pairs, self.scores = rows["pair"].copy(), rows["scores"].copy()
+        path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path), open(path, "r+b" if path.is_file() else "wb") as file:
             file.truncate(len(self._seal) + len(rows) * ROW.itemsize)
             file.write(self._seal)
@@ -74,51 +73,25 @@ class Kept:
 
 
 class Partial:
-    """A folder of files of scores, which no other process may use until it is closed (by `with`, or `delete`).
+    """A folder of files of scores. Only one process at a time may use it: hold `runtime.run_lock.Lock` of the folder.
 
     Args:
         folder: the folder.
         made_of: what the scores of all methods depend on.
-
-    Raises:
-        UserError: another process is scoring into this folder.
     """
 
     def __init__(self, folder: Path, made_of: dict[str, Any]):
         self._folder, self._made_of = folder, made_of
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = open(folder / LOCK, "ab")  # noqa: SIM115  it stays open to hold the lock
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise UserError(
-                f"{folder}: another process is scoring the same model on the same suite; wait until it ends, or stop it"
-            ) from None
-        except OSError:
-            log.warning("%s: its file system has no locks; do not start a second job that scores the same", folder)
-
-    def __enter__(self) -> "Partial":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def kept(self, method: str, **made_of: Any) -> Kept:
         """Return the scores that are kept for a method. `made_of`: what else they depend on."""
         return Kept(self._folder / f"{method}.rows", self._made_of | made_of | {"method": method})
 
-    def close(self) -> None:
-        """Let other processes use the folder."""
-        self._lock.close()
-
     def delete(self) -> None:
         """Remove the files of this folder and of the snapshots' folders in it, and the folders if they are empty."""
         for folder in [*self._folder.glob("*/"), self._folder]:
-            for pattern in ("*.rows", *OF_EARLIER_VERSIONS, LOCK):
+            for pattern in ("*.rows", *OF_EARLIER_VERSIONS, "lock.*"):
                 for path in folder.glob(pattern):
                     path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
-        self.close()
