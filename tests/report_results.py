@@ -67,30 +67,46 @@ def evaluation_of(draw: random.Random, languages: list[str]) -> dict[str, Any]:
     return {"languages": found, "metrics": metrics, "tokenizer": dict.fromkeys(languages, quality)} | of_language()
 
 
-def scores_of(draw: random.Random, suite: str, languages: list[str], snapshots: Iterable[float] = ()) -> dict[str, Any]:
-    """Return scores.json of a suite, also for snapshots after so many million words."""
+def scores_of(
+    draw: random.Random,
+    suite: str,
+    languages: list[str],
+    snapshots: Iterable[float] = (),
+    masked_pairs: int | str = "all",
+    phenomena: Iterable[str] = PHENOMENA,
+) -> dict[str, Any]:
+    """Return scores.json of a suite, also for snapshots after so many million words.
+
+    Each phenomenon has 300 pairs of three paradigms, or `masked_pairs` of each paradigm for masked scores.
+    """
+    names = list(phenomena)
 
     def share(count: int, middle: float) -> dict[str, Any]:
         score = round(count * min(0.99, max(0.4, draw.gauss(middle, 0.1)))) / count
         return {"score": score, "n": count, "interval": wilson(score, count)}
 
-    def method(middle: float = 0.75) -> dict[str, Any]:
-        whole = {name: share(2000, middle) for name in ("pairs", "paradigms")}
-        return whole | {"by_phenomenon": {name: share(300, middle) for name in PHENOMENA}}
+    def method(name: str, middle: float = 0.75) -> dict[str, Any]:
+        each = 100 if masked_pairs == "all" or name == "causal" else int(masked_pairs)
+        whole = {of: share(3 * each * len(names), middle) for of in ("pairs", "paradigms")}
+        groups = {group: share(3 * each, middle) for group in names}
+        paradigms = {f"{group}_{i}": share(each, middle) for group in names for i in (1, 2, 3)}
+        return whole | {"by_phenomenon": groups, "by_paradigm": paradigms}
 
     where = {"hub": {"repository": f"lab/{suite}", "revision": "main", "commit": "5" * 40}, "sources": []}
     found, of = {}, "pairs" if suite == "multiblimp" else "paradigms"
     for code in languages:
-        methods = {name: method() for name in ("causal", "masked", "fused")}
-        found[code] = {"headline": methods["fused"][of], "methods": methods, "pairs": where | {"pairs": 2000}}
+        methods = {name: method(name) for name in ("causal", "masked", "fused")}
+        pairs = where | {"pairs": 300 * len(names)}
+        found[code] = {"headline": methods["fused"][of], "methods": methods, "pairs": pairs}
     headline = {"method": "fused", "of": of}
     kept = []
     for point in snapshots:
-        now = {"methods": {name: method(0.5 + 0.08 * math.log10(1 + point)) for name in ("causal", "masked", "fused")}}
+        middle = 0.5 + 0.08 * math.log10(1 + point)
+        now = {"methods": {name: method(name, middle) for name in ("causal", "masked", "fused")}}
         about = {"name": f"chck_{point:g}M", "million_words": point, "tokens": 5e5 * point, "step": int(point * 40)}
         kept.append(about | {"languages": dict.fromkeys(languages, now)})
     more = {"snapshots": kept} if kept else {}
-    return {"suite": suite, "headline": headline, "masked_pairs": "all", "languages": found} | more
+    return {"suite": suite, "headline": headline, "masked_pairs": masked_pairs, "languages": found} | more
 
 
 def make(
@@ -100,6 +116,10 @@ def make(
     suites: dict[str, list[str]],
     steps: int = 2000,
     snapshots: Iterable[float] = (),
+    seed: int = 1,
+    learning_rate: float = 0.01,
+    masked_pairs: int | str = "all",
+    phenomena: Iterable[str] = PHENOMENA,
 ) -> None:
     """Write the results of a model.
 
@@ -110,6 +130,8 @@ def make(
         suites: {suite: codes that it covers}.
         steps: of its training.
         snapshots: scored, after so many million words.
+        seed, learning_rate: of its training.
+        masked_pairs, phenomena: see `scores_of`.
     """
     draw = random.Random(f"{model} {languages}")
     for code in languages:
@@ -122,14 +144,14 @@ def make(
     record = record_of(draw, steps)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in record))
     figures = {"parameters": 31_400_000, "steps": steps, "tokens": steps * 32768, "epochs": 10.0}
-    put(folder, "train", model, ["metrics.jsonl"], figures)
+    trained = {"train": {"seed": seed, "learning_rate": learning_rate}, "model": {"num_hidden_layers": 12}}
+    put(folder, "train", model, ["metrics.jsonl"], figures, **trained)
     put(root / STAGES["export"].path(model, ""), "export", model, of=["train"], export={"default_variant": "ema"})
     folder = root / STAGES["evaluate"].path(model, "")
     write_json(folder / "evaluation.json", evaluation_of(draw, languages))
     put(folder, "evaluate", model, ["evaluation.json"], of=["export"])
     for suite, covered in suites.items():
         folder = root / STAGES["score"].path(model, suite)
-        write_json(
-            folder / "scores.json", scores_of(draw, suite, [code for code in languages if code in covered], snapshots)
-        )
+        mine = [code for code in languages if code in covered]
+        write_json(folder / "scores.json", scores_of(draw, suite, mine, snapshots, masked_pairs, phenomena))
         put(folder, "score", model, ["scores.json"], of=["export"])

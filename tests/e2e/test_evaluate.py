@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from babelmill.core.files import read_json, sha256, write_json
 from babelmill.tokens.shard_file import ShardFile
 
 LENGTH, MASKS = 512, 7
@@ -83,6 +85,8 @@ def test_scores(built, language):
         evaluation["documents"] == {"scored": min(of, 10), "of": of} == evaluation["languages"][language]["documents"]
     )
     assert (of > 10) == (language == "eng"), "a sample, and all"
+    documents = pq.read_table(built / f"results/evaluations/{language}/documents.parquet")
+    assert documents["bytes"].to_pylist() == size.tolist() and set(documents["language"].to_pylist()) == {language}
     count = sum(token >= 16 for token in tokens)
     assert len(tokens) > LENGTH, "more than one row"
     for variant, argument in (("ema", None), ("main", "main")):
@@ -102,6 +106,7 @@ def test_scores(built, language):
             assert score == pytest.approx(expected | {"standard_error": score["standard_error"]}, rel=1e-5)
             assert score["standard_error"] == pytest.approx(standard_error(nats, size), rel=0.1)
             assert evaluation["languages"][language]["variants"][variant][mode] == score
+            assert documents[f"{variant}_{mode}"].to_numpy() == pytest.approx(nats, rel=1e-4), "each document's own"
     counts = np.bincount(ShardFile.open(shards / "train.safetensors").tokens, minlength=320)[16:]
     frequency = (counts + 1) / (counts + 1).sum()
     nats = -sum(math.log(frequency[token - 16]) for token in tokens if token >= 16)
@@ -125,3 +130,21 @@ def test_shards_of_another_tokenizer_are_refused(built, workspace):
     assert done.returncode == 1
     assert "results/shards/deu/deu: was not made from the present results/corpora/eng" in done.stderr
     assert not (workspace.path / "elsewhere").exists()
+
+
+def test_scores_that_are_not_numbers_are_an_error(workspace):
+    """A weight of the export is nan, and the manifest knows the file: no evaluation.json with NaN in it."""
+    folder = workspace.path / "results/exports/eng"
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "embedding" in name)
+    weights[name][:] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    about = read_json(folder / "manifest.json")
+    about["files"]["model.safetensors"]["sha256"] = sha256(folder / "model.safetensors")
+    write_json(folder / "manifest.json", about)
+    done = workspace.python(
+        *("-m", "babelmill.evaluate", "--settings", "results/settings/eng/evaluate.json", "--out", "elsewhere"),
+        *("--export", "results/exports/eng", "--corpora", "results/corpora/eng", "--shards", "results/shards/eng/eng"),
+    )
+    assert done.returncode == 1 and not (workspace.path / "elsewhere").exists()
+    assert "the causal scores (ema) of 10 of 10 validation documents of eng are not numbers" in done.stderr

@@ -94,7 +94,7 @@ def test_a_folder_for_the_mntp_backend(trained):
     text = SimpleNamespace(stream=Stream(shard.tokens), count=1, score=lambda nats: {"value": nats.sum()})
     evaluation = yaml.safe_load((ROOT / "config/defaults.yaml").read_text())["evaluation"]
     settings = SimpleNamespace(evaluation=schema.Evaluation.model_validate(evaluation), scores=["causal", "masked"])
-    scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings) for path in folders]
+    scores = [evaluate.evaluate_model(path, {"eng": text}, words, settings)[0] for path in folders]
     assert scores[0] == scores[1] and scores[0]["eng"]["main"]["masked"]["value"] > 0
     for path in folders:
         assert show.fill_mask(path, "The black <mask> sat on the mat near the old door.").split("'")[1].strip() == "cat"

@@ -8,13 +8,14 @@ import signal
 import time
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from babelmill import graph
 from babelmill.commands import status
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import read_json
+from babelmill.core.files import UserError, read_json
 from babelmill.prediction.windows import Windows, held
 from conftest import Workspace
 from prepared import Program, run_limited, run_module
@@ -204,6 +205,24 @@ def test_no_batch_has_more_beams_than_tokens(labeller, monkeypatch):
     )
     assert len(made.predict([("", f"word{i}") for i in range(20, 25)], lambda share: None)) == 5
     assert rows == [2, 2, 1], "6 beams of each"
+
+
+def test_probabilities_that_are_not_numbers_are_an_error(labeller):
+    """Also where a whole validation text is predicted."""
+    import torch
+
+    from babelmill.evaluation import labelled_text
+    from babelmill.prediction import predictor
+
+    made = predictor.Predictor(labeller, predictor.Wanted(method="linear"), torch.device("cpu"))
+    for parameter in made._model.parameters():
+        parameter.data.fill_(torch.nan)
+    with pytest.raises(UserError, match="the probability of a code is not a number: the weights of this model are dam"):
+        made.predict([("", "word20")], lambda share: None)
+    text = SimpleNamespace(languages=[0], texts=lambda: iter([("", "word20")]))
+    tokens = labelled_text.Tokens(made._tokenizer, 32)
+    with pytest.raises(UserError, match="linear: the chances of the codes of 1 of 1 texts are not numbers"):
+        labelled_text.predict(made._model, tokens, text, ["linear"], lambda count: None)
 
 
 def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):

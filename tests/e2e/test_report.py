@@ -68,6 +68,17 @@ def looked_at(browser: Browser, path, large: bool = False) -> None:
             browser.screenshot(path.with_suffix(f".{width}.png"))
 
 
+def fits_a_page(browser: Browser) -> None:
+    """Assert that no table is cut when the open page is printed: A4 leaves 700 pixels. Paradigms are printed, too."""
+    browser.call("Emulation.setDeviceMetricsOverride", width=700, height=1000, deviceScaleFactor=1, mobile=False)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.value("Math.max(...[...document.querySelectorAll('table')].map(e => e.scrollWidth))") <= 700
+    hidden = "[...document.querySelectorAll('details table, .narrow svg')].some(e => !e.getBoundingClientRect().height)"
+    assert not browser.value(hidden)
+    assert browser.printed().startswith(b"%PDF")
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
 def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch):
     """As Snakemake calls the stage; the table holds every score of every result."""
     trio = {"trio": {"languages": ["eng", "deu", "fra"]}}
@@ -89,16 +100,20 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
     assert found["phenomenon"] == "all" and float(found["score"]) == pytest.approx(eng["paradigms"]["score"], rel=1e-5)
     assert [float(found[end]) for end in ("low", "high")] == pytest.approx(eng["paradigms"]["interval"], rel=1e-5)
     blimp = [row for row in rows if (row["model"], row["suite"], row["method"]) == ("eng", "blimp", "fused")]
-    assert {row["phenomenon"] for row in blimp} == {"all", *report_results.PHENOMENA}
+    assert {row["phenomenon"] for row in blimp} == {"all", "", *report_results.PHENOMENA}
+    paradigms = [row for row in blimp if row["paradigm"] != "all"]
+    assert len(paradigms) == 3 * len(report_results.PHENOMENA) and {row["phenomenon"] for row in paradigms} == {""}
+    assert {(row["suite"] == "", row["unit"]) for row in rows} == {(True, "bits per byte"), (False, "share")}
+    assert {row["seed"] for row in rows} == {"1"} and {row["settings"] for row in rows} == {""}, "one recipe"
     text = html.read_text()
     assert "not covered" in text and "islands&lt;b&gt;" in text and "lm-evaluation-harness" in text
     assert text.count('<svg class="curves"') == 45 and "<h2>Not complete" not in text
     looked_at(browser, html, large=True)
     best = browser.value(
-        "[...document.querySelectorAll('#texts tbody')].map(b => [...b.rows].map(r => +r.cells[1].innerText.replace(/\\s*n = [0-9,]+$/, '')))"
+        "[...document.querySelectorAll('#texts tbody')].map(b => [...b.rows].map(r => +r.cells[1].firstChild.textContent))"
     )
     assert best == [sorted(column) for column in best] and len(best[0]) == 47
-    assert browser.printed().startswith(b"%PDF")
+    fits_a_page(browser)
     (tmp_path / "results/evaluations/eng/evaluation.json").write_text("{}")
     with pytest.raises(UserError, match=r"evaluation.json: 2 bytes"):
         read_all(read_json(settings))
@@ -106,13 +121,14 @@ def test_45_models_one_of_them_of_three_languages(browser, tmp_path, monkeypatch
 
 def test_one_model(browser, tmp_path, monkeypatch):
     configuration = configured(tmp_path, monkeypatch, ["eng"])
-    make(tmp_path, configuration, ["eng"], snapshots=BABYLM[:19])
+    make(tmp_path, configuration, ["eng"], snapshots=BABYLM[:19], masked_pairs=50)
     asked = asked_of(configuration, "eng")
     path = tmp_path / "eng.html"
     path.write_text(page(asked, read_all(asked)))
     assert page(asked, read_all(asked)) == path.read_text(), "the same results are the same page"
     assert path.read_text().count('aria-label="BLiMP: 1 million words ') == 1
     looked_at(browser, path)
+    fits_a_page(browser)
     with open(tmp_path / "eng.csv", "w", newline="") as file:
         write_csv(read_all(asked), file)
     rows = [row for row in table(tmp_path / "eng.csv") if (row["suite"], row["phenomenon"]) == ("blimp", "all")]

@@ -20,6 +20,7 @@ from babelmill.commands.score import name_of, refuse_others
 from babelmill.commands.surprisal import lines_of, owners, words_of
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, write_json
+from babelmill.runtime.run_lock import Lock
 from hub_data import SENTENCES
 from prepared import run_module
 
@@ -100,6 +101,21 @@ def test_models_of_transformers(capsys, kind, method):
     assert main(["score", kind, "--suite", "mine", "--method", "masked", "--out", "x"]) == (kind == "gpt2")
     if kind == "gpt2":
         assert capsys.readouterr().err.splitlines()[-1].startswith("error: gpt2: method masked hides tokens")
+
+
+def test_two_at_once_do_not_write_the_same_scores(capsys):
+    """The second says so in a line; what the first has scored is kept for the same command."""
+    foreign("gpt2")
+    folder = Path("scores/gpt2/mine/partial")
+    with Lock(folder):
+        assert main(["score", "gpt2", "--suite", "mine"]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("error: scores/gpt2/mine/partial: another process that scores the same is writing here")
+    assert main(["score", "gpt2", "--suite", "mine", "--pairs", "2"]) == 0 and not folder.exists()
+    about = read_json("scores/gpt2/mine/scores.json")
+    assert about["pairs"] == 2 and about["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 2
+    assert main(["score", "gpt2", "--suite", "mine", "--pairs", "0"]) == 1
+    assert "--pairs 0: at least 1 is expected" in capsys.readouterr().err
 
 
 def test_an_exported_folder_and_a_repository_of_the_hub(exported, hub):

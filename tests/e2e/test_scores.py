@@ -1,18 +1,21 @@
 """The stages `suite` and `score`: from a name in `evaluation.suites` to scores, and what is not done twice."""
 
 import copy
+import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from babelmill.commands.surprisal import table_of
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core.files import UserError, read_json
-from babelmill.score import Model, report, score_all
+from babelmill.score import Model, made_of, report, score_all
 from babelmill.suites import sentences
 from babelmill.suites.partial import Partial
 from conftest import SMALL
@@ -40,8 +43,9 @@ def test_a_model_is_scored_and_a_new_suite_repeats_nothing(workspace):
     scores, rows = read_json(folder / "scores.json"), pq.read_table(folder / "pairs.parquet")
     eng = scores["languages"]["eng"]
     assert eng["methods"]["causal"]["pairs"]["n"] == 200 and eng["pairs"]["pairs"] == 200
-    assert eng["methods"]["masked"]["pairs"]["n"] == 30 == eng["headline"]["n"], "five of each of six paradigms"
-    assert scores["masked_pairs"] == 5 and scores["headline"] == {"method": "fused", "of": "pairs"}
+    assert eng["methods"]["masked"]["pairs"]["n"] == 30, "five of each of six paradigms"
+    assert scores["masked_pairs"] == 5 and scores["headline"] == {"method": "causal", "of": "pairs"}
+    assert eng["headline"] == eng["methods"]["causal"]["pairs"], "the most precise one"
     low, high = eng["headline"]["interval"]
     assert 0 <= low <= eng["headline"]["score"] <= high <= 1
     assert len(rows) == 200 and rows["masked_good"].null_count == 170
@@ -65,21 +69,53 @@ def pairs():
 
 
 def test_what_was_scored_is_not_scored_again(exported, tmp_path, pairs, monkeypatch):
-    """An attempt that was killed left the scores of the first pairs, and half a row."""
+    """An attempt that was killed left the scores of some pairs, and half a row; then the bound of pairs has changed."""
     monkeypatch.setattr(sentences, "POSITIONS", {"cpu": 1})  # a pair at a time
     model, everything = Model(exported / "export", False), np.ones(len(pairs), bool)
-    whole = model.score("masked", pairs, everything, Partial(tmp_path / "whole", {}))
-    kept = Partial(tmp_path / "partial", {})
-    rows = np.fromfile(tmp_path / "whole/masked.f64").reshape(-1, 3)
-    kept.add("masked", rows[:2])
-    with open(tmp_path / "partial/masked.f64", "ab") as file:
+    partial = Partial(tmp_path / "partial", {})
+    some = everything.copy()
+    some[2:] = False
+    two = model.score("masked", pairs, some, partial)
+    assert np.isnan(two[2:]).all() and np.isfinite(two[:2]).all()
+    with open(tmp_path / "partial/masked.rows", "ab") as file:
         file.write(b"half")
     scored = []
     of_group = sentences._of_group
-    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.append(given[2]) or of_group(*given))
-    again = model.score("masked", pairs, everything, Partial(tmp_path / "partial", {}))
-    assert np.array_equal(whole, again) and len(scored) == len(pairs) - 2
-    assert (whole[:, 0] > whole[:, 1]).all(), "it knows the good ones"
+    monkeypatch.setattr(sentences, "_of_group", lambda *given: scored.extend(given[2]) or of_group(*given))
+    again = model.score("masked", pairs, everything, partial)
+    assert np.array_equal(two[:2], again[:2]) and sorted(scored) == list(range(2, len(pairs)))
+    assert (again[:, 0] > again[:, 1]).all(), "it knows the good ones"
+    assert np.array_equal(model.score("masked", pairs, some, partial), two, equal_nan=True), "a smaller sample"
+    assert np.array_equal(model.score("masked", pairs[::-1], everything, partial), again[::-1])
+    assert len(scored) == 2 * len(pairs) - 2, "other pairs begin anew"
+
+
+def test_what_the_scores_do_not_depend_on_is_not_in_the_seal(exported):
+    """Only what is loaded, and the code; not other variants of the weights, notes, or another key of the settings."""
+    values = {"name": "x", "stage": "score", "languages": ["eng"], "methods": ["causal"]}
+    first = ScoreSettings(**values, raw={"code": "score 3"})
+    other = ScoreSettings(**values, snapshots=True, headline="paradigms", raw={"code": "score 3", "snapshots": True})
+    found = made_of(exported / "export", first)
+    assert found == made_of(exported / "export", other)
+    assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_gpt_bert.py"} <= found["files"].keys()
+    assert "model.main.safetensors" not in found["files"] and "README.md" not in found["files"]
+
+
+def test_a_score_that_is_not_a_number_is_an_error(exported, tmp_path, pairs):
+    """One damaged row of the embedding: one of two sentences would have no score, and the pair would be left out."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported / "export", folder)
+    weights = load_file(folder / "model.safetensors")
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    name = next(name for name in weights if "embedding" in name and len(weights[name]) == len(tokenizer))
+    weights[name][tokenizer("cat")["input_ids"][-1]] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    model, everything = Model(folder, False), np.ones(len(pairs), bool)
+    for method in ("causal", "masked"):
+        with pytest.raises(UserError, match=r"is not a number \(nan\)"):
+            model.score(method, pairs, everything, Partial(tmp_path / method, {}))
+    with pytest.raises(UserError, match=r"the score of the sentence '.*cat.*' is not a number"):
+        list(table_of(model, "causal", [(1, "The cat sat.")]))
 
 
 def test_batches_change_no_score(exported, tmp_path, pairs, monkeypatch):

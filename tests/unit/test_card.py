@@ -306,9 +306,11 @@ def test_scores_of_suites_stand_beside_published_ones():
     baseline = {"language": "eng", "model": "GPT-2 98M", "pipeline": "lm-evaluation-harness", "score": 73.43}
     suites = [card.Scored("BLiMP", found, [baseline, baseline | {"language": "deu"}])]
     text = card.render(facts(suites=suites))
-    assert "| BLiMP | English | 73.0 (68.0 to 78.0) | 70.0 (65.0 to 75.0) | 75.0 (70.0 to 80.0) | 2,000 |" in text
+    cells = ["73.0 (68.0 to 78.0), n = 2,000", "70.0 (65.0 to 75.0), n = 100", "75.0 (70.0 to 80.0), n = 100"]
+    assert f"| BLiMP | English | {' | '.join(cells)} |" in text, "each score with its own number of pairs"
     assert "| BLiMP | English | GPT-2 98M | 73.43 | lm-evaluation-harness |" in text and text.count("73.43") == 1
-    assert "sample of at most 50 pairs of each paradigm" in text and "unweighted mean over paradigms" in text
+    assert "The fused and masked scores are of a sample of 50 pairs of each paradigm at most." in text
+    assert "unweighted mean over paradigms" in text
     assert f"`nyu-mll/blimp` at `{'ab' * 20}`" in text
     front = yaml.safe_load(text.split("---\n")[1])
     results = front["model-index"][0]["results"]

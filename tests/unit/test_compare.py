@@ -1,5 +1,6 @@
 """`babelmill compare`: what it says of two models with scores on the same pairs, and what it refuses."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,13 @@ import pytest
 
 from babelmill.cli import main
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
+from babelmill.evaluation.metrics import described
+from babelmill.evaluation.validation_text import entry
+from babelmill.suites.headline import headline
+from babelmill.suites.results import summary
 
+KINDS = [kind for kind in ("one", "two", "three") for _ in range(100)]
 GOOD = [f"Good sentence {i}, " + "which is long and goes on and on and on, " * 3 for i in range(300)]
 
 
@@ -19,31 +25,47 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good=GOOD, code="eng") -> None:
-    """Scores of a model that is right on such shares of the phenomena one, two and three, of 100 pairs each."""
+def scored(name, shares, seed=0, of="pairs", digest="a" * 64, sampled=None, good=GOOD, code="eng", kinds=KINDS) -> None:
+    """Scores of a model that is right on such shares of the phenomena, of 100 pairs each.
+
+    `sampled`: the pairs without a score; the others are then a sample of each paradigm.
+    """
     folder, random = Path(f"results/scores/{name}/mine"), np.random.default_rng(seed)
     folder.mkdir(parents=True)
-    right = np.concatenate([random.random(100) < share for share in shares])
-    margins = np.where(right, 1, -1) * random.exponential(2, 300)
+    share_of_pair = np.repeat(shares, 100)
+    margins = np.where(random.random(300) < share_of_pair, 1, -1) * random.exponential(2, 300)
     margins[sampled or []] = np.nan
-    kinds = [kind for kind in ("one", "two", "three") for _ in range(100)]
     columns = {"language": [code] * 300, "good": good, "bad": [text.replace("Good", "Bad") for text in good]}
     columns |= {"phenomenon": kinds, "paradigm": kinds, "causal_good": margins - 50, "causal_bad": margins * 0 - 50}
     rows = {k: pa.array(v, from_pandas=True) if k.startswith("causal") else v for k, v in columns.items()}
     pq.write_table(pa.table(rows), folder / "pairs.parquet")
     figures = {"pairs": 300, "hub": None, "sources": [{"path": "pairs.tsv", "sha256": digest}]}
-    about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": {code: {"pairs": figures}}}
-    write_json(folder / "scores.json", about)
+    methods = {"causal": summary(pa.table(rows), margins, margins * 0, bool(sampled))}
+    languages = {code: {"pairs": figures, "methods": methods}}
+    about = {"suite": "mine", "headline": {"method": "causal", "of": of}, "languages": languages}
+    write_json(folder / "scores.json", about | {"masked_pairs": "all", "pairs": 50 if sampled else "all"})
     manifest.write(folder, manifest.Asked("score", name, {}), ["pairs.parquet", "scores.json"])
 
 
-def evaluated(name, value, corpus="c" * 64, documents=10) -> None:
+def evaluated(name, value, corpus="c" * 64, documents=10, of_documents=True) -> None:
+    """An evaluation, of release 0.2 without `of_documents`; the models differ by as much on each document, nearly."""
     folder = Path(f"results/evaluations/{name}")
-    score = {"value": value, "standard_error": 0.02, "bytes": 1000, "nats_per_token": 1.0, "tokens": 9}
+    random = np.random.default_rng(0)
+    size = random.integers(50, 150, documents)
+    hard = random.normal(1, 0.3, documents)  # for each model
+    nats = size * (value * hard + np.random.default_rng(len(name)).normal(0, 0.01, documents)) * math.log(2)
+    nats *= value * math.log(2) * size.sum() / nats.sum()
+    score = entry(nats, size, 9)
     evaluation = {"variants": {"ema": {"causal": score}}, "documents": {"scored": documents, "of": documents}}
     evaluation["unigram"] = score
     write_json(folder / "evaluation.json", evaluation)
-    manifest.write(folder, manifest.Asked("evaluate", name, {}), ["evaluation.json"])
+    files = ["evaluation.json"]
+    if of_documents:
+        columns = {"language": ["eng"] * documents, "document": np.arange(documents), "bytes": size}
+        columns |= {"whole_bytes": [int(size.sum())] * documents, "ema_causal": nats}
+        pq.write_table(pa.table(columns), folder / "documents.parquet")
+        files.append("documents.parquet")
+    manifest.write(folder, manifest.Asked("evaluate", name, {}), files)
     about = manifest.read(folder)
     write_json(folder / "manifest.json", about | {"upstream": {"results/corpora/eng": corpus}})
 
@@ -61,8 +83,13 @@ def test_two_models(capsys):
     evaluated("a", 1.5)
     evaluated("b", 1.75)
     found = compare(capsys, "a", "b", "--pairs", "2")
-    assert "the weights of two models" in found and "causal  1.500 ± 0.020  1.750 ± 0.020" in found
+    assert "the weights of two models" in found
     lines = found.splitlines()
+    (bits,) = [line.split() for line in lines if line.startswith("  causal")]
+    assert bits[1] == "1.500" and bits[4] == "1.750" and bits[7] == "-0.250"
+    low, high = float(bits[8].strip("(")), float(bits[10].strip(")"))
+    assert -0.35 < low < -0.25 < high < -0.15, "what is hard for both cancels out:"
+    assert high - low < 3 * float(bits[3]), "the interval is narrower than that of two separate models"
     shares = [float(line.split()[1]) for line in lines if line.startswith(("  a  ", "  b  "))]
     (difference,) = [line for line in lines if line.startswith("  difference")]
     assert float(difference.split()[1]) == pytest.approx(shares[0] - shares[1], abs=0.11)
@@ -83,10 +110,13 @@ def test_recipes_are_compared_over_their_seeds(capsys):
         evaluated(f"b{i}", 1.6 + i / 10)
     found = compare(capsys, "a0,a1,a2", "b0,b1,b2")
     assert "recipes, by means over the models" in found and "the weights" not in found
-    assert "1.600 (1.500 to 1.700)" in found and "sign test of the means over seeds" in found
+    assert "1.600 (1.500 to 1.700)" in found and "-0.100 (-0.327 to +0.127)" in found and "standard error" not in found
+    assert "means over models (smallest to largest)" in found and "sign test of the means over seeds" in found
     one_by_one = compare(capsys, "a0", "b0")
     assert "recipes" not in one_by_one
-    assert "single model" in compare(capsys, "a0,a1,a2", "b0")
+    against_one = compare(capsys, "a0,a1,a2", "b0")
+    assert "no interval: one side is a single model" in against_one
+    assert ["causal", "1.600", "(1.500", "to", "1.700)", "1.600", "+0.000"] in map(str.split, against_one.splitlines())
 
 
 def test_two_seeds_that_differ_are_no_ties(capsys):
@@ -100,7 +130,51 @@ def test_two_seeds_that_differ_are_no_ties(capsys):
 def test_the_mean_of_paradigms_is_that_of_the_scores(capsys):
     scored("a", (0.9, 0.6, 0.7), of="paradigms")
     scored("b", (0.5, 0.6, 0.7), of="paradigms", seed=1)
-    assert "300 pairs, mean of paradigms that are right" in compare(capsys, "a", "b")
+    assert "300 pairs; score: the unweighted mean of paradigms that are right, causal" in compare(capsys, "a", "b")
+
+
+def test_an_evaluation_of_an_earlier_release_has_no_interval(capsys):
+    for name, value, of_documents in (("a", 1.5, True), ("b", 1.75, False)):
+        scored(name, (0.5, 0.5, 0.5))
+        evaluated(name, value, of_documents=of_documents)
+    found = compare(capsys, "a", "b")
+    assert "no interval: b was evaluated before version 0.3" in found and "-0.250\n" in found
+    assert "delete\n  results/evaluations/b and run the workflow again" in found
+
+
+def test_models_of_labels_have_no_scores_of_documents(capsys):
+    for name, value in (("a", 0.5), ("b", 0.75)):
+        scored(name, (0.5, 0.5, 0.5))
+        folder = Path(f"results/evaluations/{name}")
+        exact = {"value": value, "standard_error": 0.02}
+        evaluation = {"variants": {"ema": {"exact": exact}}, "documents": {"scored": 9, "of": 9}, "labels": {}}
+        write_json(folder / "evaluation.json", evaluation | {"metrics": described(["exact"])})
+        manifest.write(folder, manifest.Asked("evaluate", name, {}), ["evaluation.json"])
+    found = compare(capsys, "a", "b")
+    assert "share of 9 documents, ± standard errors\n" in found and "-0.250\n" in found and "version 0.3" not in found
+
+
+@pytest.mark.parametrize("of", ["pairs", "paradigms"])
+def test_one_weighting_of_paradigms_in_scores_report_and_comparison(capsys, of):
+    """200 pairs of one paradigm and 100 of another, of which 50 each were scored: the numbers of scores.json."""
+    kinds = ["large"] * 200 + ["small"] * 100
+    left_out = [i for i in range(300) if i not in (*range(50), *range(200, 250))]
+    scored("a", (0.9, 0.9, 0.4), of=of, sampled=left_out, kinds=kinds)
+    scored("b", (0.9, 0.9, 0.5), of=of, sampled=left_out, kinds=kinds, seed=1)
+    found = compare(capsys, "a", "b")
+    for name in "ab":
+        about = read_json(f"results/scores/{name}/mine/scores.json")
+        (line,) = [line for line in found.splitlines() if line.startswith(f"  {name}  ")]
+        shares = about["languages"]["eng"]["methods"]["causal"]
+        assert shares["pairs"]["score"] != pytest.approx(shares["paradigms"]["score"], abs=0.03)
+        assert headline(about, "eng") == shares[of]
+        low, high = shares[of]["interval"]
+        expected = f"{100 * shares[of]['score']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+        assert " ".join(line.split()[1:]) == expected
+    difference = next(line for line in found.splitlines() if line.startswith("  difference")).split()
+    shares = [float(line.split()[1]) for line in found.splitlines() if line.startswith(("  a  ", "  b  "))]
+    assert float(difference[1]) == pytest.approx(shares[0] - shares[1], abs=0.11)
+    assert float(difference[2].strip("(")) < float(difference[1]) < float(difference[4].strip(")"))
 
 
 def test_only_pairs_that_both_were_scored_on_count(capsys):

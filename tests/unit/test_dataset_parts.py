@@ -382,7 +382,9 @@ def test_names_in_a_card_that_are_no_text_are_ignored(tmp_path):
     card = "- config_name: [a]\n  data_files: a/*\n- config_name: 2024\n  data_files: {train: b/*, [x]: c/*}\n"
     names = ["a/x.csv", "b/x.csv"]
     assert chosen(tmp_path, card.replace(", [x]: c/*", ""), names) == (["b/x.csv"], [])
-    odd = "- config_name: b\n  data_files: [{split: {x: y}, path: a/*}]\n- config_name: c\n  data_files: {train: [[1]]}\n"
+    odd = (
+        "- config_name: b\n  data_files: [{split: {x: y}, path: a/*}]\n- config_name: c\n  data_files: {train: [[1]]}\n"
+    )
     for config in ("b", "c"):
         with pytest.raises(UserError, match=f"its configuration {config} has no split `train`; it has none"):
             chosen(tmp_path, odd, names, config=config)

@@ -113,6 +113,22 @@ def test_a_job_that_was_killed_is_said_to_be(capfd, monkeypatch):
     assert lines == ["train was ended by SIGKILL", "train was ended by signal 9"]
 
 
+def test_a_job_that_was_interrupted_stops_with_its_last_words_if_it_has_any(capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv(TERMINAL, "")
+    view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)
+    view.show(
+        logging.LogRecord("snakemake", logging.WARNING, "", 0, "Terminating processes on user request", None, None)
+    )
+    for number, text in enumerate(("12:00:00 eng: loading\n", "")):
+        (tmp_path / "log").write_text(text)
+        about = {"jobid": number, "rule_name": "export", "wildcards": {"model": "eng"}, "output": ["x"]}
+        about |= {"benchmark": None, "reason": "", "local": True, "log": [str(tmp_path / "log")], "rule_msg": ""}
+        view.show(logging.makeLogRecord(about | {"event": "job_info"}))
+        view.show(logging.makeLogRecord(about | {"event": "job_error"}))
+    said = [line.split("eng ")[1].strip() for line in capfd.readouterr().err.splitlines() if "stops" in line]
+    assert said == ["stops: eng: loading", "stops"]
+
+
 def test_a_training_without_its_gpu_says_so_once(capfd, monkeypatch):
     monkeypatch.setenv(TERMINAL, "")  # which the view sets for the stages
     view = RunView(dry_run=False, quiet=False, commands=False, verbose=False)

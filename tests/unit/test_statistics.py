@@ -1,8 +1,14 @@
 """Tests and intervals for two models on the same pairs, beside known values and many made comparisons."""
 
+import math
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from babelmill.core.files import UserError
+from babelmill.evaluation.comparison import over_documents, over_seeds
+from babelmill.evaluation.validation_text import entry, pooled
 from babelmill.suites.statistics import bootstrap, holm, mcnemar
 
 
@@ -85,3 +91,47 @@ def test_seeds_of_a_recipe_are_drawn_again_too():
         inside["weights"] += low <= 0 <= high
     assert inside["recipes"] >= 0.86 * 100, "five seeds are few: less than 95 %"
     assert inside["weights"] < 0.7 * 100
+
+
+def of_documents(nats: np.ndarray, size: np.ndarray, language: np.ndarray | None = None) -> pa.Table:
+    language = np.zeros(len(size), int) if language is None else language
+    columns = {"language": [f"l{i}" for i in language], "document": np.arange(len(size)), "bytes": size}
+    return pa.table(columns | {"whole_bytes": [int(size[language == i].sum()) for i in language], "x": nats})
+
+
+def test_the_difference_over_documents_covers_the_truth_and_knows_that_they_are_the_same():
+    """Documents differ much more than the models do: 95 % of narrow intervals hold the true difference."""
+    random, inside, widths, alone = np.random.default_rng(5), 0, [], []
+    for _ in range(300):
+        size, hard = random.integers(100, 2000, 40), random.normal(1.2, 0.4, 40)
+        first, second = (size * math.log(2) * (hard + shift + random.normal(0, 0.05, 40)) for shift in (0.0, 0.1))
+        tables = of_documents(first, size), of_documents(second, size)
+        value, low, high = over_documents(tables, ("x", "x"))
+        assert low is not None and high is not None
+        assert value == pytest.approx((first.sum() - second.sum()) / size.sum() / math.log(2))
+        inside += low <= -0.1 <= high
+        widths.append(high - low)
+        alone.append(4 * entry(first, size, 1)["standard_error"])
+    assert 0.91 * 300 <= inside <= 0.98 * 300
+    assert np.mean(widths) < np.mean(alone) / 3
+    with pytest.raises(UserError, match="not measured on the same documents"):
+        over_documents((tables[0], of_documents(second, size + 1)), ("x", "x"))
+
+
+def test_the_difference_of_several_languages_is_that_of_their_scores():
+    random = np.random.default_rng(6)
+    size, language = random.integers(100, 2000, 60), np.repeat([0, 1], 30)
+    nats = [size * random.normal(1 + i, 0.3, 60) for i in (0, 1)]
+    whole = [int(size[language == i].sum()) for i in (0, 1)]
+    scores = [pooled([entry(each[language == i], size[language == i], 9) for i in (0, 1)], whole) for each in nats]
+    found = over_documents((of_documents(nats[0], size, language), of_documents(nats[1], size, language)), ("x", "x"))
+    assert found.value == pytest.approx(scores[0]["value"] - scores[1]["value"])
+
+
+def test_the_difference_over_seeds_is_welchs():
+    first, second = [1.52, 1.49, 1.55], [1.60, 1.58, 1.71, 1.66]
+    from scipy.stats import ttest_ind  # slow to import
+
+    found, expected = over_seeds(first, second), ttest_ind(first, second, equal_var=False).confidence_interval()
+    assert found == pytest.approx((np.mean(first) - np.mean(second), expected.low, expected.high))
+    assert over_seeds([1.5], second) == (pytest.approx(1.5 - np.mean(second)), None, None)

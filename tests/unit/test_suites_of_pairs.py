@@ -17,8 +17,10 @@ from babelmill.config.resolve import Configuration
 from babelmill.config.suites import suites_of_language, suites_of_model
 from babelmill.core import manifest
 from babelmill.core.files import UserError, canonical_json, write_json
+from babelmill.evaluation.samples import most_pairs
 from babelmill.settings import settings_of
 from babelmill.suites import pairs
+from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import mean_of_groups, right, sample, share, summary, wilson
 from conftest import ROOT, SMALL
@@ -286,6 +288,8 @@ def test_what_a_key_changes(monkeypatch):
     one, two = {"suites": ["english_basics"]}, {"suites": ["english_basics", "blimp"]}
     assert changed({}, one) == {"score.english_basics", "convert"}
     assert changed(one, two) == {"score.blimp", "convert"}, "neither the evaluation nor another suite"
+    assert changed(one, one | {"pairs": "all"}) == set(), "settings files are those of before the key existed"
+    assert changed(one, one | {"pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"masked_pairs": 10}) == {"score.english_basics"}
     assert changed(one, one | {"within_word_l2r": True}) == {"score.english_basics"}
     assert changed(one, one | {"snapshots": True}) == {"score.english_basics"}
@@ -345,22 +349,70 @@ def test_a_sample_is_of_each_paradigm_and_the_same_in_any_order():
     assert sample(table, 100).all()
 
 
+KEPT = np.arange(12.0).reshape(4, 3)
+
+
+def scores_in(folder, method="causal", **made_of):
+    """What is kept of a method: {pair: scores}."""
+    kept = Partial(folder, made_of).kept(method)
+    return dict(zip(kept.pairs.tolist(), kept.scores.tolist(), strict=True))
+
+
+def add(folder, pairs, rows, **made_of):
+    Partial(folder, made_of).kept("causal").add(pairs, rows)
+
+
 def test_scores_are_kept_and_half_a_row_is_cut_off(folder):
-    kept = Partial(folder / "partial", {"a": 1})
-    rows = np.arange(12.0).reshape(4, 3)
-    kept.add("causal", rows[:2])
-    kept.add("causal", rows[2:])
-    with open(folder / "partial/causal.f64", "ab") as file:
-        file.write(b"torn")
-    again = Partial(folder / "partial", {"a": 1})
-    assert again.read("causal").tolist() == rows.tolist()
-    again.add("causal", rows[:1])
-    assert again.read("causal").tolist() == [*rows.tolist(), rows[0].tolist()]
-    assert len(Partial(folder / "partial", {"a": 2}).read("causal")) == 0, "other settings begin anew"
-    Partial(folder / "partial/chck_1M", {"a": 2}).add("causal", rows)
-    (folder / "partial/mine.txt").write_text("no score")
+    add(folder / "partial", [7, 5], KEPT[:2], a=1)
+    add(folder / "partial", [6, 0], KEPT[2:], a=1)
+    whole = (folder / "partial/causal.rows").read_bytes()
+    (folder / "partial/causal.rows").write_bytes(whole + b"torn")
+    assert scores_in(folder / "partial", a=1) == dict(zip((7, 5, 6, 0), KEPT.tolist(), strict=True))
+    add(folder / "partial", [1], KEPT[:1], a=1)
+    assert list(scores_in(folder / "partial", a=1)) == [7, 5, 6, 0, 1]
+    assert scores_in(folder / "partial", a=2) == {}, "another model begins anew"
+    add(folder / "partial/chck_1M", [1], KEPT[:1], a=2)
+    for name in ("mine.txt", "made_of.json", "causal.f64"):
+        (folder / "partial" / name).write_text("the last two are of release 0.2.0")
     Partial(folder / "partial", {"a": 2}).delete()
     assert [path.name for path in (folder / "partial").iterdir()] == ["mine.txt"], "of snapshots neither"
+    (folder / "partial/mine.txt").unlink()
+    Partial(folder / "partial", {"a": 2}).delete()
+    assert not (folder / "partial").exists()
+
+
+def test_no_flipped_bit_becomes_a_score(folder):
+    """Each byte of each row: it and what follows is scored again; what stands before it is kept."""
+    add(folder / "partial", [3, 2, 1, 0], KEPT)
+    path = folder / "partial/causal.rows"
+    whole = path.read_bytes()
+    size = (len(whole) - 32) // 4
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        rows = max(0, place - 32) // size if place >= 32 else 0
+        assert scores_in(folder / "partial") == dict(zip([3, 2, 1][:rows], KEPT.tolist(), strict=False))
+    path.write_bytes(whole[:32] + whole[32 + size : 32 + 2 * size] + whole[32 : 32 + size])
+    assert list(scores_in(folder / "partial")) == [2, 3], "a row names its pair, so its place says nothing"
+
+
+def test_the_headline_is_the_most_precise_score():
+    """Fused where all is scored; where masked scores are a sample, causal; also in files that say otherwise."""
+
+    def scores(fused: int, causal: int, named: str = "fused"):
+        methods = {name: {"pairs": {"n": n, "score": n / 100}} for name, n in (("causal", causal), ("fused", fused))}
+        return {"headline": {"method": named, "of": "pairs"}, "languages": {"eng": {"methods": methods}}}
+
+    assert headline_method(scores(50, 50)) == "fused" and headline_method(scores(50, 50, "causal")) == "causal"
+    assert headline_method(scores(10, 50)) == "causal" and headline(scores(10, 50), "eng") == {"n": 50, "score": 0.5}
+    one = scores(10, 50)
+    one["languages"]["deu"] = {"methods": {"causal": {"pairs": None}, "fused": {"pairs": {"n": 90}}}}
+    assert headline_method(one) == "fused", "one method for all languages"
+
+
+def test_how_many_pairs_a_method_scores():
+    assert most_pairs({"masked_pairs": "all"}, "masked") is None is most_pairs({"masked_pairs": 5}, "causal")
+    assert most_pairs({"pairs": 9, "masked_pairs": "all"}, "causal") == 9 == most_pairs({"pairs": 9}, "masked")
+    assert [most_pairs({"pairs": 9, "masked_pairs": n}, "fused") for n in (5, 20)] == [5, 9]
 
 
 def test_lock_pins_suites_and_repeats_nothing(hub):

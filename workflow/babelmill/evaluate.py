@@ -3,7 +3,8 @@
     python -m babelmill.evaluate --settings results/settings/eng/evaluate.json --export results/exports/eng \\
         --corpora results/corpora/eng --shards results/shards/eng/eng --out results/evaluations/eng --threads 8
 
-This writes `evaluation.json` and `manifest.json`. It measures not the training model, but the folder that users get,
+This writes `evaluation.json`, `documents.parquet` (one row per scored document, for `babelmill compare`; not for models
+of labels) and `manifest.json`. It measures not the training model, but the folder that users get,
 loaded as they load it (`AutoModelForCausalLM`, `AutoModelForMaskedLM`, every variant).
 
 Bits per byte is a text's negative log-likelihood over ln 2 and its number of UTF-8 bytes. It does not depend on the
@@ -41,6 +42,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
@@ -49,12 +52,13 @@ from transformers.utils.logging import disable_progress_bar
 from babelmill.config import schema
 from babelmill.config.stage_settings import EvaluateSettings, ExportSettings
 from babelmill.core import manifest, stage_entry
-from babelmill.core.files import UserError, read_json, sha256, write_json
+from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.label_report import Predicted, Report
 from babelmill.evaluation.labelled_text import LabelledText, Tokens, predict
 from babelmill.evaluation.metrics import described
 from babelmill.evaluation.scoring import Stream, causal_rows, diffusion_rows, masked_rows, nats
-from babelmill.evaluation.validation_text import Score, Text, pooled
+from babelmill.evaluation.validation_text import DOCUMENTS, Score, Text, of_documents, pooled
 from babelmill.model.code_decoder import longest_text
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
@@ -74,6 +78,7 @@ log = logging.getLogger("babelmill.evaluate")
 
 PROGRESS_SECONDS = 10
 Scores = dict[str, dict[str, dict[str, Score]]]  # by language, variant and metric
+Nats = dict[str, dict[str, dict[str, np.ndarray]]]  # the same of each document
 
 
 class ScoringProgress:
@@ -132,11 +137,18 @@ SCORERS: "dict[str, tuple[type[_BaseAutoModelClass], Callable[[Asked], np.ndarra
 }
 
 
-def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateSettings) -> Scores:
-    """Score all variants of an exported model: {language: {variant: {metric: score}}}."""
+def evaluate_model(
+    folder: Path, texts: dict[str, Text], vocabulary: Vocabulary, settings: EvaluateSettings
+) -> tuple[Scores, Nats]:
+    """Score all variants of an exported model: {language: {variant: {metric: score}}}, and the nats of each document.
+
+    Raises:
+        UserError: a score is not a number.
+    """
     exported = recorded(manifest.read(folder)["settings"], ExportSettings, folder).export
     device = scoring_device()
     scores: Scores = {language: {} for language in texts}
+    nats: Nats = {language: {} for language in texts}
     for variant in exported.variants:
         for metric in settings.scores:
             named = None if variant == exported.default_variant else variant
@@ -146,10 +158,16 @@ def evaluate_model(folder: Path, texts: dict[str, Text], vocabulary: Vocabulary,
             for language, text in texts.items():
                 progress = ScoringProgress(f"{variant} {metric} {language}", text.count)
                 asked = Asked(model, text.stream, vocabulary, settings.evaluation, progress)
-                score = text.score(score_with(asked))
-                scores[language].setdefault(variant, {})[metric] = score
+                found = score_with(asked)
+                if wrong := int((~np.isfinite(found)).sum()):
+                    raise UserError(
+                        f"{folder}: the {metric} scores ({variant}) of {wrong} of {len(found)} validation documents of"
+                        f" {language} are not numbers: {NOT_A_NUMBER}"
+                    )
+                nats[language].setdefault(variant, {})[metric] = found
+                score = scores[language].setdefault(variant, {})[metric] = text.score(found)
                 log.info("%s %s %s: %.3f bits per byte", variant, metric, language, score["value"])
-    return scores
+    return scores, nats
 
 
 def check_length(folder: Path, length: int) -> None:
@@ -242,13 +260,20 @@ def run(args: argparse.Namespace) -> None:
     disable_progress_bar()
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
-    evaluation = evaluate_labels(args, settings) if settings.labelled else evaluate_text(args, settings)
+    files = ["evaluation.json"]
+    if settings.labelled:
+        evaluation = evaluate_labels(args, settings)
+    else:
+        evaluation, documents = evaluate_text(args, settings)
+        with atomic_write(args.out / DOCUMENTS) as file:
+            pq.write_table(documents, file, compression="zstd")
+        files.append(DOCUMENTS)
     write_json(args.out / "evaluation.json", evaluation)
-    manifest.write(args.out, settings, ["evaluation.json"], upstream=[args.export, *args.corpora, *args.shards])
+    manifest.write(args.out, settings, files, upstream=[args.export, *args.corpora, *args.shards])
 
 
-def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> dict[str, Any]:
-    """Return the evaluation of a model that predicts tokens."""
+def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> tuple[dict[str, Any], pa.Table]:
+    """Return the evaluation of a model that predicts tokens, and the table of its documents."""
     path = args.export / "tokenizer.json"
     tokenizer, digest = load_tokenizer(path), sha256(path)
     vocabulary = Vocabulary.read(path, vocab_size(tokenizer))
@@ -263,8 +288,8 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> dict[
                 "%s: the tokenizer changes %d of %d scored documents: bits per byte are about the changed text",
                 *(language, text.changed, text.size["scored"]),
             )
-    scores = evaluate_model(args.export, texts, vocabulary, settings)
-    return overall(scores, texts, settings.scores) | {
+    scores, nats = evaluate_model(args.export, texts, vocabulary, settings)
+    evaluation = overall(scores, texts, settings.scores) | {
         "vocab_size": vocabulary.entries,
         "sequence_length": settings.evaluation.sequence_length,
         "languages": {
@@ -275,6 +300,7 @@ def evaluate_text(args: argparse.Namespace, settings: EvaluateSettings) -> dict[
             language: tokenizer_figures(tokenizer, language, text, settings.lossy) for language, text in texts.items()
         },
     }
+    return evaluation, of_documents(texts, nats)
 
 
 def main() -> None:

@@ -6,12 +6,14 @@
 This writes `pairs.parquet` (one row per pair, with the scores of both sentences by each method), `scores.json` (the
 share of pairs that are right, with intervals) and `manifest.json`. `suites/sentences.py` has the methods; `fused` is
 the sum of the causal and the masked score. Pairs that are too long for the model are counted and left out. It is an
-error if none of a language's pairs can be scored.
+error if none of a language's pairs can be scored, or if a score is not a number.
 
-Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work.
+Scores are saved in `--partial` as they are computed. So if an attempt is killed, the next one does not repeat its work,
+also if settings have changed that the scores do not depend on (`suites/partial.py`).
 """
 
 import argparse
+import hashlib
 import logging
 import sys
 from pathlib import Path
@@ -28,13 +30,16 @@ from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import ScoreSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, atomic_write, read_json, sha256, write_json
-from babelmill.core.words import plural, sample_of
+from babelmill.core.files import UserError, atomic_write, canonical_json, read_json, sha256, write_json
+from babelmill.core.words import plural
+from babelmill.evaluation.samples import most_pairs, sample_of
 from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
+from babelmill.runtime.run_lock import Lock
 from babelmill.runtime.snapshots import about, names
 from babelmill.settings import read_settings
+from babelmill.suites.headline import headline, headline_method
 from babelmill.suites.partial import Partial
 from babelmill.suites.results import sample, summary
 from babelmill.suites.sentences import Method, Pair, Scorer, encode, in_order, method, scores
@@ -42,6 +47,8 @@ from babelmill.tokens.tokenizer_file import use_threads
 from babelmill.training.transformers_models import longest_row
 
 log = logging.getLogger("babelmill.score")
+
+LOADED = (".safetensors", ".bin", ".json", ".txt", ".model", ".py")  # ends of files that decide a model's scores
 
 
 def read_pairs(folders: dict[str, Path]) -> pa.Table:
@@ -82,7 +89,7 @@ class Model:
         model: Any = load(auto, self.folder, None, self._extra, **aligned(self.folder))
         model.to(scoring_device()).config.use_cache = False
         longest = None if runs_code(self.folder) else longest_row(model)
-        return Scorer(model, self.tokenizer.pad_token_id or 0, how.causal), longest
+        return Scorer(model, self.tokenizer, how.causal), longest
 
     def score(self, name: str, table: pa.Table, chosen: np.ndarray, partial: Partial) -> np.ndarray:
         """Return the scores of the chosen pairs of a table by a method, [pairs, 3]: see `sentences.scores`.
@@ -90,35 +97,38 @@ class Model:
         Pairs that are not chosen or cannot be scored are nan.
         """
         how = self.method(name)
-        good, bad = (encode(self.tokenizer, table[key].to_pylist(), how.causal) for key in ("good", "bad"))
+        texts = [table[key].to_pylist() for key in ("good", "bad")]
+        good, bad = (encode(self.tokenizer, each, how.causal) for each in texts)
         pairs: list[Pair] = list(zip(good, bad, strict=True))
         scorer, longest = self.scorer(how)
         able = in_order(pairs, longest, scorer.shares)
         self.too_long = len(pairs) - len(able)
-        order = [i for i in able if chosen[i]]
-        done = partial.read(name)
-        bar, count = Bar(len(order), len(done)), len(done)
-        for rows in scores(scorer, pairs, order[count:], how):
-            partial.add(name, rows)
-            done, count = np.concatenate((done, rows)), count + len(rows)
-            bar.show(count, f"{name}: {count:,} of {plural(len(order), 'pair')}")
-        bar.close()
+        more = {} if name == "causal" else {"within_word_l2r": self._l2r}
+        kept = partial.kept(name, pairs=hashlib.sha256(canonical_json(texts).encode()).hexdigest(), **more)
         found = np.full((len(pairs), 3), np.nan)
-        found[order] = done
+        found[kept.pairs] = kept.scores
+        found[~chosen] = np.nan
+        total, left = sum(chosen[i] for i in able), [i for i in able if chosen[i] and np.isnan(found[i, 0])]
+        count = total - len(left)
+        bar = Bar(total, count)
+        for rows in scores(scorer, pairs, left, how):
+            numbers, left = left[: len(rows)], left[len(rows) :]
+            kept.add(numbers, rows)
+            found[numbers] = rows
+            count += len(rows)
+            bar.show(count, f"{name}: {count:,} of {plural(total, 'pair')}")
+        bar.close()
         return found
 
 
 def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: Partial) -> pa.Table:
     """Return the table with the columns {method}_good and {method}_bad for each method; `bound` also has an error."""
     found: dict[str, np.ndarray] = {}
-    everything = np.ones(len(table), bool)
     for name in sorted(settings.methods, key="fused".__eq__):  # "fused" comes last: it is the sum of the other two
         if name == "fused":
             found[name] = found["causal"] + found["masked"]
             continue
-        some = name != "causal" and settings.masked_pairs != "all"
-        chosen = sampled(table, int(settings.masked_pairs)) if some else everything
-        found[name] = model.score(name, table, chosen, partial)
+        found[name] = model.score(name, table, sampled(table, most_pairs(settings.asked, name)), partial)
     for name, rows in found.items():
         for i, column in enumerate(("good", "bad", "error")):
             if column != "error" or name == "bound":
@@ -126,8 +136,10 @@ def score_all(model: Model, table: pa.Table, settings: ScoreSettings, partial: P
     return table
 
 
-def sampled(table: pa.Table, most: int) -> np.ndarray:
-    """Return which pairs are in the sample of their language: bool [pairs]."""
+def sampled(table: pa.Table, most: int | None) -> np.ndarray:
+    """Return which pairs are in the sample of their language, of at most `most` pairs per paradigm: bool [pairs]."""
+    if most is None:
+        return np.ones(len(table), bool)
     languages = np.array(table["language"].to_pylist(), dtype=object)
     chosen = np.zeros(len(table), bool)
     for code in dict.fromkeys(languages):
@@ -137,26 +149,29 @@ def sampled(table: pa.Table, most: int) -> np.ndarray:
 
 
 def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
-    """Return the entries of scores.json for each language: {language: {"headline", "methods"}}.
+    """Return the entries `headline` and `languages` of scores.json.
 
     Raises:
         UserError: no pair of a language has a score.
     """
-    languages = {}
+    languages: dict[str, dict[str, Any]] = {}
     for code in settings.covered:
         mine = table.filter(pa.array([language == code for language in table["language"].to_pylist()]))
         columns = {name: (mine[f"{name}_good"], mine[f"{name}_bad"]) for name in settings.methods}
         arrays = {n: [c.to_numpy().astype(float) for c in both] for n, both in columns.items()}
-        some = {name: name != "causal" and settings.masked_pairs != "all" for name in arrays}
+        some = {name: most_pairs(settings.asked, name) is not None for name in arrays}
         methods = {name: summary(mine, good, bad, some[name]) for name, (good, bad) in arrays.items()}
-        headline = methods[settings.methods[-1]][settings.headline]
-        if headline is None:
+        if methods[settings.methods[-1]]["pairs"] is None:
             raise UserError(
                 f"{settings.suite}: no pair of {code} can be scored: all are longer than the model reads; leave the"
                 " suite out of evaluation.suites"
             )
-        languages[code] = {"headline": headline, "methods": methods}
-    return languages
+        languages[code] = {"methods": methods}
+    found = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": languages}
+    found["headline"]["method"] = headline_method(found)
+    for code, each in languages.items():
+        each["headline"] = headline(found, code)
+    return found
 
 
 def run(args: argparse.Namespace) -> None:
@@ -168,14 +183,30 @@ def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     manifest.verify(args.export)
     upstream = [args.export, *args.suites]
-    made_of = {"settings": settings.raw, "upstream": [sha256(folder / manifest.NAME) for folder in upstream]}
-    partial, model = Partial(args.partial, made_of), Model(args.export, settings.within_word_l2r)
-    scored, found = score_suites(model, args.suites, settings, partial)
-    if settings.snapshots:
-        found["snapshots"] = score_snapshots(args, settings, made_of)
-    write(scored, found, args.out)
-    manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
-    partial.delete()
+    with Lock(args.partial, "another process that scores the same"):
+        partial = Partial(args.partial, made_of(args.export, settings))
+        model = Model(args.export, settings.within_word_l2r)
+        scored, found = score_suites(model, args.suites, settings, partial)
+        if settings.snapshots:
+            found["snapshots"] = score_snapshots(args, settings)
+        write(scored, found, args.out)
+        manifest.write(args.out, settings, ["pairs.parquet", "scores.json"], upstream)
+        partial.delete()
+
+
+def made_of(folder: Path, settings: ScoreSettings) -> dict[str, Any]:
+    """Return what all scores of an exported folder depend on: the code, and the files that are loaded from the folder.
+
+    The folder's other files (other variants of the weights, notes) and all other settings change no score.
+    """
+    files = {name: entry["sha256"] for name, entry in manifest.read(folder)["files"].items()}
+    return {"code": settings.raw.get("code"), "files": {name: files[name] for name in sorted(files) if is_loaded(name)}}
+
+
+def is_loaded(name: str) -> bool:
+    """Return whether a file of a model's folder decides its scores: weights, configuration, tokenizer, code."""
+    other_variant = name.startswith("model.") and name not in ("model.safetensors", "model.safetensors.index.json")
+    return "/" not in name and name.endswith(LOADED) and not other_variant and name != manifest.NAME
 
 
 def score_suites(
@@ -196,19 +227,19 @@ def score_suites(
         )
     about = {code: {"pairs": manifest.read(folder)["figures"]} for code, folder in folders.items()}
     tokenizer = model.folder / "tokenizer.json"
-    languages = report(scored, settings)
+    found = report(scored, settings)
     return scored, {
         "suite": settings.suite,
-        "headline": {"method": settings.methods[-1], "of": settings.headline},
-        "masked_pairs": settings.masked_pairs,
+        "headline": found["headline"],
+        **settings.asked,
         "within_word_l2r": settings.within_word_l2r,
         "too_long": model.too_long,
         "tokenizer": sha256(tokenizer) if tokenizer.is_file() else None,
-        "languages": {code: languages[code] | about[code] for code in languages},
+        "languages": {code: each | about[code] for code, each in found["languages"].items()},
     }
 
 
-def score_snapshots(args: argparse.Namespace, settings: ScoreSettings, made_of: dict[str, Any]) -> list[dict[str, Any]]:
+def score_snapshots(args: argparse.Namespace, settings: ScoreSettings) -> list[dict[str, Any]]:
     """Return the entry of scores.json for each snapshot of the run: when it was kept, and its scores by language."""
     kept = names(args.export)
     if not kept:
@@ -219,7 +250,7 @@ def score_snapshots(args: argparse.Namespace, settings: ScoreSettings, made_of: 
     for name in kept:
         folder = args.export / FOLDER / name
         manifest.verify(folder, within=args.export)
-        partial = Partial(args.partial / name, made_of | {"snapshot": name})
+        partial = Partial(args.partial / name, made_of(folder, settings))
         _, scores = score_suites(Model(folder, settings.within_word_l2r), args.suites, settings, partial)
         found.append({"name": name, "languages": scores["languages"]} | about(folder))
         headlines = [f"{code} {100 * each['headline']['score']:.1f} %" for code, each in scores["languages"].items()]
@@ -236,7 +267,7 @@ def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
     for code, each in found["languages"].items():
         low, high = (100 * end for end in each["headline"]["interval"])
         method = found["headline"]["method"]
-        some = f", {of}" if (of := sample_of(found["masked_pairs"], method)) else ""
+        some = f", {of}" if (of := sample_of(found, method)) else ""
         said = found["suite"], code, method, 100 * each["headline"]["score"], low, high, some
         log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f%s)", *said)
 

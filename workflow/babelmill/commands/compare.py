@@ -5,8 +5,9 @@
 
 A model is a name of this workflow, a converted folder, or a folder of scores (results/scores/eng, or what `babelmill
 score` wrote). To compare recipes, list models that differ only in their seed on each side: scores are then means over
-seeds, and intervals over pairs and seeds. The test over pairs is the exact test of McNemar, and the tests of
-single phenomena have Holm's correction.
+seeds. Every difference has a 95 % interval: of bits per byte, over the documents that both models were measured on, or
+over the seeds of two recipes; of a suite, over its pairs, and for recipes also over seeds. The test over pairs is the
+exact test of McNemar, and the tests of single phenomena have Holm's correction.
 """
 
 import argparse
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from babelmill.commands.columns import aligned
 from babelmill.core import manifest
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 
 if TYPE_CHECKING:
+    from babelmill.evaluation.comparison import Difference
     from babelmill.suites.comparison import Comparison
 
 RESULTS = Path("results")
@@ -38,6 +41,7 @@ class Model:
         evaluation: the content of evaluation.json; None if there is no such file.
         variant: the variant whose bits per byte are compared.
         texts: the corpora on which bits per byte were measured, as {folder: sha256 of its manifest}.
+        documents: the table of the documents' scores; None if the evaluation is of release 0.2 or before.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Model:
     evaluation: dict[str, Any] | None = None
     variant: str = ""
     texts: dict[str, str] = field(default_factory=dict)
+    documents: Path | None = None
 
 
 def scores_in(folder: Path) -> dict[str, Path]:
@@ -84,6 +89,7 @@ def of_results(name: str) -> Model:
         model.evaluation = evaluation = read_json(folder / "evaluation.json")
         model.variant = default_variant(evaluation, RESULTS / "exports" / name)
         model.texts = upstream(about, "corpora")
+        model.documents = documents_of(folder, evaluation)
         check_same_export(model.scores, about, folder)
     return model
 
@@ -98,9 +104,21 @@ def converted(folder: Path) -> Model:
             f"{folder}: neither a converted model nor scores; run `babelmill score {folder} --suite ...` first"
         )
     evaluation, name = about["figures"]["evaluation"], about["name"]
-    found = scores_in(folder.resolve().parents[1] / RESULTS / "scores" / name)
+    results = folder.resolve().parents[1] / RESULTS
+    found = scores_in(results / "scores" / name)
     check_same_export(found, about, folder)
-    return Model(name, found, evaluation, default_variant(evaluation, folder), upstream(about, "corpora"))
+    documents = documents_of(results / "evaluations" / name, evaluation)
+    return Model(name, found, evaluation, default_variant(evaluation, folder), upstream(about, "corpora"), documents)
+
+
+def documents_of(folder: Path, evaluation: dict[str, Any]) -> Path | None:
+    """Return the table of the documents' scores that belongs to an evaluation; None if the folder has no such table."""
+    from babelmill.evaluation.validation_text import DOCUMENTS
+
+    if not (folder / manifest.NAME).is_file() or DOCUMENTS not in manifest.read(folder)["files"]:
+        return None
+    manifest.verify(folder, "evaluation.json", DOCUMENTS)
+    return folder / DOCUMENTS if read_json(folder / "evaluation.json") == evaluation else None
 
 
 def upstream(about: dict[str, Any], what: str) -> dict[str, str]:
@@ -123,32 +141,86 @@ def check_same_export(scores: dict[str, Path], about: dict[str, Any], folder: Pa
 
 def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
     """Return lines with the scores of evaluation.json side by side, or a line that says why they cannot be compared."""
+    from babelmill.evaluation.comparison import over_seeds
     from babelmill.evaluation.metrics import metrics_of, shown, units, value_of
 
     everyone = [model for side in sides for model in side]
-    if without := [model.name for model in everyone if model.evaluation is None]:
-        return [
-            f"bits per byte: not compared, because there is no evaluation.json of {', '.join(dict.fromkeys(without))}"
-        ]
-    evaluations = [model.evaluation or {} for model in everyone]
-    texts = [(model.texts, _size(model.evaluation or {})) for model in everyone]
+    evaluations = [model.evaluation for model in everyone if model.evaluation is not None]
+    if len(evaluations) < len(everyone):
+        without = dict.fromkeys(model.name for model in everyone if model.evaluation is None)
+        return [f"bits per byte: not compared, because there is no evaluation.json of {', '.join(without)}"]
+    texts = [(model.texts, _size(evaluation)) for model, evaluation in zip(everyone, evaluations, strict=True)]
     if any(each != texts[0] for each in texts):
         return ["bits per byte: not compared, because they were not measured on the same documents"]
-    metrics = metrics_of(evaluations[0])
-    lines = [f"{units(evaluations[0])}, with standard errors over {plural(texts[0][1][0], 'document')}"]
-    rows = [["", *names]]
-    for metric in metrics:
-        found = [[(m.evaluation or {})["variants"][m.variant].get(metric) for m in side] for side in sides]
-        if not all(score for side in found for score in side):
+    metrics, recipes = metrics_of(evaluations[0]), len(everyone) > 2
+    scored = [[(model.evaluation or {})["variants"][model.variant] for model in side] for side in sides]
+    rows = [["", *names, "difference"]]
+    for name, metric in metrics.items():
+        found = [[scores[name] for scores in side if name in scores] for side in scored]
+        if list(map(len, found)) != list(map(len, sides)):
             continue
-        cells = [shown(each[0], metrics[metric]) for each in found]
-        for i, each in enumerate(found):
-            if len(each) > 1:
-                values = sorted(map(value_of, each))
-                cells[i] = f"{sum(values) / len(values):.3f} ({values[0]:.3f} to {values[-1]:.3f})"
-        rows.append([metric, *cells])
-    lossy = [m.name for m in everyone if (m.evaluation or {}).get("documents", {}).get("changed")]
-    return [*lines, *table(rows), *([f"  the tokenizer of {', '.join(lossy)} changes some documents"] if lossy else [])]
+        values = [[value_of(score) for score in side] for side in found]
+        if recipes:
+            cells, difference = [*map(mean_and_ends, values)], over_seeds(*values)
+        else:
+            cells, difference = [shown(side[0], metric) for side in found], of_two(everyone, name, values)
+        rows.append([f"{name} (bound)" if metric.bound else name, *cells, signed(difference)])
+    if len(rows) == 1:
+        return ["bits per byte: not compared, because the models have no score in common"]
+    what = f"{units(evaluations[0])} of {plural(texts[0][1][0], 'document')}"
+    if recipes:
+        lines = [f"{what}, means over models (smallest to largest);", "  differences with 95 % intervals over seeds"]
+    else:
+        with_interval = all(model.documents for model in everyone)
+        lines = [f"{what}, ± standard errors{'; difference with its 95 % interval over documents' * with_interval}"]
+    notes = [] if recipes else [f"  {words}" for words in why_no_interval(everyone)]
+    if recipes and min(map(len, sides)) == 1:
+        notes = ["  no interval: one side is a single model"]
+    if lossy := [
+        m.name for m, found in zip(everyone, evaluations, strict=True) if found.get("documents", {}).get("changed")
+    ]:
+        notes.append(f"  the tokenizer of {', '.join(lossy)} changes some documents")
+    return [*lines, *table(rows), *notes]
+
+
+def mean_and_ends(values: list[float]) -> str:
+    """Return the mean of several models' scores, with the smallest and the largest; one score as it is."""
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def of_two(models: list[Model], metric: str, values: list[list[float]]) -> "Difference":
+    """Return the difference between two models in a metric, with an interval if both have a table of documents."""
+    from pyarrow import parquet
+
+    from babelmill.evaluation.comparison import Difference, over_documents
+
+    first, second = models
+    if first.documents is None or second.documents is None:
+        return Difference(values[0][0] - values[1][0], None, None)
+    tables = parquet.read_table(first.documents), parquet.read_table(second.documents)
+    return over_documents(tables, (f"{first.variant}_{metric}", f"{second.variant}_{metric}"))
+
+
+def why_no_interval(models: list[Model]) -> list[str]:
+    """Return a line on models whose documents have no scores of their own; models of labels never have them."""
+    labelled = any("labels" in (model.evaluation or {}) for model in models)
+    old = [] if labelled else [model.name for model in models if model.documents is None]
+    if not old:
+        return []
+    folders = " and ".join(f"{RESULTS}/evaluations/{name}" for name in old)
+    return [
+        f"no interval: {' and '.join(old)} {'was' if len(old) == 1 else 'were'} evaluated before version 0.3,",
+        "which keeps the score of each document; for an interval, delete",
+        f"{folders} and run the workflow again",
+    ]
+
+
+def signed(difference: "Difference") -> str:
+    """Return a difference as text, with its interval if it has one."""
+    value, low, high = difference
+    return f"{value:+.3f}" + ("" if low is None or high is None else f" ({low:+.3f} to {high:+.3f})")
 
 
 def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
@@ -163,11 +235,15 @@ def _size(evaluation: dict[str, Any]) -> tuple[int, int, int]:
 
 def suite_lines(comparison: "Comparison", title: str, names: list[str]) -> list[str]:
     """Return the lines about one suite in one language."""
-    what = "mean of paradigms" if comparison.of == "paradigms" else "share of pairs"
+    from babelmill.suites.headline import weighting
+
     methods = " and ".join(dict.fromkeys(comparison.methods))
-    lines = [f"{title}: {plural(comparison.compared, 'pair')}, {what} that are right, {methods}"]
+    what = f"{weighting(comparison.of)} that are right"
+    lines = [f"{title}: {plural(comparison.compared, 'pair')}; score: {what}, {methods}"]
     if comparison.compared < comparison.pairs:
-        lines.append(f"  of {comparison.pairs:,}: only these have scores on both sides (evaluation.masked_pairs)")
+        lines.append(
+            f"  of {comparison.pairs:,}: only these have scores on both sides (evaluation.pairs, masked_pairs)"
+        )
     if len(set(comparison.methods)) > 1:
         lines.append("  the two sides are scored by different methods; --method chooses one for both")
     rows = []
@@ -231,7 +307,7 @@ def number(p: float) -> str:
 
 def cut(text: str, width: int) -> str:
     """Return a text on one line, shortened to `width` characters."""
-    text = re.sub(r"\s+", " ", text)
+    text = line(re.sub(r"\s+", " ", text))
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -241,7 +317,7 @@ def table(rows: list[list[str]], numbers: int = 1) -> list[str]:
     widest = max(range(len(widths)), key=lambda i: widths[i] if i < numbers else 0)
     widths[widest] -= max(0, sum(widths) + 2 * len(widths) - WIDTH)
     cells = [[*map(cut, row[:numbers], widths), *row[numbers:]] for row in rows]
-    return [f"  {line}" for line in aligned(cells, (i >= numbers for i in range(len(widths))))]
+    return [f"  {row}" for row in aligned(cells, (i >= numbers for i in range(len(widths))))]
 
 
 def called(side: list[Model]) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 from babelmill.commands.status import tail
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.core.words import sample_of
 from babelmill.evaluation.metrics import metrics_of, shown, units
+from babelmill.evaluation.samples import sample_of
 from babelmill.stages import STAGES
+from babelmill.suites.headline import headline, headline_method
 
 UNREADABLE = (UserError, OSError, LookupError, TypeError, ValueError)  # from old or damaged results
 
@@ -117,11 +118,12 @@ def of_score(folder: Path) -> str:
     """Give the share of right pairs of each language, with its interval."""
     manifest.verify(folder, "scores.json")
     found = read_json(folder / "scores.json")
-    method, shares = found["headline"]["method"], []
-    for code, entry in found["languages"].items():
-        low, high = (100 * end for end in entry["headline"]["interval"])
-        shares.append(f"{code} {100 * entry['headline']['score']:.1f} % right ({low:.1f} to {high:.1f})")
-    some = f" ({of})" if (of := sample_of(found["masked_pairs"], method)) else ""
+    method, shares = headline_method(found), []
+    for code in found["languages"]:
+        if share := headline(found, code):
+            low, high = (100 * end for end in share["interval"])
+            shares.append(f"{code} {100 * share['score']:.1f} % right ({low:.1f} to {high:.1f}, n = {share['n']:,})")
+    some = f" ({of})" if (of := sample_of(found, method)) else ""
     return f"{found['suite']}, {method}{some}: {', '.join(shares)}"
 
 

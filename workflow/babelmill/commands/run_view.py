@@ -187,7 +187,8 @@ class RunView:
         outputs = [Path(output) for output in record.output] or [Path()]
         failure = Failure.told(record.rule_name, outputs[0], record.log, record.rule_msg or "")
         if self._interrupted and not failure.has_error:
-            self._line(self._jobs[record.jobid], f"stops: {failure.last_words}")
+            words = failure.last_words  # none if it was stopped before its first message
+            self._line(self._jobs[record.jobid], f"stops: {words}" if words else "stops")
             return
         title, *lines = failure.text(LINES).splitlines()
         self._print(f"{time.strftime('%H:%M:%S')}   failed  {title.removesuffix(':')}")

@@ -20,6 +20,7 @@ from babelmill.config.model_source import lacks_config
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, sha256
+from babelmill.suites.headline import METHODS
 
 if TYPE_CHECKING:
     from babelmill.config.resolve import Configuration
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("babelmill.commands.score")
 OWN_FOLDERS = ("converted", "results")  # a name that begins with one of these is not a repository
-METHODS = ("causal", "masked", "fused", "bound")
 
 
 def methods_of(folder: Path) -> list[str]:
@@ -155,6 +155,7 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
         "headline": configuration.suite(args.suite).headline,
         "methods": wanted(folder, args.method),
         "masked_pairs": args.masked_pairs or "all",
+        "pairs": args.pairs or "all",
         "within_word_l2r": args.within_word_l2r,
     }
     return ScoreSettings(**values, raw=values)
@@ -179,11 +180,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--language", nargs="+", metavar="CODE", help="languages to score, for a suite of several languages"
     )
     parser.add_argument(
-        "--method", nargs="+", choices=METHODS, help="methods of scoring; the last is the headline (default: all)"
+        "--method",
+        nargs="+",
+        choices=METHODS,
+        help="methods of scoring (default: all); the headline is the last of those with the most pairs",
     )
-    parser.add_argument(
-        "--masked-pairs", type=int, metavar="N", help="masked: score a sample of N pairs of each paradigm"
-    )
+    parser.add_argument("--pairs", type=int, metavar="N", help="score a sample of N pairs of each paradigm")
+    parser.add_argument("--masked-pairs", type=int, metavar="N", help="masked: score only N of these pairs")
     parser.add_argument("--out", type=Path, help="folder for the scores (default: scores/{MODEL}/{suite})")
     loading.add_arguments(parser)
 
@@ -216,6 +219,15 @@ def name_of(folder: Path) -> str:
     return folder.name
 
 
+def made_of(origin: dict[str, Any]) -> dict[str, Any]:
+    """Return what all scores of a model depend on: its files, or its commit, and the code that scores."""
+    from babelmill.score import is_loaded
+    from babelmill.stages import STAGES
+
+    files = {name: digest for name, digest in origin.get("files", {}).items() if is_loaded(name)}
+    return {"model": files or origin, "code": STAGES["score"].digest}
+
+
 def refuse_others(out: Path, origin: dict[str, Any]) -> None:
     """Raise a UserError if a folder holds the scores of a model from another folder or repository."""
     if not (out / manifest.NAME).is_file():
@@ -228,8 +240,9 @@ def refuse_others(out: Path, origin: dict[str, Any]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Score the model, and write the same files as the stage `score`."""
-    if args.masked_pairs is not None and args.masked_pairs < 1:
-        raise UserError(f"--masked-pairs {args.masked_pairs}: at least 1 is expected")
+    for option, count in (("--pairs", args.pairs), ("--masked-pairs", args.masked_pairs)):
+        if count is not None and count < 1:
+            raise UserError(f"{option} {count}: at least 1 is expected")
     configuration = loading.from_arguments(args)
     configuration.suite(args.suite)  # raises an error for an unknown suite before anything is fetched
     folder, origin, name = model_folder(args)
@@ -238,6 +251,7 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils import logging as of_transformers
 
     from babelmill import score
+    from babelmill.runtime.run_lock import Lock
     from babelmill.suites.partial import Partial
 
     of_transformers.disable_progress_bar()
@@ -246,11 +260,10 @@ def run(args: argparse.Namespace) -> None:
     out = args.out or Path("scores", name, args.suite)
     refuse_others(out, origin)
     suites = [pairs_of(configuration, args.suite, code) for code in settings.covered]
-    made_of = {"settings": settings.raw, "model": origin, "suites": [sha256(each / manifest.NAME) for each in suites]}
-    partial = Partial(out / "partial", made_of)
-    model = score.Model(folder, settings.within_word_l2r, extra=True)
-    score.write(*score.score_suites(model, suites, settings, partial), out)
-    manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
-    partial.delete()
-    (out / "partial").rmdir()
+    with Lock(out / "partial", "another process that scores the same"):
+        partial = Partial(out / "partial", made_of(origin))
+        model = score.Model(folder, settings.within_word_l2r, extra=True)
+        score.write(*score.score_suites(model, suites, settings, partial), out)
+        manifest.write(out, settings, ["pairs.parquet", "scores.json"], suites, {"model": origin})
+        partial.delete()
     print(out)

@@ -17,6 +17,7 @@ from babelmill.core.files import UserError, sha256
 LEFT_OUT = object()
 OF_SUITES = (
     "suites",
+    "pairs",
     "masked_pairs",
     "within_word_l2r",
     "snapshots",
@@ -118,6 +119,8 @@ def add_score(configuration: Configuration, name: str) -> dict[str, Any]:
     resolved = configuration.model(name)
     evaluation, methods = resolved.evaluation, OBJECTIVES[resolved.train.objective].sentences
     asked: dict[str, Any] = {"methods": list(methods)} | ({"snapshots": True} if evaluation.snapshots else {})
+    if evaluation.pairs != "all":
+        asked["pairs"] = evaluation.pairs
     if "masked" in methods:
         asked |= {"masked_pairs": evaluation.masked_pairs, "within_word_l2r": evaluation.within_word_l2r}
     return asked

@@ -288,6 +288,7 @@ class Evaluation(Section):
     diffusion_samples: Annotated[Integer, Field(ge=1, le=1024), Neutral(16)]
     documents: Annotated[Annotated[Integer, Field(ge=2)] | None, Neutral(None)]
     suites: Annotated[Names, Neutral([])]
+    pairs: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"], Neutral("all")]
     masked_pairs: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["all"], Neutral("all")]
     within_word_l2r: Annotated[bool, Neutral(False)]
     snapshots: Annotated[bool, Neutral(False)]

@@ -190,16 +190,22 @@ class ScoreSettings(Settings):
         covered: the model's languages for which the suite has pairs.
         headline: what the suite's score is: the share of its pairs, or the mean of its paradigms.
         methods: how sentences are scored.
-        masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
+        pairs, masked_pairs, within_word_l2r, snapshots: as the section `evaluation` says.
     """
 
     suite: str = ""
     covered: list[str] = []
     headline: Literal["pairs", "paradigms"] = "pairs"
     methods: list[str]
+    pairs: int | Literal["all"] = "all"
     masked_pairs: int | Literal["all"] = "all"
     within_word_l2r: bool = False
     snapshots: bool = False
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Return how many pairs of each paradigm are scored, as scores.json says it (see `evaluation/samples.py`)."""
+        return {"masked_pairs": self.masked_pairs} | ({} if self.pairs == "all" else {"pairs": self.pairs})
 
 
 class ConvertSettings(Settings):

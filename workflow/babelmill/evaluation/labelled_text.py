@@ -11,6 +11,7 @@ import torch
 from babelmill.config import schema
 from babelmill.core import manifest
 from babelmill.core.files import UserError
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.labels import TOPS, Found, Sets
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.labels import CodeReader
@@ -183,6 +184,9 @@ def predict(
         text: the texts.
         methods: `blocks`, `linear` or both.
         progress: is called with the number of texts that have just been predicted.
+
+    Raises:
+        UserError: a chance is not a number.
     """
     top = max(*TOPS, model.blocks)
     index = {code: number for number, code in enumerate(model.codes)}
@@ -204,4 +208,9 @@ def predict(
                         chances[method][done + number, place] = chance
             progress(len(batch))
         done += len(window)
+    for method in methods:
+        if wrong := int((~np.isfinite(chances[method])).any(1).sum()):
+            raise UserError(
+                f"{method}: the chances of the codes of {wrong} of {count} texts are not numbers: {NOT_A_NUMBER}"
+            )
     return {method: Found(Sets.of(codes[method]), likeliest[method], chances[method]) for method in methods}

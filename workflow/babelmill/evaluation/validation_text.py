@@ -7,9 +7,10 @@ and machine, and a larger sample contains the smaller ones.
 import math
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
+import pyarrow as pa
 from tokenizers import Tokenizer
 
 from babelmill.core import manifest
@@ -19,6 +20,8 @@ from babelmill.tokens.documents import Documents
 from babelmill.tokens.quality import vocabulary_used
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.vocabulary import Vocabulary
+
+DOCUMENTS = "documents.parquet"  # beside evaluation.json, see `of_documents`
 
 
 class Score(TypedDict):
@@ -36,6 +39,7 @@ class Text:
 
     Attributes:
         documents: all documents of the validation text.
+        chosen: [documents to score] the number of each among all documents.
         stream: the tokens of the documents to score, with special tokens.
         bytes: [documents to score] the number of UTF-8 bytes of each; for a document with a prompt, those of its
             response. If the tokenizer is lossless, the scored tokens are exactly these bytes.
@@ -78,9 +82,9 @@ class Text:
         shard = ShardFile.open(shards / "validation.safetensors")
         if shard.metadata["tokenizer_sha256"] != digest:
             raise UserError(f"{shard.path} was not made with the exported tokenizer; run the workflow again")
-        chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
-        self.stream, self.with_prompt = stream_of(shard, chosen)
-        self.changed = changed(tokenizer, self.documents, chosen) if lossy else 0
+        self.chosen, self.bytes, self.whole_bytes = choose(self.documents, sample)
+        self.stream, self.with_prompt = stream_of(shard, self.chosen)
+        self.changed = changed(tokenizer, self.documents, self.chosen) if lossy else 0
         training = occurrences(ShardFile.open(shards / "train.safetensors").tokens, vocabulary)
         self.vocabulary_used = vocabulary_used(tokenizer, training[: vocabulary.entries])
         text = self.stream.is_text(vocabulary)
@@ -181,6 +185,26 @@ def entry(nats: np.ndarray, size: np.ndarray, tokens: int) -> Score:
         "tokens": tokens,
         "bytes": whole,
     }
+
+
+def of_documents(texts: dict[str, Text], nats: dict[str, dict[str, dict[str, np.ndarray]]]) -> pa.Table:
+    """Return a table with one row per scored document, from which the scores of two models are compared.
+
+    Its columns are `language`, `document` (the number among the validation documents), `bytes`, `whole_bytes` (those of
+    the language's whole validation text) and, in nats, `unigram` and a column per variant and metric: `ema_causal`.
+
+    Args:
+        texts: {language: its text}.
+        nats: {language: {variant: {metric: the nats of each document}}}.
+    """
+    tables = []
+    for language, text in texts.items():
+        count = len(text.chosen)
+        columns: dict[str, Any] = {"language": [language] * count, "document": text.chosen, "bytes": text.bytes}
+        columns |= {"whole_bytes": [text.whole_bytes] * count, "unigram": text.unigram}
+        columns |= {f"{variant}_{name}": found for variant, of in nats[language].items() for name, found in of.items()}
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables)
 
 
 def pooled(entries: list[Score], whole: list[int]) -> Score:

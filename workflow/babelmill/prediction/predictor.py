@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import torch
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.model.code_decoder import longest_text
 from babelmill.release import loading
 from babelmill.tokens.clean_text import Cleaning
@@ -115,6 +117,8 @@ class Predictor:
         padded = self._tokenizer.pad({"input_ids": rows}, padding=True, return_tensors="pt").to(self._device)
         with_padding = padded["input_ids"], padded["attention_mask"]
         found = self._model.predict(*with_padding, **self._wanted._asdict())
+        if not all(math.isfinite(chance) for each in found for _, chance in (*each.codes, *each.likeliest)):
+            raise UserError(f"the probability of a code is not a number: {NOT_A_NUMBER}")
         both = [(self._written(each.codes, self._blocks), self._written(each.likeliest, self._shown)) for each in found]
         return [[*codes, *likeliest] for codes, likeliest in both]
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from huggingface_hub import EvalResult
 
 from babelmill.core import escape
-from babelmill.core.words import sample_of
+from babelmill.evaluation.samples import sample_of
 from babelmill.release.card_table import table
 
 MEANINGS = {
@@ -41,11 +41,11 @@ class Scored(NamedTuple):
 
 
 def percent(share: dict[str, Any] | None) -> str:
-    """Return a share with its interval, such as 81.2 (79.9 to 82.5)."""
+    """Return a share with its interval and its number of pairs, such as 81.2 (79.9 to 82.5), n = 67,000."""
     if share is None:
         return ""
     low, high = (100 * end for end in share["interval"])
-    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f})"
+    return f"{100 * share['score']:.1f} ({low:.1f} to {high:.1f}), n = {share['n']:,}"
 
 
 def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
@@ -57,16 +57,15 @@ def sections(suites: list[Scored], languages: dict[str, Any]) -> list[str]:
     for suite in suites:
         for code in suite.found["languages"]:
             scores = [suite.score(code, name) if name in suite.methods else None for name in methods]
-            pairs = max(score["n"] for score in scores if score)
-            rows.append([suite.title, languages[code]["name"], *map(percent, scores), pairs])
+            rows.append([suite.title, languages[code]["name"], *map(percent, scores)])
     meanings = "; ".join(MEANINGS[name] for name in methods)
     lines = [
         "## Minimal pairs",
-        "Each pair is a good and a bad sentence. The scores say in how many percent of the pairs the good sentence is"
+        "Each pair is a good and a bad sentence. The scores say in how many percent of n pairs the good sentence is"
         " more probable, with 95 % intervals. Probabilities are sums of log-probabilities in fp32, and equal ones count"
         f" half. {meanings[0].upper()}{meanings[1:]}. Chance is 50."
         f" {_notes(suites)}".rstrip(),
-        table(["suite", "language", *methods, "pairs"], rows),
+        table(["suite", "language", *methods], rows),
     ]
     published = [
         [suite.title, languages[line["language"]]["name"], line["model"], line["score"], line["pipeline"]]
@@ -88,9 +87,10 @@ def _notes(suites: list[Scored]) -> str:
     notes = []
     if means := [escape.markdown(suite.title) for suite in suites if suite.found["headline"]["of"] == "paradigms"]:
         notes.append(f"The score of {', '.join(means)} is the unweighted mean over paradigms.")
-    if samples := [s for s in suites if s.found["masked_pairs"] != "all" and s.methods != ["causal"]]:
-        most = max(suite.found["masked_pairs"] for suite in samples)
-        notes.append(f"All scores except the causal ones use a sample of at most {most:,} pairs of each paradigm.")
+    samples = {(sample_of(suite.found, name), name): None for suite in suites for name in suite.methods}
+    for some in dict.fromkeys(some for some, _ in samples if some):
+        names = sorted({name for said, name in samples if said == some})
+        notes.append(f"The {' and '.join(names)} scores are of a {some} at most.")
     hubs = {
         f"{escape.code(hub['repository'])} at {escape.code(hub['commit'])}": None
         for suite in suites
@@ -111,7 +111,7 @@ def results(suites: list[Scored], languages: dict[str, Any]) -> list[EvalResult]
                 if share := suite.score(code, name):
                     hub = entry["pairs"]["hub"] or {}
                     low, high = share["interval"]
-                    some = f", {of}" if (of := sample_of(suite.found["masked_pairs"], name)) else ""
+                    some = f", {of}" if (of := sample_of(suite.found, name)) else ""
                     found.append(
                         EvalResult(
                             task_type="text-generation" if name == "causal" else "fill-mask",

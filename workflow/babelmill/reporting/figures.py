@@ -6,29 +6,44 @@ prints.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from babelmill.release.training_history import Line, training_curves
+from babelmill.core.escape import line
 
-WIDTH, HEIGHT, STRIP, LEFT, RIGHT, TOP, GAP = 360, 150, 44, 40, 8, 26, 18
+WIDTH, STRIP, LEFT, RIGHT, TOP, GAP = 360, 44, 48, 8, 26, 18
+WIDE = 1080  # the width of a picture that is alone on a screen
 POINTS = 120  # points per curve at most; more could not be seen
+LOG_STEPS = ((1.0, 10.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), tuple(1 + i / 5 for i in range(45)))
+
+
+def height(width: int) -> int:
+    """Return the height of a panel in a picture of this width."""
+    return 150 if width == WIDTH else 240
+
+
+def safe(text: object) -> Markup:
+    """Return text from outside as it may stand in a picture."""
+    return escape(line(text))
 
 
 class Scale(NamedTuple):
-    """A linear map from the values `low` to `high` to the places `start` to `end`."""
+    """A linear or logarithmic map from the values `low` to `high` to the places `start` to `end`."""
 
     low: float
     high: float
     start: float
     end: float
+    log: bool = False
 
     def __call__(self, value: float) -> float:
         """Return the place of a value; values outside the range lie at its edge."""
-        share = (value - self.low) / ((self.high - self.low) or 1.0)
-        return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 1)
+        low, high, at = self.low, self.high, min(max(value, self.low), self.high)
+        if self.log:
+            low, high, at = math.log(low), math.log(high), math.log(at)
+        return round(self.start + (at - low) / ((high - low) or 1.0) * (self.end - self.start), 1)
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -41,12 +56,36 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def number(value: float) -> str:
-    """Write a number of an axis: 0.002, 3.5, 20k, 1.5M."""
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Return at most `most` round numbers between two values, for a logarithmic scale."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    for factors in LOG_STEPS:
+        marks = [factor * 10.0**power for power in powers for factor in factors if factor < 10]
+        marks = [round(at, 9) for at in marks if low * 0.999 <= at <= high * 1.001]
+        if len(marks) > most:
+            break
+        found = marks
+    return found
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number with so many digits: 0.002, 3.5, 20k, 1.5M."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
+            return f"{value / size:.{digits}g}{letter}"
+    return f"{value:.{digits}g}"
+
+
+def tick_labels(marks: Sequence[float]) -> list[str]:
+    """Write the numbers of an axis with all digits that they need, and as many decimals for each."""
+    if any(abs(at) >= 1e3 for at in marks):
+        return [number(at, 6) for at in marks]
+    written = [f"{at:.6g}" for at in marks]
+    if any("e" in each for each in written):
+        return written
+    decimals = max((len(each.partition(".")[2]) for each in written), default=0)
+    return [f"{at:.{decimals}f}" if at else "0" for at in marks]
 
 
 def strip(
@@ -81,11 +120,10 @@ def strip(
 
 def axis(scale: Scale, percent: bool) -> Markup:
     """Draw the numbers above strips."""
-    texts = []
-    for at in ticks(scale.low, scale.high, 5):
+    texts, marks = [], ticks(scale.low, scale.high, 5)
+    for at, shown in zip(marks, tick_labels([100 * at if percent else at for at in marks]), strict=True):
         place = scale(at)
         anchor = "start" if place < 4 else "end" if place > 96 else "middle"
-        shown = f"{100 * at:.0f}" if percent else f"{at:.2g}"
         texts.append(f'<text x="{place}%" y="12" text-anchor="{anchor}">{shown}</text>')
     return Markup(f'<svg class="strip" height="16" aria-hidden="true">{"".join(texts)}</svg>')
 
@@ -104,7 +142,7 @@ def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, s
         return ""
     if steps:
         places = [place for i, (a, b) in enumerate(places) for place in ((places[i - 1][0] if i else a, b), (a, b))]
-    line = " ".join(f"{a:g},{b:g}" for a, b in places)
+    joined = " ".join(f"{a:g},{b:g}" for a, b in places)
     marks = ""
     if "raw" in look or "averaged" in look:
         shape = '<circle cx="{:g}" cy="{:g}" r="2.2"/>'
@@ -113,27 +151,57 @@ def path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, look: str, s
             marks = "".join(shape.format(round(a - 2.2, 1), round(b - 2.2, 1)) for a, b in places[1:-1:2] + places[-1:])
         else:
             marks = "".join(shape.format(a, b) for a, b in places)
-    return f'<g class="{look}"><polyline points="{line}"/>{marks}</g>'
+    return f'<g class="{look}"><polyline points="{joined}"/>{marks}</g>'
+
+
+class Axes(NamedTuple):
+    """The ends of the axes that the pictures of all runs share, so that they can be compared.
+
+    Attributes:
+        tokens: the end of the axis of tokens.
+        losses: {kind of rows: the least and the greatest loss}.
+        learning_rate, sequence_length: the greatest values.
+    """
+
+    tokens: float
+    losses: dict[str, tuple[float, float]]
+    learning_rate: float
+    sequence_length: float
+
+    @classmethod
+    def of(cls, runs: Sequence[dict[str, Any]]) -> "Axes":
+        """Return the axes for the curves of some runs, see `training_curves`."""
+        losses: dict[str, tuple[float, float]] = {}
+        for kind in dict.fromkeys(kind for run in runs for kind in run["kinds"]):
+            curves = [curve for run in runs if kind in run["kinds"] for curve in run["kinds"][kind].values()]
+            if shown := [loss for curve in curves for _, loss in thinned(curve)]:
+                losses[kind] = min(shown), max(shown)
+
+        def most(name: str) -> float:
+            return max((value for run in runs for _, value in run[name]), default=0.0)
+
+        tokens = max((run["tokens"] for run in runs), default=0)
+        return cls(tokens or 1, losses, most("learning_rate"), most("sequence_length"))
 
 
 class Canvas:
     """The curves of one run, drawn panel by panel from top to bottom."""
 
-    def __init__(self, curves: dict[str, Any]):
-        self.curves, self.parts, self.y = curves, [], TOP
-        self.x = Scale(0, curves["tokens"] or 1, LEFT, WIDTH - RIGHT)
+    def __init__(self, curves: dict[str, Any], axes: Axes, width: int):
+        self.curves, self.axes, self.width, self.parts, self.y = curves, axes, width, [], TOP
+        self.x = Scale(0, axes.tokens, LEFT, width - RIGHT)
 
-    def text(self, x: float, y: float, words: str, anchor: str = "middle", look: str = "") -> None:
+    def text(self, x: float, y: float, text: str, anchor: str = "middle", look: str = "") -> None:
         """Draw a text."""
         of_class = f' class="{look}"' if look else ""
-        self.parts.append(f'<text{of_class} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>')
+        self.parts.append(f'<text{of_class} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{safe(text)}</text>')
 
     def panel(self, title: str, scale: Scale, marks: list[float], lines: list[str]) -> None:
         """Draw a panel: its title, its grid with numbers at `marks`, and `lines`, which are SVG already."""
-        for at in marks:
+        for at, label in zip(marks, tick_labels(marks), strict=True):
             y = scale(at)
-            self.parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
-            self.text(LEFT - 4, y + 3.5, number(at), "end")
+            self.parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{y:g}" y2="{y:g}"/>')
+            self.text(LEFT - 4, y + 3.5, label, "end")
         for at in ticks(0, self.x.high, 5):
             x = self.x(at)
             top, bottom = sorted((scale.start, scale.end))
@@ -144,18 +212,18 @@ class Canvas:
     def losses(self, kind: str) -> None:
         """Draw the losses of one kind of rows: of training, and of last and averaged weights on the validation text."""
         found = self.curves["kinds"][kind]
-        shown = [loss for name in ("raw", "averaged") for _, loss in found[name]]
-        train = thinned(found["training"])
-        # The high losses of the first steps would squeeze all others, so the scale ignores them.
-        shown += [loss for _, loss in train[len(train) // 10 :]]
-        if not shown:
+        if kind not in self.axes.losses or not any(found.values()):
             return
-        room = 0.05 * (max(shown) - min(shown)) or 0.5
-        scale = Scale(min(shown) - room, max(shown) + room, self.y + HEIGHT, self.y)
-        lines = [path([point for point in train if point[1] <= scale.high], self.x, scale, "training")]
-        lines += [path(thinned(found[name]), self.x, scale, name) for name in ("raw", "averaged")]
-        self.panel(f"{kind}, nats per target", scale, ticks(scale.low, scale.high, 5), lines)
-        self.y += HEIGHT + GAP
+        low, high = self.axes.losses[kind]
+        log = low > 0  # the first steps have losses several times those of the last
+        room = (high / low) ** 0.04 if log else 0.05 * (high - low)
+        ends = (low / room, high * room) if log else (low - room, high + room)
+        ends = ends if ends[1] > ends[0] else (low - 0.5, high + 0.5)
+        scale = Scale(*ends, self.y + height(self.width), self.y, log and ends[0] > 0)
+        marks = log_ticks(*ends, 7) if scale.log else ticks(*ends, 5)
+        lines = [path(thinned(found[name]), self.x, scale, name) for name in ("training", "raw", "averaged")]
+        self.panel(f"{kind}, nats per target{' (log)' if scale.log else ''}", scale, marks, lines)
+        self.y += height(self.width) + GAP
 
     def strips(self) -> None:
         """Draw learning rate and sequence length below the losses, and the axes of tokens and steps."""
@@ -163,29 +231,29 @@ class Canvas:
             points = thinned(self.curves[name]) if name == "learning_rate" else self.curves[name]
             if not points:
                 continue
-            high = max(value for _, value in points) or 1
+            high = getattr(self.axes, name) or 1
             scale = Scale(0, high * 1.1, self.y + STRIP, self.y)
-            line = path(points, self.x, scale, name, steps=name == "sequence_length")
-            self.panel(title, scale, [0, float(f"{high:.2g}") if name == "learning_rate" else high], [line])
+            drawn = path(points, self.x, scale, name, steps=name == "sequence_length")
+            self.panel(title, scale, ticks(0, high * 1.1, 2) if name == "learning_rate" else [0, high], [drawn])
             self.y += STRIP + GAP
-        bottom = self.y - GAP + 12
+        bottom, end = self.y - GAP + 12, self.width - 15
         for at in ticks(0, self.x.high, 5):
             x = self.x(at)
-            self.text(x, bottom, number(at), "start" if x <= LEFT else "middle" if x < WIDTH - 15 else "end")
-        self.text((LEFT + WIDTH) / 2, bottom + 13, "tokens")
-        steps = self.curves["steps"]
-        for at in ticks(0, steps, 5) if steps else []:
-            x = Scale(0, steps, LEFT, WIDTH - RIGHT)(at)
-            anchor = "start" if x <= LEFT else "middle" if x < WIDTH - 15 else "end"
-            self.text(x, bottom + 28, number(at), anchor)
-        self.text((LEFT + WIDTH) / 2, bottom + 41, "steps")
+            self.text(x, bottom, number(at, 6), "start" if x <= LEFT else "middle" if x < end else "end")
+        self.text((LEFT + self.width) / 2, bottom + 13, "tokens")
+        # The steps of this run, which may end before the others.
+        steps, last = self.curves["steps"], self.x(self.curves["tokens"])
+        room = max(1, int(5 * (last - LEFT) / (self.width - RIGHT - LEFT)))
+        for at in ticks(0, steps, room) if steps else []:
+            x = Scale(0, steps, LEFT, last)(at)
+            self.text(x, bottom + 28, number(at, 6), "start" if x <= LEFT else "middle" if x < end else "end")
+        self.text((LEFT + self.width) / 2, bottom + 41, "steps")
         self.y = bottom + 48
 
 
-def run_curves(record: list[Line], name: str) -> Markup:
-    """Draw the curves of a training run over tokens and steps."""
-    curves = training_curves(record)
-    canvas = Canvas(curves)
+def run_curves(curves: dict[str, Any], name: str, axes: Axes, width: int = WIDTH) -> Markup:
+    """Draw the curves of a training run (`training_curves`) over tokens and steps."""
+    canvas = Canvas(curves, axes, width)
     for kind in curves["kinds"]:
         canvas.losses(kind)
     canvas.strips()
@@ -194,6 +262,13 @@ def run_curves(record: list[Line], name: str) -> Markup:
     ]  # for readers who cannot see the picture
     label = f"Training of {name}: {curves['steps']:,} steps; last losses on the validation text: {', '.join(ends)}"
     return Markup(
-        f'<svg class="curves" viewBox="0 0 {WIDTH} {canvas.y:g}" role="img" aria-label="{escape(label)}">'
+        f'<svg class="curves" viewBox="0 0 {width} {canvas.y:g}" role="img" aria-label="{safe(label)}">'
         f"{''.join(canvas.parts)}</svg>"
     )
+
+
+def fitted(draw: Callable[[int], Markup], alone: bool) -> Markup:
+    """Return a picture; one that is `alone` is drawn twice, and the style sheet shows the one that fits the screen."""
+    if not alone:
+        return draw(WIDTH)
+    return Markup(f'<div class="narrow">{draw(WIDTH)}</div><div class="broad">{draw(WIDE)}</div>')

@@ -1,14 +1,14 @@
 """Draw how a score grew during training, from the snapshots of the run (`run.snapshots`), over words read."""
 
-import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from babelmill.reporting.figures import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, ticks
+from babelmill.reporting.figures import LEFT, RIGHT, TOP, WIDTH, Scale, height, log_ticks, safe, tick_labels, ticks
 from babelmill.reporting.results import Model
-from babelmill.reporting.table import ALL, Row, of_suite
+from babelmill.reporting.table import Row, head
+from babelmill.suites.headline import headline_method
 
 CHANCE = 0.5  # the share of pairs that a coin gets right
 MOST = 8  # numbers on an axis at most
@@ -37,53 +37,43 @@ def moments(model: Model, code: str, suite: str) -> list[Moment]:
     found = [(each["million_words"], scores | each) for each in kept]
     if tokens := model.manifests.get("train", {}).get("figures", {}).get("tokens"):
         found.append((kept[-1]["million_words"] * tokens / kept[-1]["tokens"], scores))
-    rows = [(words, head(model.name, code, suite, each)) for words, each in found]
+    method = headline_method(scores)
+    rows = [(words, head(model.name, code, suite, each, method)) for words, each in found]
     return [Moment(words, row, i == len(kept)) for i, (words, row) in enumerate(rows) if row]
 
 
-def head(model: str, code: str, suite: str, scores: dict[str, Any]) -> Row | None:
-    """Return the headline score of a language, from scores.json or the entry of a snapshot in it."""
-    rows = of_suite(model, code, suite, scores)
-    method = scores["headline"]["method"]
-    return next((row for row in rows if row.method == method and row.phenomenon == ALL), None)
+class Span(NamedTuple):
+    """The ends of axes on which several curves can be drawn, with their intervals and with chance."""
+
+    words: tuple[float, float]
+    scores: tuple[float, float]
+
+    @classmethod
+    def of(cls, curves: Iterable[list[Moment]]) -> "Span":
+        """Return the axes for some curves."""
+        found = [moment for curve in curves for moment in curve]
+        rows, words = [moment.row for moment in found], [moment.words for moment in found]
+        ends = [end for row in rows for end in (row.low, row.high, row.score) if end is not None]
+        scores = max(0.0, min([CHANCE, *ends]) - 0.02), min(1.0, max([CHANCE, *ends]) + 0.02)
+        return cls((min(words), max(words)), scores)
 
 
-def round_words(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times the powers of ten between two numbers; if these are too many, the powers alone."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1,)):
-        found = [factor * 10.0**power for power in powers for factor in factors]
-        found = [at for at in found if low * 0.999 <= at <= high * 1.001]
-        if len(found) <= MOST:
-            break
-    return found
-
-
-def span(curves: Iterable[list[Moment]]) -> tuple[float, float]:
-    """Return the ends of a scale on which all curves can be drawn, with their intervals and with chance."""
-    rows = [moment.row for found in curves for moment in found]
-    ends = [end for row in rows for end in (row.low, row.high, row.score) if end is not None]
-    return max(0.0, min([CHANCE, *ends]) - 0.02), min(1.0, max([CHANCE, *ends]) + 0.02)
-
-
-def learning_curve(found: list[Moment], title: str, low: float, high: float) -> Markup:
-    """Draw scores with 95 % intervals over words, on a logarithmic scale; a filled square marks the finished model.
-
-    `low`, `high`: the ends of the scale of scores, see `span`.
-    """
-    y = Scale(low, high, TOP + HEIGHT, TOP)
-    logs = [math.log10(moment.words) for moment in found]
-    x = Scale(min(logs), max(logs), LEFT + 8, WIDTH - RIGHT - 8)
+def learning_curve(found: list[Moment], title: str, axes: Span, width: int = WIDTH) -> Markup:
+    """Draw scores with 95 % intervals over words, on a logarithmic scale; a filled square marks the finished model."""
+    bottom = TOP + height(width)
+    y = Scale(*axes.scores, bottom, TOP)
+    x = Scale(*axes.words, LEFT + 8, width - RIGHT - 8, log=True)
     parts = []
-    for at in ticks(y.low, y.high, 5):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(at)}" y2="{y(at)}"/>')
-        parts.append(f'<text x="{LEFT - 4}" y="{y(at) + 3.5:g}" text-anchor="end">{100 * at:.0f}</text>')
-    for at in round_words(10**x.low, 10**x.high):
-        place = x(math.log10(at))
-        parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{TOP}" y2="{TOP + HEIGHT}"/>')
-        parts.append(f'<text x="{place}" y="{TOP + HEIGHT + 12}" text-anchor="middle">{at:g}</text>')
-    parts.append(f'<line class="chance" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(CHANCE)}" y2="{y(CHANCE)}"/>')
-    places = [(x(at), y(moment.row.score)) for at, moment in zip(logs, found, strict=True)]
+    marks = ticks(y.low, y.high, 5)
+    for at, label in zip(marks, tick_labels([100 * at for at in marks]), strict=True):
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(at)}" y2="{y(at)}"/>')
+        parts.append(f'<text x="{LEFT - 4}" y="{y(at) + 3.5:g}" text-anchor="end">{label}</text>')
+    for at in log_ticks(*axes.words, MOST):
+        place = x(at)
+        parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{TOP}" y2="{bottom}"/>')
+        parts.append(f'<text x="{place}" y="{bottom + 12}" text-anchor="middle">{at:g}</text>')
+    parts.append(f'<line class="chance" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(CHANCE)}" y2="{y(CHANCE)}"/>')
+    places = [(x(moment.words), y(moment.row.score)) for moment in found]
     line = " ".join(f"{a:g},{b:g}" for a, b in places)
     marks = []
     for (a, b), moment in zip(places, found, strict=True):
@@ -96,11 +86,11 @@ def learning_curve(found: list[Moment], title: str, low: float, high: float) -> 
             else f'<circle class="dot" cx="{a}" cy="{b}" r="3"/>'
         )
     parts.append(f'<g class="learning"><polyline points="{line}"/>{"".join(marks)}</g>')
-    parts.append(f'<text x="{LEFT}" y="{TOP - 6}" class="title">{escape(title)}, %</text>')
-    middle = (LEFT + WIDTH) / 2
-    parts.append(f'<text x="{middle:g}" y="{TOP + HEIGHT + 26}" text-anchor="middle">million words (log)</text>')
+    parts.append(f'<text x="{LEFT}" y="{TOP - 6}" class="title">{safe(title)}, %</text>')
+    middle = (LEFT + width) / 2
+    parts.append(f'<text x="{middle:g}" y="{bottom + 26}" text-anchor="middle">million words (log)</text>')
     said = ", ".join(f"{moment.words:.3g} million words {100 * moment.row.score:.1f} %" for moment in found)
     return Markup(
-        f'<svg class="curves" viewBox="0 0 {WIDTH} {TOP + HEIGHT + 32}" role="img"'
-        f' aria-label="{escape(f"{title}: {said}")}">{"".join(parts)}</svg>'
+        f'<svg class="curves" viewBox="0 0 {width} {bottom + 32}" role="img"'
+        f' aria-label="{safe(f"{title}: {said}")}">{"".join(parts)}</svg>'
     )

@@ -1,5 +1,9 @@
-"""Make the page of a report: prepare what its template shows as plain lists, and render it."""
+"""Make the page of a report: prepare what its template shows as plain lists, and render it.
 
+A score that does not exist is a dash, and the page explains only what it shows.
+"""
+
+import functools
 import statistics
 from collections import Counter
 from typing import Any
@@ -8,21 +12,28 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from babelmill import __version__
+from babelmill.core import escape
 from babelmill.core.words import plural
-from babelmill.evaluation.metrics import SHARE, metrics_of, value_of
-from babelmill.release.training_history import training_hours
+from babelmill.evaluation.metrics import SHARE, Metric, value_of
+from babelmill.evaluation.samples import most_pairs
+from babelmill.release.training_history import training_curves, training_hours
 from babelmill.reporting import figures
 from babelmill.reporting.asked import TEMPLATE
-from babelmill.reporting.learning import CHANCE, learning_curve, moments, span
+from babelmill.reporting.learning import CHANCE, Span, learning_curve, moments
 from babelmill.reporting.results import Model
-from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of
+from babelmill.reporting.table import ALL, Row, metrics_of_all, rows_of, unit_of
+from babelmill.suites.headline import METHODS, headline_method, weighting
+
+COLUMNS = 6  # columns of a table of phenomena, so that it fits a printed page
 
 
 def page(asked: dict[str, Any], models: list[Model]) -> str:
     """Return the report as one HTML file."""
-    # Autoescape, since names, notes and error messages may hold HTML.
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template.filters |= {"amount": figures.number, "percent": percent, "part": part, "shade": shade}
+    # Names, notes and error messages may hold HTML, which is escaped, and what terminals and browsers obey.
+    template = Environment(
+        autoescape=True, finalize=plain, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template.filters |= {"amount": figures.number, "percent": percent, "part": part, "shade": shade, "unit": unit_of}
     rows = [row for model in models for row in rows_of(model)]
     states = Counter(model.state for model in models)
     return template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -31,13 +42,12 @@ def page(asked: dict[str, Any], models: list[Model]) -> str:
         version=__version__,
         models=models,
         counts=f"{plural(len(models), 'model')}: " + ", ".join(f"{n} {state}" for state, n in states.most_common()),
-        several=any(len(model.languages) > 1 for model in models),
-        lacking=[model for model in models if model.state != "converted" or model.note or model.problems],
+        lacking=[model for model in models if model.state != "converted" or model.problems],
         overview=overview(asked, models, rows),
-        texts=[of_metric(name, unit, models, rows) for name, unit in metrics_of_all(models).items()],
-        suites=[of_suite(name, asked, models, rows) for name in asked["suites"]],
-        learning=[curve for suite, about in asked["suites"].items() for curve in learning(suite, about, models)],
-        trained=[(model, figures.run_curves(model.record, model.name)) for model in models if model.record],
+        texts=[of_metric(name, metric, models, rows) for name, metric in metrics_of_all(models).items()],
+        suites=[found for name in asked["suites"] if (found := of_suite(name, asked, models, rows))["lines"]],
+        learning=learning(asked, models),
+        **training(models),
         tokenizers=tokenizers(models),
         costs=[cost(model) for model in models if "train" in model.manifests],
         coverage=coverage(asked, models),
@@ -46,14 +56,41 @@ def page(asked: dict[str, Any], models: list[Model]) -> str:
     )
 
 
-def learning(suite: str, about: dict[str, Any], models: list[Model]) -> list[tuple[Model, str, Markup]]:
-    """Return the curves of a suite on one scale, for the models and languages whose snapshots were scored on it."""
-    found = [(model, code, moments(model, code, suite)) for model in models for code in model.languages]
-    found = [each for each in found if each[2]]
+def plain(value: Any) -> Any:
+    """Return text from outside on one line, without characters that reverse or hide text; other values as they are."""
+    return escape.line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def learning(asked: dict[str, Any], models: list[Model]) -> list[tuple[Model, str, Markup]]:
+    """Return the curves of all suites on the same axes, for the models and languages whose snapshots were scored."""
+    found = [
+        (model, code, about["title"], curve)
+        for suite, about in asked["suites"].items()
+        for model in models
+        for code in model.languages
+        if (curve := moments(model, code, suite))
+    ]
     if not found:
         return []
-    low, high = span(curve for _, _, curve in found)
-    return [(model, code, learning_curve(curve, about["title"], low, high)) for model, code, curve in found]
+    axes = Span.of(curve for *_, curve in found)
+    pictures = []
+    for model, code, title, curve in found:
+        draw = functools.partial(learning_curve, curve, title, axes)
+        pictures.append((model, code, figures.fitted(draw, alone=len(found) == 1)))
+    return pictures
+
+
+def training(models: list[Model]) -> dict[str, Any]:
+    """Return the curves of all runs on the same axes, and the kinds of lines in them."""
+    runs = [(model, training_curves(model.record)) for model in models if model.record]
+    axes = figures.Axes.of([curves for _, curves in runs])
+    pictures = []
+    for model, curves in runs:
+        draw = functools.partial(figures.run_curves, curves, model.name, axes)
+        pictures.append((model, figures.fitted(draw, alone=len(runs) == 1)))
+    kinds = [kind for _, curves in runs for kind in curves["kinds"].values()]
+    lines = [name for name in ("training", "raw", "averaged") if any(kind[name] for kind in kinds)]
+    return {"trained": pictures, "lines": lines}
 
 
 def percent(share: float | None) -> str:
@@ -66,50 +103,42 @@ def part(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def headline(model: Model, suite: str) -> str | None:
-    """Return the method of a model's headline score on a suite; None if there is no score."""
-    return model.scores[suite]["headline"]["method"] if suite in model.scores else None
+def headline_of(model: Model, suite: str) -> str:
+    """Return the method of a model's headline score on a suite; "" if there is no score."""
+    return headline_method(model.scores[suite]) if suite in model.scores else ""
 
 
 def overview(asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
     """Return the overview table: its columns, and one line per model and language."""
-    found = {(row.model, row.language, row.suite, row.method): row for row in rows if row.phenomenon == ALL}
+    found = {(row.model, row.language, row.suite, row.method): row for row in rows if row.is_whole}
     metrics = metrics_of_all(models)
+    suites = [suite for suite in asked["suites"] if any(row.suite == suite for row in found.values())]
     lines = []
     for model in models:
         for code in model.languages:
-            cells: list[Any] = [found.get((model.name, code, "", metric)) for metric in metrics]
-            for suite, about in asked["suites"].items():
-                row = found.get((model.name, code, suite, headline(model, suite) or ""))
-                cells.append(row or lack(code, suite, about, model))
+            cells = [found.get((model.name, code, "", metric)) for metric in metrics]
+            cells += [found.get((model.name, code, suite, headline_of(model, suite))) for suite in suites]
             lines.append({"model": model, "language": code, "cells": cells})
     return {"metrics": metrics, "lines": lines}
 
 
-def lack(code: str, suite: str, about: dict[str, Any], model: Model) -> str:
-    """Return why a model has no score for a language on a suite."""
-    if code not in about["covers"]:
-        return "not covered"
-    return "no score yet" if suite in model.asked else "not requested"
-
-
-def of_metric(name: str, unit: str, models: list[Model], rows: list[Row]) -> dict[str, Any]:
+def of_metric(name: str, metric: Metric, models: list[Model], rows: list[Row]) -> dict[str, Any]:
     """Return the strips of a metric on the validation text, the best model first."""
     mine = [row for row in rows if row.suite == "" and row.method == name]
-    mine.sort(key=lambda row: (row.score if unit != SHARE else -row.score, row.model, row.language))
+    mine.sort(key=lambda row: (row.score if metric.unit != SHARE else -row.score, row.model, row.language))
     simple = {(model.name, code): simple_score(model, code, name) for model in models for code in model.languages}
     ends = [end for row in mine for end in (row.low, row.high, row.score) if end is not None]
     ends += [beside for row in mine if (beside := simple[row.model, row.language]) is not None]
     room = 0.04 * (max(ends) - min(ends)) or 0.1
     scale = figures.Scale(min(ends) - room, max(ends) + room, 0, 100)
-    about = next(metrics_of(each)[name] for model in models if (each := model.evaluation) and name in metrics_of(each))
     return {
         "name": name,
-        "unit": unit,
-        "simple": "most frequent code" if unit == SHARE else "unigram",
-        "meaning": about.meaning,
-        "bound": about.bound,
+        "unit": unit_of(metric),
+        "simple": "most frequent code" if metric.unit == SHARE else "unigram",
+        "compared": any(simple[row.model, row.language] is not None for row in mine),
+        "meaning": metric.meaning,
         "axis": figures.axis(scale, False),
+        "languages": len({row.language for row in mine}),
         "lines": [
             {
                 "row": row,
@@ -131,8 +160,9 @@ def simple_score(model: Model, code: str, metric: str) -> float | None:
 def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[Row]) -> dict[str, Any]:
     """Return the strips of a suite and its published baselines, by language, and the table of its phenomena."""
     about, by_name = asked["suites"][name], {model.name: model for model in models}
-    mine = [row for row in rows if row.suite == name and row.method == headline(by_name[row.model], name)]
-    heads = [row for row in mine if row.phenomenon == ALL]
+    every = [row for row in rows if row.suite == name]
+    mine = [row for row in every if row.method == headline_of(by_name[row.model], name)]
+    heads = [row for row in mine if row.is_whole]
     low = min([CHANCE, *(row.low for row in heads if row.low is not None)])
     scale = figures.Scale(max(0.0, low - 0.02), 1.0, 0, 100)
     lines: list[dict[str, Any]] = [
@@ -150,33 +180,54 @@ def of_suite(name: str, asked: dict[str, Any], models: list[Model], rows: list[R
     # The language with the best model comes first. Baselines are among the models of their language.
     best = {code: max(line["score"] for line in lines if line["language"] == code and line["row"]) for code in scored}
     lines.sort(key=lambda line: (-best[line["language"]], line["language"], -line["score"]))
-    given = [model.scores[name] for model in models if name in model.scores]
+    limits = {most_pairs(by_name[row.model].scores[name], row.method) for row in heads}
     return about | {
         "name": name,
         "lines": lines,
         "axis": figures.axis(scale, True),
-        "methods": sorted({scores["headline"]["method"] for scores in given}),
-        "samples": sorted({str(s["masked_pairs"]) for s in given if s["headline"]["method"] != "causal"} - {"all"}),
-        "headline": "the unweighted mean of paradigms"
-        if about["headline"] == "paradigms"
-        else "the share of all pairs",
-        **phenomena(mine),
+        "methods": sorted({row.method for row in heads}),
+        "samples": sorted(f"{most:,}" for most in limits if most is not None),
+        "headline": weighting(about["headline"]),
+        "by_method": by_method(heads, every),
+        "phenomena": grouped([row for row in mine if row.phenomenon not in (ALL, "")], "phenomenon"),
+        "paradigms": grouped([row for row in mine if row.paradigm != ALL], "paradigm"),
     }
 
 
-def phenomena(rows: list[Row]) -> dict[str, Any]:
-    """Return the table of phenomena, with their numbers of pairs, the one with the best mean first."""
+def by_method(heads: list[Row], rows: list[Row]) -> dict[str, Any]:
+    """Return the table of the scores by all methods, a line per model and language; {} if there is only one method."""
+    found = {(row.model, row.language, row.method): row for row in rows if row.is_whole}
+    methods = sorted({method for _, _, method in found}, key=METHODS.index)
+    if len(methods) < 2:
+        return {}
+    keys = [(row.model, row.language) for row in heads]
+    return {"methods": methods, "lines": [(key, [found.get((*key, method)) for method in methods]) for key in keys]}
+
+
+def grouped(rows: list[Row], kind: str) -> list[dict[str, Any]]:
+    """Return tables of the scores by phenomenon or paradigm (`kind`), the one with the best mean first.
+
+    Groups are lines and models are columns, COLUMNS in a table, so that it fits a page. If there are few groups and
+    many models, groups are the columns of one table.
+    """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.phenomenon != ALL:
-            groups.setdefault(row.phenomenon, []).append(row)
+        groups.setdefault(getattr(row, kind), []).append(row)
+    if len(groups) < 2:
+        return []
     names = sorted(groups, key=lambda name: -statistics.fmean(row.score for row in groups[name]))
-    found = {(row.model, row.language, name): row for name in names for row in groups[name]}
-    keys = dict.fromkeys((row.model, row.language) for row in rows if row.phenomenon != ALL)
-    return {
-        "phenomena": {name: pairs(groups[name]) for name in names},
-        "by_phenomenon": [(key, [found.get((*key, name)) for name in names]) for key in keys],
-    }
+    found = {(row.model, row.language, getattr(row, kind)): row for row in rows}
+    keys = list(dict.fromkeys((row.model, row.language) for row in rows))
+    counted = [(name, pairs(groups[name])) for name in names]
+    if len(names) <= COLUMNS < len(keys):
+        lines = [(key, [found.get((*key, name)) for name in names]) for key in keys]
+        return [{"kind": kind, "groups_are_lines": False, "heads": counted, "lines": lines}]
+    tables = []
+    for start in range(0, len(keys), COLUMNS):
+        part_of_keys = keys[start : start + COLUMNS]
+        lines = [(group, [found.get((*key, group[0])) for key in part_of_keys]) for group in counted]
+        tables.append({"kind": kind, "groups_are_lines": True, "heads": part_of_keys, "lines": lines})
+    return tables
 
 
 def pairs(rows: list[Row]) -> str:
@@ -218,7 +269,7 @@ def cost(model: Model) -> dict[str, Any]:
     }
 
 
-def coverage(asked: dict[str, Any], models: list[Model]) -> list[tuple[str, list[str]]]:
+def coverage(asked: dict[str, Any], models: list[Model]) -> dict[str, Any]:
     """Return, for each language and suite, how many pairs there are, or that the suite does not cover the language."""
     lines = []
     for code in asked["languages"]:
@@ -230,7 +281,7 @@ def coverage(asked: dict[str, Any], models: list[Model]) -> list[tuple[str, list
             if code not in about["covers"]:
                 cells[-1] = "not covered"
         lines.append((code, cells))
-    return lines
+    return {"suites": [about["title"] for about in asked["suites"].values()], "lines": lines}
 
 
 def versions(models: list[Model]) -> list[tuple[str, str, list[str]]]:

@@ -1,14 +1,17 @@
 """Make the tidy table of a report, with one row per score."""
 
 import csv
+import json
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
-from babelmill.evaluation.metrics import SHARE, metrics_of, value_of
+from babelmill.core.escape import csv_cell
+from babelmill.evaluation.metrics import SHARE, Metric, metrics_of, value_of
 from babelmill.reporting.results import Model
+from babelmill.suites.headline import headline_method
 from babelmill.suites.results import Z
 
-ALL = "all"  # in place of the phenomenon, in a row with a suite's headline
+ALL = "all"  # in place of the phenomenon and the paradigm, in a row with a suite's score
 UNNAMED = "unnamed"  # the phenomenon of pairs without one, which the stage `suite` names "all"
 
 
@@ -20,9 +23,11 @@ class Row(NamedTuple):
         language: the code of the language.
         suite: the name of the suite; "" for a score on the validation text.
         method: how sentences are scored; on the validation text, the metric.
-        phenomenon: ALL, or a phenomenon of the suite.
-        score: the share of pairs that are right; on the validation text, a value in the metric's unit, such as bits
-            per byte.
+        phenomenon: ALL, or a phenomenon of the suite; "" in the row of a paradigm, whose phenomenon scores.json does
+            not name.
+        paradigm: ALL, or a paradigm of the suite.
+        score: the share of pairs that are right; on the validation text, a value in the metric's unit.
+        unit: the unit of score, low and high: "share", or that of the metric, such as "bits per byte".
         n: the number of pairs, or of documents of the validation text.
         low, high: the 95 % interval; None if it is not known.
     """
@@ -32,37 +37,65 @@ class Row(NamedTuple):
     suite: str
     method: str
     phenomenon: str
+    paradigm: str
     score: float
+    unit: str
     n: int
     low: float | None
     high: float | None
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether this is the score of a whole suite or of the validation text."""
+        return self.phenomenon == ALL == self.paradigm
+
 
 def rows_of(model: Model) -> Iterator[Row]:
     """Yield the scores of a model, for the variant that users load."""
+    metrics = metrics_of(model.evaluation) if model.evaluation else {}
     for code in model.languages:
         found = model.variants_of(code)
         documents = found.get("documents", {}).get("scored", 0)
         for name, score in found.get("variants", {}).get(model.default, {}).items():
             value, error = value_of(score), score.get("standard_error")
             low, high = (None, None) if error is None else (value - Z * error, value + Z * error)
-            yield Row(model.name, code, "", name, ALL, value, documents, low, high)
+            yield Row(model.name, code, "", name, ALL, ALL, value, unit_of(metrics[name]), documents, low, high)
         for suite, scores in model.scores.items():
             if code in scores["languages"]:
                 yield from of_suite(model.name, code, suite, scores)
 
 
+def unit_of(metric: Metric) -> str:
+    """Return the unit of a metric, which says whether its scores are upper bounds."""
+    return f"{metric.unit}, upper bound" if metric.bound else metric.unit
+
+
 def of_suite(model: str, code: str, suite: str, scores: dict[str, Any]) -> Iterator[Row]:
-    """Yield the scores of a language in scores.json."""
-    headline = scores["headline"]["of"]
+    """Yield the scores of a language in scores.json: of all pairs, of the phenomena, of the paradigms."""
+    of = scores["headline"]["of"]
     for method, found in scores["languages"][code]["methods"].items():
         groups = {UNNAMED if name == ALL else name: share for name, share in found["by_phenomenon"].items()}
+        paradigms = found.get("by_paradigm", {})
+        if paradigms.keys() == found["by_phenomenon"].keys():
+            paradigms = {}  # they are the phenomena
         if groups.keys() == {UNNAMED}:  # no pair has a phenomenon: the headline says it all
             groups = {}
-        for phenomenon, share in [(ALL, found[headline]), *groups.items()]:
+        shares = [(ALL, ALL, found[of]), *((name, ALL, share) for name, share in groups.items())]
+        for phenomenon, paradigm, share in [*shares, *(("", name, share) for name, share in paradigms.items())]:
             if share:
                 low, high = share["interval"]
-                yield Row(model, code, suite, method, phenomenon, share["score"], share["n"], low, high)
+                yield Row(
+                    model, code, suite, method, phenomenon, paradigm, share["score"], SHARE, share["n"], low, high
+                )
+
+
+def head(model: str, code: str, suite: str, scores: dict[str, Any], method: str = "") -> Row | None:
+    """Return the headline score of a language, from scores.json or the entry of a snapshot in it.
+
+    `method`: that of another score to return instead.
+    """
+    method = method or headline_method(scores)
+    return next((row for row in of_suite(model, code, suite, scores) if row.method == method and row.is_whole), None)
 
 
 def snapshots_of(model: Model) -> Iterator[tuple[float, Row]]:
@@ -73,20 +106,50 @@ def snapshots_of(model: Model) -> Iterator[tuple[float, Row]]:
                 yield from ((each["million_words"], row) for row in of_suite(model.name, code, suite, scores | each))
 
 
+def training_settings(model: Model) -> dict[str, Any]:
+    """Return the settings that decide a model's weights, by dotted key, from the manifests of its stages."""
+    found = {}
+    for stage, sections in (("tokenizer", ("tokenizer",)), ("train", ("model", "train", "labels", "mixture"))):
+        settings = model.manifests.get(stage, {}).get("settings", {})
+        for section in sections:
+            found |= {f"{section}.{key}": value for key, value in (settings.get(section) or {}).items()}
+    return found
+
+
+def differing_settings(models: list[Model]) -> dict[str, str]:
+    """Return, for each model, its values of the settings in which the models differ, besides their seeds.
+
+    Models with the same text are the same recipe: `train.learning_rate=0.01 train.optimizer="lamb"`.
+    """
+    found = {model.name: training_settings(model) for model in models if "train" in model.manifests}
+    keys = dict.fromkeys(key for settings in found.values() for key in settings if key != "train.seed")
+    texts = {name: {key: json.dumps(settings.get(key)) for key in keys} for name, settings in found.items()}
+    differ = [key for key in keys if len({settings[key] for settings in texts.values()}) > 1]
+    return {name: " ".join(f"{key}={settings[key]}" for key in differ) for name, settings in texts.items()}
+
+
 def write_csv(models: list[Model], file: IO[str]) -> None:
-    """Write the table of all models. The column `million_words` is empty for finished models, not for snapshots."""
+    """Write the table of all models: a row's attributes, and these columns.
+
+    * `million_words`: for a snapshot, after how many words it was kept; empty for finished models.
+    * `seed`: the seed of the training.
+    * `settings`: see `differing_settings`.
+    """
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*Row._fields, "million_words"])
+    writer.writerow([*Row._fields, "million_words", "seed", "settings"])
+    differing = differing_settings(models)
     for model in models:
-        rows = [(*row, None) for row in rows_of(model)] + [(*row, words) for words, row in snapshots_of(model)]
+        more = training_settings(model).get("train.seed"), differing.get(model.name)
+        rows = [(*row, None, *more) for row in rows_of(model)]
+        rows += [(*row, words, *more) for words, row in snapshots_of(model)]
         for row in rows:
-            writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row)
+            writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else csv_cell(cell) for cell in row)
 
 
-def metrics_of_all(models: list[Model]) -> dict[str, str]:
-    """Return the metrics of the models as {name: unit}; metrics where less is better come first."""
-    found: dict[str, str] = {}
+def metrics_of_all(models: list[Model]) -> dict[str, Metric]:
+    """Return the metrics by which models were measured, by name; metrics where less is better come first."""
+    found: dict[str, Metric] = {}
     for evaluation in [model.evaluation for model in models if model.evaluation]:
         measured = next(iter(evaluation["variants"].values()))
-        found |= {name: metric.unit for name, metric in metrics_of(evaluation).items() if name in measured}
-    return dict(sorted(found.items(), key=lambda item: item[1] == SHARE))
+        found |= {name: metric for name, metric in metrics_of(evaluation).items() if name in measured}
+    return dict(sorted(found.items(), key=lambda item: item[1].unit == SHARE))

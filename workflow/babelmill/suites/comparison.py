@@ -1,5 +1,6 @@
 """Compare two sides, each of one or more models, on the same suite: which is better, where, and by how much."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json
-from babelmill.suites.results import by, mean_of_groups, right, share
+from babelmill.evaluation.samples import most_pairs
+from babelmill.suites.headline import headline_method
+from babelmill.suites.results import by, mean_of_groups, right, share_of
 from babelmill.suites.statistics import McNemar, bootstrap, holm, mcnemar
 
 
@@ -87,7 +90,7 @@ def method_of(side: Sequence[Scored], asked: str | None) -> str:
     Raises:
         UserError: the methods of the headlines differ, or a model has no scores of the method.
     """
-    methods = {asked or each.about["headline"]["method"] for each in side}
+    methods = {asked or headline_method(each.about) for each in side}
     if len(methods) > 1:
         raise UserError(
             f"{', '.join(each.name for each in side)}: their headlines are of different methods"
@@ -155,22 +158,60 @@ def compare(
     scores = [each[:, :, common] for each in scores]
     points = [right(each[:, 0], each[:, 1]) for each in scores]  # [models, pairs] of each side
     table = rows.filter(pa.array(common))
-    of = everyone[0].about["headline"]["of"]
-    strata = np.unique(table["paradigm"].to_pylist(), return_inverse=True)[1] if of == "paradigms" else None
+    sampled = any(most_pairs(each.about, methods[i]) is not None for i, side in enumerate(sides) for each in side)
+    score = Score.of(table, everyone[0].about["headline"]["of"], rows if sampled else None)
     means, several = [each.mean(0) for each in points], max(map(len, points)) > 1
     margins = [(each[:, 0] - each[:, 1]).mean(0) for each in scores]
     return Comparison(
         methods=methods,
-        of=of,
+        of=score.how,
         pairs=len(rows),
         compared=len(table),
-        headlines=[_headline(each, strata) for each in points],
-        seeds=[[_score(one, strata)["score"] for one in each] for each in points],
-        interval=bootstrap(points[0], points[1], strata),
+        headlines=[_headline(each, score) for each in points],
+        seeds=[[score(one)["score"] for one in each] for each in points],
+        interval=score.interval(points[0], points[1]),
         test=mcnemar(means[0], means[1], several),
-        phenomena=_phenomena(table["phenomenon"].to_pylist(), means, several),
+        phenomena=_phenomena(table["phenomenon"].to_pylist(), means, score, several),
         most=_most(table, margins, count),
     )
+
+
+class Score(NamedTuple):
+    """The score of a suite, computed on some pairs as `results.summary` computes it on those that were scored.
+
+    Attributes:
+        how: "pairs" or "paradigms", see `Comparison.of`.
+        paradigms: the paradigm of each pair.
+        sizes: see `results.share_of`.
+    """
+
+    how: str
+    paradigms: np.ndarray
+    sizes: dict[str, int] | None
+
+    @classmethod
+    def of(cls, table: pa.Table, how: str, everything: pa.Table | None) -> "Score":
+        """Return the score of the pairs in `table`; `everything`: all pairs, if these are a sample of them."""
+        sizes = None if everything is None else dict(Counter(everything["paradigm"].to_pylist()))
+        return cls(how, np.array(table["paradigm"].to_pylist(), object), sizes)
+
+    def __call__(self, points: np.ndarray) -> dict[str, Any]:
+        """Return the score from the points of one model, [pairs]."""
+        if self.how == "paradigms":
+            return mean_of_groups(by(self.paradigms.tolist(), points).values())
+        return share_of(points, self.paradigms.tolist(), self.sizes)
+
+    def interval(self, first: np.ndarray, second: np.ndarray) -> list[float]:
+        """Return the interval of the difference of two sides, see `bootstrap`."""
+        if self.how != "paradigms" and self.sizes is None:
+            return bootstrap(first, second)
+        names, strata = np.unique(self.paradigms, return_inverse=True)
+        weighted = self.sizes if self.how != "paradigms" else None
+        return bootstrap(first, second, strata, [weighted[name] for name in names] if weighted else ())
+
+    def among(self, chosen: np.ndarray) -> "Score":
+        """Return the share of the right pairs among some pairs, bool [pairs]."""
+        return Score("pairs", self.paradigms[chosen], self.sizes)
 
 
 def _scores(model: Scored, code: str, method: str) -> np.ndarray:
@@ -179,38 +220,32 @@ def _scores(model: Scored, code: str, method: str) -> np.ndarray:
     return np.array([rows[f"{method}_{key}"].to_numpy().astype(float) for key in ("good", "bad")])
 
 
-def _score(points: np.ndarray, strata: np.ndarray | None) -> dict[str, Any]:
-    """Return the headline score from the points of one model, [pairs]."""
-    if strata is None:
-        return share(points)
-    return mean_of_groups(points[strata == number] for number in np.unique(strata))
-
-
-def _headline(points: np.ndarray, strata: np.ndarray | None) -> dict[str, Any]:
+def _headline(points: np.ndarray, score: Score) -> dict[str, Any]:
     """Return the headline score of a side from the points of its models, [models, pairs]."""
-    found = _score(points.mean(0), strata)
+    found = score(points.mean(0))
     if len(points) == 1:
         return found
-    return found | {"interval": bootstrap(points, np.zeros((1, points.shape[1])), strata)}
+    return found | {"interval": score.interval(points, np.zeros((1, points.shape[1])))}
 
 
-def _phenomena(names: list[str], means: list[np.ndarray], several: bool) -> list[Phenomenon]:
+def _phenomena(names: list[str], means: list[np.ndarray], score: Score, several: bool) -> list[Phenomenon]:
     """Return the phenomena, the smallest p first; an empty list if there is only one phenomenon.
 
     Args:
         names: the phenomenon of each pair.
         means: for each side, the mean points of its models, [pairs].
+        score: the score of all pairs.
         several: see `means` of `mcnemar`.
     """
-    groups = [by(names, each) for each in means]
-    if len(groups[0]) == 1:
+    groups = {name: np.array(names, object) == name for name in sorted(set(names))}
+    if len(groups) == 1:
         return []
-    tests = {name: mcnemar(groups[0][name], groups[1][name], several) for name in groups[0]}
+    tests = {name: mcnemar(means[0][mine], means[1][mine], several) for name, mine in groups.items()}
     corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
-    found = [
-        Phenomenon(name, len(points), (float(points.mean()), float(groups[1][name].mean())), corrected[name])
-        for name, points in groups[0].items()
-    ]
+    found = []
+    for name, mine in groups.items():
+        shares = [float(score.among(mine)(each[mine])["score"]) for each in means]
+        found.append(Phenomenon(name, int(mine.sum()), (shares[0], shares[1]), corrected[name]))
     return sorted(found, key=lambda each: (each.p, -abs(each.shares[0] - each.shares[1])))
 
 

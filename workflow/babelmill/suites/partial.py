@@ -1,55 +1,97 @@
-"""Keep scores on disk as they are computed, so that a job that was killed continues where it stopped."""
+"""Keep scores on disk as they are computed, so that a job that was killed continues where it stopped.
+
+A folder has one file per method. A file begins with a seal, the hash of all that its scores are made of: if the model,
+the pairs or the way to score them change, the file is begun anew; no other change touches it. Then comes a row per
+pair, with a checksum, since a flipped bit in a number would be a wrong score that nobody notices. Rows are flushed to
+disk as they are added.
+"""
 
 import contextlib
+import errno
 import hashlib
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from babelmill.core.files import canonical_json, read_json, write_json
+from babelmill.core.files import canonical_json, writing
 
-MADE_OF = "made_of.json"
-ROW = 3  # numbers per pair, see `sentences.scores`
-ORDER = 2  # version of the order of pairs (`sentences.in_order`); scores in another order cannot be used
+log = logging.getLogger(__name__)
+
+LAYOUT = 3  # version of the form of these files, and of the order of pairs (`sentences.in_order`)
+ROW = np.dtype([("pair", "<i8"), ("scores", "<f8", (3,)), ("checksum", "<u8")])  # for `scores` see `sentences.scores`
+OF_EARLIER_VERSIONS = ("made_of.json", "*.f64")
+
+
+class Kept:
+    """The scores of a method that are kept in a file.
+
+    Args:
+        path: the file. A row with a wrong checksum is cut off, with all rows after it, and so is half a row.
+        made_of: all that the scores depend on.
+
+    Attributes:
+        pairs: [rows] the number of each pair.
+        scores: [rows, 3] its scores.
+    """
+
+    def __init__(self, path: Path, made_of: dict[str, Any]):
+        self._path, self._seal = path, hashlib.sha256(canonical_json(made_of | {"layout": LAYOUT}).encode()).digest()
+        found = path.read_bytes() if path.is_file() else b""
+        content = found[len(self._seal) :] if found.startswith(self._seal) else b""
+        rows = np.frombuffer(content, ROW, len(content) // ROW.itemsize)
+        wrong = next((i for i, row in enumerate(rows) if self._checksum(row) != row["checksum"]), None)
+        if wrong is not None:
+            log.warning("%s: damaged after %d rows; the other %d are scored again", path, wrong, len(rows) - wrong)
+        rows = rows[:wrong]
+        self.pairs, self.scores = rows["pair"].copy(), rows["scores"].copy()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path), open(path, "r+b" if path.is_file() else "wb") as file:
+            file.truncate(len(self._seal) + len(rows) * ROW.itemsize)
+            file.write(self._seal)
+
+    def _checksum(self, row: np.void) -> int:
+        """Return the checksum of a row, which only a file with this seal has."""
+        digest = hashlib.blake2b(row.tobytes()[:-8], digest_size=8, key=self._seal).digest()
+        return int.from_bytes(digest, "little")
+
+    def add(self, pairs: list[int], scores: np.ndarray) -> None:
+        """Append the scores of pairs, [pairs, 3], and wait until they are on the disk."""
+        rows = np.zeros(len(pairs), ROW)
+        rows["pair"], rows["scores"] = pairs, scores
+        rows["checksum"] = [self._checksum(row) for row in rows]
+        with writing(self._path), open(self._path, "ab") as file:
+            file.write(rows.tobytes())
+            file.flush()
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:  # some file systems cannot
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                    raise
 
 
 class Partial:
-    """Files of scores, one per method: rows of three float64, in the order in which the pairs are scored.
+    """A folder of files of scores. Only one process at a time may use it: hold `runtime.run_lock.Lock` of the folder.
 
     Args:
-        folder: the folder of the files.
-        made_of: everything that the scores depend on; files in the folder that were made of something else are deleted.
+        folder: the folder.
+        made_of: what the scores of all methods depend on.
     """
 
     def __init__(self, folder: Path, made_of: dict[str, Any]):
-        self._folder = folder
-        key = hashlib.sha256(canonical_json(made_of | {"order": ORDER}).encode()).hexdigest()
-        path = folder / MADE_OF
-        if not path.is_file() or read_json(path) != {"sha256": key}:
-            self.delete()
-            write_json(path, {"sha256": key})
+        self._folder, self._made_of = folder, made_of
 
-    def read(self, method: str) -> np.ndarray:
-        """Return the scores that are kept for a method: [pairs, 3]. An incomplete last row is cut off the file."""
-        path = self._folder / f"{method}.f64"
-        if not path.is_file():
-            return np.zeros((0, ROW))
-        whole = path.stat().st_size // (8 * ROW) * 8 * ROW
-        with open(path, "r+b") as file:
-            file.truncate(whole)
-            return np.frombuffer(file.read(), "<f8").reshape(-1, ROW)
-
-    def add(self, method: str, rows: np.ndarray) -> None:
-        """Append rows of scores, [pairs, 3], to the file of a method."""
-        with open(self._folder / f"{method}.f64", "ab") as file:
-            file.write(rows.astype("<f8").tobytes())
+    def kept(self, method: str, **made_of: Any) -> Kept:
+        """Return the scores that are kept for a method. `made_of`: what else they depend on."""
+        return Kept(self._folder / f"{method}.rows", self._made_of | made_of | {"method": method})
 
     def delete(self) -> None:
-        """Remove the files of this folder and of the snapshots' folders in it."""
-        for seal in [self._folder / MADE_OF, *self._folder.glob(f"*/{MADE_OF}")]:
-            for path in [*seal.parent.glob("*.f64"), seal]:
-                path.unlink(missing_ok=True)
-            if seal.parent != self._folder:
-                with contextlib.suppress(OSError):  # not empty, or not there
-                    seal.parent.rmdir()
+        """Remove the files of this folder and of the snapshots' folders in it, and the folders if they are empty."""
+        for folder in [*self._folder.glob("*/"), self._folder]:
+            for pattern in ("*.rows", *OF_EARLIER_VERSIONS, "lock.*"):
+                for path in folder.glob(pattern):
+                    path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()

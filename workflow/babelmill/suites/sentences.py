@@ -19,7 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
+from babelmill.core.words import NOT_A_NUMBER
 from babelmill.suites import packed_linear
 from babelmill.suites.attention import FreePositions
 
@@ -181,7 +183,7 @@ class Scorer:
 
     Args:
         model: takes `input_ids` and `attention_mask`, and returns `logits` [rows, length, vocabulary].
-        pad: the id of the padding token.
+        tokenizer: the model's tokenizer.
         causal: whether the model's scores for a token stand at the position before it.
 
     Attributes:
@@ -189,8 +191,8 @@ class Scorer:
         shares: whether the model reads both sentences of a pair in one row.
     """
 
-    def __init__(self, model: Any, pad: int, causal: bool):
-        self._model, self._pad = model, pad
+    def __init__(self, model: Any, tokenizer: Any, causal: bool):
+        self._model, self._tokenizer, self._pad = model, tokenizer, tokenizer.pad_token_id or 0
         target = getattr(model.config, "masked_target", None)  # a GPT-BERT has one
         self._attention = None if target is None else FreePositions(model)
         self._before = int(causal or target == "next")
@@ -209,11 +211,17 @@ class Scorer:
 
     @torch.inference_mode()
     def tokens(self, rows: list[Row], truths: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the row number and ln p of each scored token: [tokens] int64 and [tokens] float64."""
+        """Return the row number and ln p of each scored token: [tokens] int64 and [tokens] float64.
+
+        Raises:
+            UserError: a score is not a number.
+        """
         scored = [(i, place, truths[row.sentence].ids[place]) for i, row in enumerate(rows) for place in row.scored]
         lines, places, targets = torch.tensor(scored).T
         ids, there = self._padded([row.ids for row in rows])
-        return lines.numpy(), self._ln_p(ids, there, lines, places - self._before, targets)
+        found = self._ln_p(ids, there, lines, places - self._before, targets)
+        self._check(found, lambda i: truths[rows[scored[i][0]].sentence])
+        return lines.numpy(), found
 
     @torch.inference_mode()
     def pairs(self, rows: list[Both]) -> np.ndarray:
@@ -233,7 +241,17 @@ class Scorer:
         self._attention.positions = (column - bad * (end - beginning)).to(self._device)
         found = self._ln_p(ids, there[:, :, None] & there[:, None] & ~hidden, lines, places, targets)
         self._attention.positions = None
+        self._check(found, lambda i: rows[scored[i][0]].pair[scored[i][1] % 2])
         return np.bincount(owners.numpy(), found, 2 * len(rows)).reshape(-1, 2)
+
+    def _check(self, found: np.ndarray, sentence: Callable[[int], Sentence]) -> None:
+        """Raise a UserError if a score is not a number; `sentence` returns the sentence of a scored token."""
+        if len(wrong := np.flatnonzero(~np.isfinite(found))):
+            text = line(self._tokenizer.decode(sentence(int(wrong[0])).ids, skip_special_tokens=True), 80)
+            raise UserError(
+                f"{self._tokenizer.name_or_path}: the score of the sentence {text!r} is not a number"
+                f" ({found[wrong[0]]}): {NOT_A_NUMBER}"
+            )
 
     def _padded(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the padded rows, and which positions are tokens and not padding, both [rows, longest]."""

@@ -54,14 +54,20 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def bootstrap(
-    first: np.ndarray, second: np.ndarray, strata: np.ndarray | None = None, seed: int = 0, draws: int = DRAWS
+    first: np.ndarray,
+    second: np.ndarray,
+    strata: np.ndarray | None = None,
+    sizes: Sequence[int] = (),
+    seed: int = 0,
+    draws: int = DRAWS,
 ) -> list[float]:
     """Return the 95 % interval (percentiles) of the difference of two sides' scores, first minus second.
 
     Args:
         first, second: the points of each side's models on the same pairs, [models, pairs].
-        strata: the number of each pair's group, if the score is the unweighted mean of groups; pairs are then
-            resampled within their group.
+        strata: the number of each pair's group, if the score is a mean of groups; pairs are then resampled within their
+            group.
+        sizes: the weight of each group in the mean, in the order of their numbers; without them, all count alike.
         seed: the seed of the random numbers.
         draws: the number of resamples.
     """
@@ -69,9 +75,10 @@ def bootstrap(
     points = np.concatenate((first, second))
     groups = np.zeros(points.shape[1], int) if strata is None else strata
     numbers = np.unique(groups)
+    weights = np.array(sizes or [1] * len(numbers)) / (sum(sizes) or len(numbers))
     scores = np.zeros((draws, len(points)))
-    for number in numbers:
-        scores += _means(points[:, groups == number], random, draws) / len(numbers)
+    for number, weight in zip(numbers, weights, strict=True):
+        scores += weight * _means(points[:, groups == number], random, draws)
     sides = scores[:, : len(first)], scores[:, len(first) :]
     found = _of_models(sides[0], random) - _of_models(sides[1], random)
     return [float(end) for end in np.quantile(found, (0.025, 0.975))]
