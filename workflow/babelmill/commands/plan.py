@@ -32,7 +32,7 @@ from babelmill.commands.plan_download import download_notes
 from babelmill.commands.plan_memory import Memory, disk, strategies
 from babelmill.commands.plan_network import network_of
 from babelmill.commands.plan_snapshots import note, reached
-from babelmill.commands.text_size import BYTES_PER_TOKEN, training_tokens
+from babelmill.commands.text_size import BYTES_PER_TOKEN, WORD, training_tokens, training_words
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration
@@ -72,7 +72,7 @@ class Cost:
     Attributes:
         tokens: tokens of the training text; source: what they were counted on (`shards`) or estimated from (such as the
             shards of earlier settings).
-        epochs: passes over the tokens.
+        epochs: passes over the tokens; words: words that all passes read.
         flops: FLOPs of all steps.
         gpus: GPUs that the job asks for; busy: mean share of them that has work.
         memory_gib: memory per GPU; measured: whether this and the utilisation come from a training of this shape.
@@ -89,6 +89,7 @@ class Cost:
     tokens: int
     source: str
     epochs: float
+    words: float
     steps: int
     flops: float
     gpus: int
@@ -161,6 +162,7 @@ def cost_of(
     whole = whole_tokens(resolved.train) if deals_whole(network, resolved.train) else 1
     plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)
     count, read = parameters(size, vocab_size), float((plan.lengths * plan.rows).sum())
+    words = read / tokens * (training_words(configuration, model) if text is None else text / WORD)
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
     if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network, resolved.train):
@@ -179,13 +181,14 @@ def cost_of(
         tokens=tokens,
         source=source,
         epochs=read / tokens,
+        words=words,
         steps=len(plan.rows),
         flops=float(plan.flops.sum()),
         gpus=gpus,
         busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
         # Memory that is split over GPUs may have been measured on another number of GPUs.
         memory_gib=known.memory / 1024 if known and not isinstance(size, Counted) else memory.gib(gpus),
-        disk_gb=disk(resolved, memory.states, vocab_size, tokens, len(reached(configuration, model, read))) / 1e9,
+        disk_gb=disk(resolved, memory.states, vocab_size, tokens, len(reached(configuration, model, words))) / 1e9,
         mfu=rate if gpus else None,
         flops_per_second=None if gpus else rate,
         measured=known is not None and mfu is None,
@@ -357,5 +360,5 @@ def run(args: argparse.Namespace) -> None:
     else:
         codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
         more = download_notes(configuration, list(codes), BYTES_PER_TOKEN)
-        snapshots = (note(configuration, cost.model, cost.epochs * cost.tokens) for cost in costs)
+        snapshots = (note(configuration, cost.model, cost.words, cost.epochs) for cost in costs)
         print(table(costs, gpu, [*dict.fromkeys(filter(None, snapshots)), *more]))

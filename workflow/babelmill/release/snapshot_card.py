@@ -12,9 +12,9 @@ CARD = """\
 ---
 license: {license}
 ---
-# {model} after {words} million words
+# {model} after {million} million words
 
-This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({tokens:,} tokens).
+This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({tokens:,} tokens{words}).
 Use it to study how a model learns. The card of the branch `main` says how the model was trained, and how to load it;
 add `revision="{name}"`. Words are separated by whitespace. In scripts without spaces, a fixed number of bytes counts as
 a word.
@@ -45,8 +45,10 @@ def convert_snapshots(
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(source / file, target / file)
         with atomic_write(target / "README.md", "w") as file:
-            words = f"{figures['million_words']:,g}"
-            file.write(CARD.format(**figures, license=license, model=asked.name, name=name, words=words))
+            million = f"{figures['million_words']:,g}"
+            words = f", {figures['words']:,} words" if "words" in figures else ""
+            about = figures | {"license": license, "model": asked.name, "name": name, "words": words}
+            file.write(CARD.format(**about, million=million))
         manifest.write(target, asked, [*files, "README.md"], [source], figures)
         found[name] = sha256(target / manifest.NAME)
     return found

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from babelmill.config import schema
+from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
 from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
@@ -68,6 +69,7 @@ class Loop:
         stop: knows whether there is a reason to leave.
         state: state of the loop from the checkpoint, or None if there is no checkpoint.
         snapshots: {step: points}, the steps after which to keep the weights; points are in million words.
+        per_token: the mean number of words per token.
     """
 
     def __init__(
@@ -79,10 +81,11 @@ class Loop:
         stop: Stop,
         state: dict[str, Any] | None = None,
         snapshots: Mapping[int, list[float]] | None = None,
+        per_token: float = 0.0,
     ):
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps = trainer.plan.steps
-        self._stop, self._snapshots = stop, snapshots or {}
+        self._stop, self._snapshots, self._per_token = stop, snapshots or {}, per_token
         tokens = trainer.plan.tokens_until
         self._progress = Progress(tokens(done.steps), self._steps, tokens(self._steps))
         self._gpus = GpuFigures(gpus_of(trainer.processes))
@@ -264,7 +267,8 @@ class Loop:
     def _keep_snapshot(self, done: int, point: float) -> None:
         """Keep the weights that would be exported after this step."""
         began, trainer = time.monotonic(), self._trainer
-        about = {"step": done, "tokens": trainer.plan.tokens_until(done)}
+        tokens = trainer.plan.tokens_until(done)
+        about = {"step": done, "tokens": tokens, "words": round(self._per_token * tokens)}
         prefix = "model." if trainer.average.tensors is None else "average."
 
         def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
@@ -272,7 +276,8 @@ class Loop:
             self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
 
         trainer.with_whole([name for name in trainer.tensors() if name.startswith(prefix)], keep)
-        log.info("step %d: the weights after %g million words are kept", done, point)
+        name, words = name_of(point), about["words"] / 1e6
+        log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name)
         self._pause("checkpoint", began)
 
     def _pause(self, what: str, began: float) -> None:
