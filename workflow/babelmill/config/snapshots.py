@@ -74,10 +74,8 @@ def missing_points(
     advice, times = [], missing[0] / million_words
     if 0 < set_aside < 1 and kept_at_the_end(missing[:1], million_words / (1 - set_aside)):
         advice.append(f"corpus.validation_files (now {set_aside:.1%} of the corpus are set aside for validation)")
-    more = (
-        f"train.epochs: {math.ceil(100 * epochs * times) / 100:g}" if max_steps is None else "a higher train.max_steps"
-    )
-    advice.append(more)
+    longer = f"train.epochs: {math.ceil(100 * epochs * times) / 100:g}"
+    advice.append(longer if max_steps is None else "a higher train.max_steps")
     names = some(map(name_of, missing), 3)
     return missing, (
         f"no {names}: the run ends after {million_words:,.4g} million words; for {name_of(missing[0])}, set"

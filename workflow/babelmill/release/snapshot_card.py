@@ -14,10 +14,10 @@ license: {license}
 ---
 # {model} after {million} million words
 
-This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({tokens:,} tokens{words}).
-Use it to study how a model learns. The card of the branch `main` says how the model was trained, and how to load it;
-add `revision="{name}"`. Words are separated by whitespace. In scripts without spaces, a fixed number of bytes counts as
-a word.
+This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({tokens:,}
+tokens{words}). Use it to study how a model learns. The card of the branch `main` says how the model was trained, and
+how to load it; add `revision="{name}"`. Words are separated by whitespace. In scripts without spaces, a fixed number of
+bytes counts as a word.
 """
 
 

@@ -43,7 +43,7 @@ class Snapshots:
         about: dict[str, Any],
         load: Callable[[str], torch.Tensor],
     ) -> None:
-        """Save the snapshot after `point` million words; `about`: its step, tokens and words; `load`: see `write_tensors`."""
+        """Save the snapshot after `point` million words; `about`: its place in the run; `load`: see `write_tensors`."""
         self._folder.mkdir(exist_ok=True)
         data = self._folder / f"{name_of(point)}.safetensors"
         data.with_suffix(".json").unlink(missing_ok=True)  # from an earlier attempt: its sha256 would be wrong
