@@ -50,6 +50,7 @@ from babelmill.training.loop import Loop
 from babelmill.training.network import Network
 from babelmill.training.opening import announce
 from babelmill.training.plan import Plan
+from babelmill.training.schedule import validation_bound
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
 from babelmill.training.words import snapshot_steps, training_words, words_per_token
@@ -213,7 +214,8 @@ def make_trainer(
     streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
-    return Trainer(settings, network, plan, streams["train"], validation, processes, size, run.validation_documents)
+    bounds = run.validation_documents, validation_bound(run, settings.train, plan.steps)
+    return Trainer(settings, network, plan, streams["train"], validation, processes, size, *bounds)
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:

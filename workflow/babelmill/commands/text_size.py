@@ -4,6 +4,7 @@ from pathlib import Path
 
 from babelmill.commands.plan_download import HubText, budget_bytes, hub_text, packed_text
 from babelmill.commands.why import explain
+from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import read_json
 from babelmill.core.globs import expand_glob
@@ -88,3 +89,15 @@ def training_words(configuration: Configuration, model: str) -> float:
         learned = 1.0 if built or corpus.validation_files else 1 - corpus.validation_share
         total += learned * size / (language.bytes_per_word or WORD * language.byte_premium)
     return total
+
+
+def validation_tokens(configuration: Configuration, model: str, tokens: float) -> float:
+    """Return the number of tokens of a model's validation text: from its shards, or estimated.
+
+    `tokens` is the number of tokens of its training text.
+    """
+    folders = [Path("results/shards", model, code) for code in configuration.languages_of(model)]
+    if all((folder / "manifest.json").is_file() for folder in folders):
+        return sum(read_json(folder / "manifest.json")["figures"]["tokens"]["validation"] for folder in folders)
+    share = set_aside(configuration, model)
+    return tokens * share / (1 - share) if share < 1 else tokens
