@@ -41,7 +41,7 @@ def test_training_learns_and_records(finished):
     assert oct((finished.folder / "model/model.safetensors").stat().st_mode & 0o777) in ("0o644", "0o664")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     process = data.start()
     wait_for_step(data, 12, process)
@@ -134,30 +134,48 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
         assert [line[key] for line in ours if key in line] == [line[key] for line in calm if key in line]
 
 
+def recorded_steps(path: Path) -> set[int]:
+    """The steps of W&B's offline recording of a run."""
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    store, steps = DataStore(), set()
+    store.open_for_scan(str(path))
+    while data := store.scan_data():
+        record = Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            steps.add(record.history.step.num)
+    return steps
+
+
 def test_weights_and_biases(data, monkeypatch):
     """Offline without a key; one run, though it was interrupted; nothing at all without tracking, or where a variable of W&B says so."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(data.folder))  # no key of `wandb login`
     data.run_settings(tracking="wandb", checkpoint_every=5, keep=3, validate_every=20)
+    before: set[Path] = set()
     for attempt, code in ((1, 75), (2, 0)):
         process = data.start()
         wait_for_step(data, 12 * attempt, process)
         process.send_signal(signal.SIGSTOP)  # W&B may need longer to begin than this run to end
         (run,) = data.runs
-        while len(list(run.glob("wandb/offline-run-*/*.wandb"))) < attempt:
+        while not (recorded := set(run.glob("wandb/offline-run-*/*.wandb")) - {*before}) or len(recorded) > 1:
             time.sleep(0.05)
+        before = recorded
         process.send_signal(signal.SIGCONT)
         if attempt == 1:
             process.send_signal(signal.SIGTERM)
         said = process.communicate()[1]
         assert process.returncode == code, said
-    recorded = sorted(run.glob("wandb/offline-run-*/*.wandb"))
-    assert {path.name for path in recorded} == {f"run-test-{run.name}.wandb"} and len(recorded) == 2
+    (recorded,) = run.glob("wandb/offline-run-*/*.wandb")
+    assert recorded.name == f"run-test-{run.name}.wandb" and {recorded} == before
+    assert recorded_steps(recorded) == set(range(1, STEPS + 1)), "all of the run, also from before it was interrupted"
     for key in ("loss_masked", "perplexity", "accuracy", "grad_norm", "learning_rate", "mask_rate", "sequence_length"):
-        assert all(f"train/{key}".encode() in path.read_bytes() for path in recorded), key
-    assert all(b"clip_norm" in path.read_bytes() for path in recorded), "the settings"
-    assert b"validation/ema_loss" in recorded[1].read_bytes()
+        assert f"train/{key}".encode() in recorded.read_bytes(), key
+    assert b"clip_norm" in recorded.read_bytes(), "the settings"
+    assert b"validation/ema_loss" in recorded.read_bytes()
     data.settings(max_steps=4)
     for tracking, variables in (
         ("none", {}),
@@ -260,7 +278,7 @@ def test_a_second_trainer_is_kept_out(data, finished):
 def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
     squeue = tmp_path / "bin/squeue"
     squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\necho 0:25\n")
+    squeue.write_text("#!/bin/sh\necho '7|0:25'\n")
     squeue.chmod(0o755)
     environment = {"SLURM_JOB_ID": "7", OWN_STEP: "1", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
     said = data.train(environment=environment, code=75)

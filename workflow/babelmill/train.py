@@ -34,7 +34,7 @@ from babelmill.core.words import plural
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
-from babelmill.runtime.processes import Processes
+from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
@@ -368,8 +368,9 @@ def main() -> int:
     commands = parser()
     arguments = commands.parse_args()
     processes, nodes, threads = arguments.processes, arguments.nodes, arguments.threads
-    if "RANK" in os.environ:  # a launcher has started this process
+    if was_launched():
         return work(arguments)
+    forget_other_launchers()
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])
