@@ -1,13 +1,18 @@
 """The training stage as a user runs it: interrupted, killed, damaged."""
 
+import fcntl
+import functools
 import os
+import pty
 import random
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -52,6 +57,40 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     assert not (data.folder / "model/manifest.json").exists()
     assert f"going on after step {said.split('left after step ')[1].split(';')[0]}" in data.train()
     assert_same(data, finished)
+
+
+def test_closing_the_terminal_leaves_a_checkpoint(data):
+    """With its progress bar on it: the terminal takes no more text, and the lock is not left behind."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", *data.command()]
+    terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=terminal
+    )
+    os.close(theirs)
+    end = time.monotonic() + 120
+    while not any('"step": 12,' in path.read_text() for path in data.folder.glob("checkpoints/*/metrics.jsonl")):
+        assert time.monotonic() < end and process.poll() is None
+        if select.select([ours], [], [], 0.05)[0]:
+            os.read(ours, 2**16)
+    os.close(ours)
+    assert process.wait(120) == 75
+    (run,), log = data.runs, data.folder / "model.log"
+    assert "received SIGHUP: finishing step" in log.read_text() and "Traceback" not in log.read_text()
+    assert list(run.glob("step-*.json")) and not (run / "lock.json").exists()
+
+
+def test_variables_that_another_launcher_left_are_named_and_not_used(data):
+    """As an interactive job or a notebook leaves them. Waiting for the other processes would be in vain."""
+    data.settings(max_steps=4)
+    data.train("calm")
+    shutil.rmtree(data.folder / "checkpoints")
+    left = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "29500"}
+    said = data.train(environment=left)
+    assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in said
+    assert data.weights() == data.weights("calm") and "step 4/4" in (data.folder / "model.log").read_text()
+    shutil.rmtree(data.folder / "checkpoints")
+    assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
 
 
 @pytest.mark.slow  # Inductor compiles C++ for a minute and a half
@@ -135,17 +174,22 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
 
 
 def recorded_steps(path: Path) -> set[int]:
-    """The steps of W&B's offline recording of a run."""
+    """The steps of W&B's offline recording of a run, which has the form of LevelDB's logs: blocks with pieces of records."""
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
-    store, steps = DataStore(), set()
-    store.open_for_scan(str(path))
-    while data := store.scan_data():
-        record = Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            steps.add(record.history.step.num)
+    data, place, whole, steps = path.read_bytes(), 7, b"", set()
+    while place + 7 <= len(data):
+        if (left := 2**15 - place % 2**15) < 7:
+            place += left
+            continue
+        size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # a whole record, or its last piece
+            record = Record.FromString(whole)
+            whole = b""
+            if record.WhichOneof("record_type") == "history":
+                steps.add(record.history.step.num)
     return steps
 
 
