@@ -150,6 +150,7 @@ def test_jobs_of_an_array_are_told_apart_and_a_suspended_one_keeps_its_folder(wo
         cluster.wait("both trainings", lambda: all("parameters, " in read(workspace, n) for n in (1, 2)))
         numbers = [field(name, "JobId") for name in names]
         assert array in numbers, "of one of them"
+        assert slurm.ask("99999", "%T") == "", "SLURM does not know it"
         last = numbers.index(array)  # the one with the number of the array
         assert [slurm.ask(number, "%T") for number in numbers] == ["RUNNING"] * 2
         assert all(slurm.ask(number, "%L").count(":") == 1 for number in numbers), "one line each"

@@ -5,7 +5,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.labels_folder import LabelsFolder
 from babelmill.release.prove import check_differences, compare_variant
@@ -116,6 +116,25 @@ def test_it_is_proved_trained_and_exported(kind, tmp_path):
 
     found = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     assert_same_in_a_batch(found, rows)
+
+
+@pytest.mark.parametrize(("kind", "without"), [("bert", True), ("llama", False), ("roberta", False), ("gpt2", False)])
+def test_its_folder_learns_a_padding_token_of_the_text_if_the_class_can_do_without_its_number(kind, without, tmp_path):
+    """Llama and GPT-2 find the end of a text by this number, and RoBERTa's positions begin after it."""
+    network, model, folder = make(kind, vocabulary=ENDS_AND_PADS), tmp_path / "model", tmp_path / "export"
+    model.mkdir()
+    folder.mkdir()
+    write_json(model / "config.json", network.config | ENDS_AND_PADS.ids)
+    save_file({name: value.contiguous() for name, value in network.weights().items()}, model / "model.safetensors")
+    roles = {"entries": 96, "begin": 1, "end": 2, "pad": None, "mask": 4, "unknown": 0}
+    write_json(tmp_path / "manifest.json", {"figures": {"roles": roles}})
+    export = section("export", variants=["main"], default_variant="main")
+    LabelsFolder().write(folder, ExportInputs(model, tmp_path, []), export)
+    assert (read_json(folder / "config.json")["pad_token_id"] is None) == without
+    found = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    ids = torch.tensor([[1, 30, 2, 40, 50], [1, 60, 70, 80, 90]])
+    found(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.sum().backward()
+    assert not without or found.get_input_embeddings().weight.grad[2].norm() > 0
 
 
 def assert_same_in_a_batch(model, rows: list[torch.Tensor]) -> None:

@@ -51,11 +51,11 @@ def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[t
         for texts, sizes in corpus.batches():
             waiting.append((pool.submit(encode, tokenizer, texts), int(sizes.sum()), count_words(texts)))
             if len(waiting) > workers:
-                future, *counts = waiting.popleft()
-                yield *future.result(), *counts
+                future, size, words = waiting.popleft()
+                yield *future.result(), size, words
         while waiting:
-            future, *counts = waiting.popleft()
-            yield *future.result(), *counts
+            future, size, words = waiting.popleft()
+            yield *future.result(), size, words
 
 
 def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tuple[np.ndarray, np.ndarray]:

@@ -137,7 +137,8 @@ def with_learning_padding(values: dict[str, Any], auto: str) -> dict[str, Any]:
     the class drops no gradients; tokenizers and generation have this number in files of their own. Where the class
     needs the number itself, the values stay as they are: it counts positions with it, or finds the end of a text.
     """
-    made, without = on_meta(AutoConfig.for_model(**values), auto), values | {"pad_token_id": None}
+    without: dict[str, Any] = values | {"pad_token_id": None}
+    made = on_meta(AutoConfig.for_model(**values), auto)
     embedding: Any = made.get_input_embeddings()
     finds_the_end = "pad_token_id" in inspect.getsource(type(made).forward)
     if getattr(embedding, "padding_idx", None) is None or first_position(made) or finds_the_end:
