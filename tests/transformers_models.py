@@ -1,9 +1,12 @@
 """Make small models of transformers, as settings and as networks of the training."""
 
+import dataclasses
+
 import torch
 
 from babelmill.config import schema
 from babelmill.runtime.processes import Processes
+from babelmill.tokens.vocabulary import Vocabulary
 from training_data import VOCABULARY, section, train_settings
 
 # By kind: the objective, and `model.config` without `model_type`. Windows are shorter than the rows of the tests.
@@ -31,11 +34,22 @@ def train_section(kind: str, **values) -> schema.Train:
     return section("train", **{"objective": objective, "optimizer": "adamw", "learning_rate": 0.01, **values})
 
 
-def network(kind: str, processes: Processes = ALONE, train: schema.Train | None = None, loaded: bool = False, **more):
+# Its padding token is the token that ends a text, as in many published models.
+ENDS_AND_PADS = dataclasses.replace(VOCABULARY, pad=VOCABULARY.eos)
+
+
+def network(
+    kind: str,
+    processes: Processes = ALONE,
+    train: schema.Train | None = None,
+    loaded: bool = False,
+    vocabulary: Vocabulary = VOCABULARY,
+    **more,
+):
     """Return a network of a small model. `loaded`: its weights are read later; `more`: keys of its `model.config`."""
     from babelmill.training.transformers_config import config_to_train
     from babelmill.training.transformers_network import TransformersNetwork
 
     train = train or train_section(kind)
-    config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, VOCABULARY)
-    return TransformersNetwork(config, train, VOCABULARY, processes, loaded)
+    config = config_to_train(train_settings(["eng"], model_section(kind, **more), train), None, vocabulary)
+    return TransformersNetwork(config, train, vocabulary, processes, loaded)

@@ -3,6 +3,7 @@
 import copy
 import shutil
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -27,7 +28,15 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     workspace.snakemake("published/eng.json", "reports/eng.html")
     log = (workspace.path / "logs/train/eng.log").read_text()
-    assert "snapshots: 2 points ahead in" in log and "1 after the end" in log
+    assert "snapshots: 2 points ahead in" in log
+    trained = read_json(workspace.path / "results/models/eng/manifest.json")["figures"]
+    text = read_json(workspace.path / "results/corpora/eng/manifest.json")["figures"]["words"]["train"]
+    assert trained["words"] == pytest.approx(text * trained["epochs"], abs=1), "the words of the corpus, at each pass"
+    ends = f"run.snapshots: no chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words"
+    assert log.count(ends) == 2, "before the first step and at the end"
+    assert trained["missing_snapshots"] == ["chck_5M"] and f"{trained['words']:,} words in all" in log
+    said = workspace.python("-m", "babelmill", "plan", "eng").stdout
+    assert f"There will be no chck_5M: the run ends after {trained['words'] / 1e6:.4g} million words" in said
 
     converted = workspace.path / "converted/eng"
     assert (
@@ -38,6 +47,8 @@ def test_from_training_to_branches(workspace, hub, monkeypatch):
     assert [each["name"] for each in scores["snapshots"]] == NAMES
     assert scores["snapshots"][0]["languages"]["eng"]["methods"]["causal"]["pairs"]["n"] == 200
     assert [each["million_words"] for each in scores["snapshots"]] == POINTS
+    read = [each["words"] / each["tokens"] for each in scores["snapshots"]]
+    assert read == pytest.approx([trained["words"] / trained["tokens"]] * 2, rel=0.01)
     receipt, (repository,) = read_json(workspace.path / "published/eng.json"), hub.repositories.values()
     assert receipt["branches"] == {name: repository.branches[name] for name in NAMES}
     main = repository.commits[repository.branches["main"]]

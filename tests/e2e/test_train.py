@@ -1,13 +1,18 @@
 """The training stage as a user runs it: interrupted, killed, damaged."""
 
+import fcntl
+import functools
 import os
+import pty
 import random
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -41,7 +46,7 @@ def test_training_learns_and_records(finished):
     assert oct((finished.folder / "model/model.safetensors").stat().st_mode & 0o777) in ("0o644", "0o664")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     process = data.start()
     wait_for_step(data, 12, process)
@@ -52,6 +57,40 @@ def test_a_signal_leaves_a_checkpoint_and_code_75(data, finished, number):
     assert not (data.folder / "model/manifest.json").exists()
     assert f"going on after step {said.split('left after step ')[1].split(';')[0]}" in data.train()
     assert_same(data, finished)
+
+
+def test_closing_the_terminal_leaves_a_checkpoint(data):
+    """With its progress bar on it: the terminal takes no more text, and the lock is not left behind."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", *data.command()]
+    terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=terminal
+    )
+    os.close(theirs)
+    end = time.monotonic() + 120
+    while not any('"step": 12,' in path.read_text() for path in data.folder.glob("checkpoints/*/metrics.jsonl")):
+        assert time.monotonic() < end and process.poll() is None
+        if select.select([ours], [], [], 0.05)[0]:
+            os.read(ours, 2**16)
+    os.close(ours)
+    assert process.wait(120) == 75
+    (run,), log = data.runs, data.folder / "model.log"
+    assert "received SIGHUP: finishing step" in log.read_text() and "Traceback" not in log.read_text()
+    assert list(run.glob("step-*.json")) and not (run / "lock.json").exists()
+
+
+def test_variables_that_another_launcher_left_are_named_and_not_used(data):
+    """As an interactive job or a notebook leaves them. Waiting for the other processes would be in vain."""
+    data.settings(max_steps=4)
+    data.train("calm")
+    shutil.rmtree(data.folder / "checkpoints")
+    left = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "29500"}
+    said = data.train(environment=left)
+    assert "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT in the environment: no launcher" in said
+    assert data.weights() == data.weights("calm") and "step 4/4" in (data.folder / "model.log").read_text()
+    shutil.rmtree(data.folder / "checkpoints")
+    assert "WORLD_SIZE in the environment" in data.train("model", 2, environment={"WORLD_SIZE": "4"})
 
 
 @pytest.mark.slow  # Inductor compiles C++ for a minute and a half
@@ -134,30 +173,53 @@ def test_means_over_several_steps_are_those_of_a_run_that_nothing_disturbed(data
         assert [line[key] for line in ours if key in line] == [line[key] for line in calm if key in line]
 
 
+def recorded_steps(path: Path) -> set[int]:
+    """The steps of W&B's offline recording of a run, which has the form of LevelDB's logs: blocks with pieces of records."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, whole, steps = path.read_bytes(), 7, b"", set()
+    while place + 7 <= len(data):
+        if (left := 2**15 - place % 2**15) < 7:
+            place += left
+            continue
+        size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # a whole record, or its last piece
+            record = Record.FromString(whole)
+            whole = b""
+            if record.WhichOneof("record_type") == "history":
+                steps.add(record.history.step.num)
+    return steps
+
+
 def test_weights_and_biases(data, monkeypatch):
     """Offline without a key; one run, though it was interrupted; nothing at all without tracking, or where a variable of W&B says so."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(data.folder))  # no key of `wandb login`
     data.run_settings(tracking="wandb", checkpoint_every=5, keep=3, validate_every=20)
+    before: set[Path] = set()
     for attempt, code in ((1, 75), (2, 0)):
         process = data.start()
         wait_for_step(data, 12 * attempt, process)
         process.send_signal(signal.SIGSTOP)  # W&B may need longer to begin than this run to end
         (run,) = data.runs
-        while len(list(run.glob("wandb/offline-run-*/*.wandb"))) < attempt:
+        while not (recorded := set(run.glob("wandb/offline-run-*/*.wandb")) - {*before}) or len(recorded) > 1:
             time.sleep(0.05)
+        before = recorded
         process.send_signal(signal.SIGCONT)
         if attempt == 1:
             process.send_signal(signal.SIGTERM)
         said = process.communicate()[1]
         assert process.returncode == code, said
-    recorded = sorted(run.glob("wandb/offline-run-*/*.wandb"))
-    assert {path.name for path in recorded} == {f"run-test-{run.name}.wandb"} and len(recorded) == 2
+    (recorded,) = run.glob("wandb/offline-run-*/*.wandb")
+    assert recorded.name == f"run-test-{run.name}.wandb" and {recorded} == before
+    assert recorded_steps(recorded) == set(range(1, STEPS + 1)), "all of the run, also from before it was interrupted"
     for key in ("loss_masked", "perplexity", "accuracy", "grad_norm", "learning_rate", "mask_rate", "sequence_length"):
-        assert all(f"train/{key}".encode() in path.read_bytes() for path in recorded), key
-    assert all(b"clip_norm" in path.read_bytes() for path in recorded), "the settings"
-    assert b"validation/ema_loss" in recorded[1].read_bytes()
+        assert f"train/{key}".encode() in recorded.read_bytes(), key
+    assert b"clip_norm" in recorded.read_bytes(), "the settings"
+    assert b"validation/ema_loss" in recorded.read_bytes()
     data.settings(max_steps=4)
     for tracking, variables in (
         ("none", {}),
@@ -202,11 +264,14 @@ def test_killed_while_a_checkpoint_is_written(data, kills):
 
 
 def test_checkpoints_take_no_more_than_their_share_of_the_time(data):
-    """The first one shows what one costs; at a share of one in a million, the next one is the last."""
+    """The first one shows what one costs; at a share of one in a million, the next one is the last.
+
+    But there is one before the first validation, of which nobody knows yet how long it takes.
+    """
     data.settings(max_steps=12)
     data.run_settings(checkpoint_every=1, checkpoint_share=1e-6, keep=100)
     data.train("model", 2)
-    assert [int(path.stem[5:]) for path in sorted(data.runs[0].glob("step-*.json"))] == [1, 12]
+    assert [int(path.stem[5:]) for path in sorted(data.runs[0].glob("step-*.json"))] == [1, 6, 12]
 
 
 def test_going_back_to_earlier_settings_trains_nothing(data, finished):
@@ -257,7 +322,7 @@ def test_a_second_trainer_is_kept_out(data, finished):
 def test_an_allocation_about_to_end_leaves_a_checkpoint(data, tmp_path):
     squeue = tmp_path / "bin/squeue"
     squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\necho 0:25\n")
+    squeue.write_text("#!/bin/sh\necho '7|0:25'\n")
     squeue.chmod(0o755)
     environment = {"SLURM_JOB_ID": "7", OWN_STEP: "1", "PATH": f"{squeue.parent}:{os.environ['PATH']}"}
     said = data.train(environment=environment, code=75)

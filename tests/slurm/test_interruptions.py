@@ -4,12 +4,15 @@ import copy
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from babelmill.core.files import sha256
+from babelmill.runtime import slurm
 from conftest import ROOT, SMALL, Workspace
 from prepared import run_module
 
@@ -110,3 +113,70 @@ def test_interrupted_in_every_way(workspace, calm, cluster, start, time_limits):
     assert_undisturbed(cluster, workspace, calm, "deu")
     assert [row["State"] for row in eng.history] == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
     assert re.search(r"2 x cpu; going on after step", eng.said)
+
+
+ARRAY = """#!/bin/sh
+set -- eng deu "$@"
+model=$(eval echo \\$$SLURM_ARRAY_TASK_ID)
+exec {python} -m babelmill.train --settings results/settings/$model/train.json --run results/settings/$model/run.json \
+  --tokenizer results/tokenizers/$model --shards results/shards/$model/$model --requeue 1 \
+  --checkpoints results/checkpoints/$model --out results/models/$model --log $model.log
+"""
+
+
+@pytest.mark.timeout(600)
+def test_jobs_of_an_array_are_told_apart_and_a_suspended_one_keeps_its_folder(workspace, cluster):
+    """One job of an array has the number of the array. The one that leaves goes back into the queue, and no other."""
+    values = long_run() | {"resources": {"gpus": 0}}
+    values["train"]["max_steps"] = 100_000
+    workspace.configure(values)
+    workspace.would_run()  # writes the settings files
+    script = workspace.path / "array.sh"
+    script.write_text(ARRAY.format(python=sys.executable))
+    environment = f"ALL,PYTHONPATH={ROOT / 'workflow'}"
+    options = ["--parsable", "--array", "1-2", "--time", "30", "--open-mode", "append", "--output", "%a.txt"]
+    array = cluster.ask("sbatch", *options, "--chdir", workspace.path, "--export", environment, script).strip()
+    names = [f"{array}_{task}" for task in (1, 2)]
+    trained = [workspace.path / f"results/checkpoints/{model}" for model in ("eng", "deu")]
+
+    def steps(folder) -> int:
+        metrics = max(folder.glob("*/attempt.json"), key=lambda path: path.stat().st_mtime).with_name("metrics.jsonl")
+        return len(metrics.read_text().splitlines()) if metrics.is_file() else 0
+
+    def field(name: str, key: str) -> str:
+        return re.search(rf"\b{key}=(\S+)", cluster.ask("scontrol", "show", "job", name))[1]
+
+    try:
+        cluster.wait("both trainings", lambda: all("parameters, " in read(workspace, n) for n in (1, 2)))
+        numbers = [field(name, "JobId") for name in names]
+        assert array in numbers, "of one of them"
+        assert slurm.ask("99999", "%T") == "", "SLURM does not know it"
+        last = numbers.index(array)  # the one with the number of the array
+        assert [slurm.ask(number, "%T") for number in numbers] == ["RUNNING"] * 2
+        assert all(slurm.ask(number, "%L").count(":") == 1 for number in numbers), "one line each"
+
+        cluster.ask("scontrol", "suspend", names[last])
+        assert slurm.ask(array, "%T") == "SUSPENDED"
+        elsewhere = next(node for node in ("n1", "n2") if node != field(names[last], "NodeList"))
+        other = ["srun", "--overlap", "-p", "gpu", "-w", elsewhere, "--chdir", workspace.path, "--export"]
+        other += [f"{environment},SLURM_ARRAY_TASK_ID={last + 1}", "sh", script]
+        done = subprocess.run([*map(str, other)], capture_output=True, text=True, timeout=120)
+        assert "another training run is writing here: process" in done.stderr and f"job {array};" in done.stderr
+        cluster.ask("scontrol", "resume", names[last])
+        before = steps(trained[last])
+        cluster.wait("the resumed one", lambda: steps(trained[last]) > before)
+
+        cluster.ask("scancel", "--signal", "TERM", names[last])
+        again = cluster.wait("the requeued one", lambda: read(workspace, last + 1).count("parameters, ") == 2)
+        assert again and f"job {names[last]} is put back into the queue" in read(workspace, last + 1)
+        assert re.search(r"going on after step [1-9]", read(workspace, last + 1))
+        assert [field(name, "Restarts") for name in names] == ["0" if i != last else "1" for i in range(2)]
+    finally:
+        subprocess.run(["scancel", array], check=False)
+        cluster.wait("an empty queue", lambda: not cluster.queue(workspace.path))
+
+
+def read(workspace: Workspace, task: int) -> str:
+    """What a job of the array has said."""
+    path = workspace.path / f"{task}.txt"
+    return path.read_text() if path.is_file() else ""

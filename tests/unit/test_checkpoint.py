@@ -168,10 +168,12 @@ def squeue(tmp_path, monkeypatch):
     """A function that says what squeue will answer."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv(slurm.OWN_STEP, "1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def answers(text: str, code: int = 0) -> None:
-        (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{text}'\nexit {code}\n")
+        filled = f"s/%A/7/; s/%i/7/; s/%[TL]/{text}/"  # in the format, which is the last argument
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\necho \"$7\" | sed '{filled}'\nexit {code}\n")
         (tmp_path / "squeue").chmod(0o755)
 
     yield answers
@@ -209,11 +211,83 @@ def test_a_job_goes_back_into_the_queue_even_if_the_controller_is_busy(squeue, t
     """The first squeue and the first scontrol get no answer. A job that SLURM ends itself is left alone."""
     squeue(state)
     for command in ("squeue", "scontrol"):
-        first_fails = f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ] && echo {state}"
+        first_fails = (
+            f"cd {tmp_path}; echo {command} >> asked; [ $(grep -c {command} asked) -gt 1 ] && echo '7|7|{state}'"
+        )
         (tmp_path / command).write_text(f"#!/bin/sh\n{first_fails}\n")
         (tmp_path / command).chmod(0o755)
     slurm.requeue()
     assert (tmp_path / "asked").read_text().split() == asked
+
+
+@pytest.mark.parametrize(
+    "state", ["RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT", "PENDING", "CANCELLED", "PREEMPTED", ""]
+)
+def test_a_job_that_may_have_processes_holds_its_lock_and_goes_back_into_the_queue(squeue, tmp_path, state, capfd):
+    """Whatever it does now, for instance if it is suspended. A line says what happens."""
+    alive = state in ("RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "STAGE_OUT")
+    squeue(state)
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    write_json(tmp_path / "lock.json", owner(job="7", cluster=os.environ.get("SLURM_CLUSTER_NAME")))
+    (tmp_path / "lock.guard").touch()
+    before = Lock(tmp_path)
+    before._owner["job"] = "8"
+    assert bool(before.holder()) == alive
+    slurm.requeue()
+    asked = (tmp_path / "asked").read_text() if alive else ""
+    assert asked == ("requeue 7\n" if alive else "")
+    ends = "put back into the queue\n"
+    said = f"job 7 is {ends}" if alive else f"job 7 is {state or 'over'}: it is not {ends}"
+    assert capfd.readouterr().err == said
+
+
+def test_a_job_of_an_array_is_told_from_the_others(squeue, tmp_path, capfd):
+    """One of them has the number of the array. Then squeue and sacct say something about each of them."""
+    squeue("")
+    lines = "12|12_3|{}\n11|12_1|{}\n7|12_2|{}".format
+    for command, text in (("squeue", lines("TIMEOUT", "PENDING", "RUNNING")), ("scontrol", "")):
+        script = f"#!/bin/sh\necho $@ >> {tmp_path}/asked\necho '{text}'"
+        (tmp_path / command).write_text(f"{script} | cut -d'|' -f1,3\n" if command == "squeue" else f"{script}\n")
+        (tmp_path / command).chmod(0o755)
+    assert slurm.ask("7", "%T") == "RUNNING" and slurm.ask("12", "%T") == "TIMEOUT" and slurm.ask("1", "%T") == ""
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{lines('TIMEOUT', 'PENDING', 'RUNNING')}'\n")
+    slurm.requeue()
+    assert (tmp_path / "asked").read_text().splitlines()[-1] == "requeue 12_2", "not the whole array"
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    (tmp_path / "sacct").write_text("#!/bin/sh\nprintf '8|COMPLETED\\n7|CANCELLED by 1000\\n'\n")
+    (tmp_path / "sacct").chmod(0o755)
+    assert slurm.was_cancelled("7") and not slurm.was_cancelled("8")
+
+
+def test_a_job_that_is_over_is_not_used(squeue, monkeypatch, caplog):
+    """Its number may be left in a shell. A line names the variable."""
+    monkeypatch.delenv(slurm.OWN_STEP)
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    for job, state, found in (("7", "RUNNING", "7"), ("7", "TIMEOUT", None), ("8", "RUNNING", None)):
+        slurm._is_left_over.cache_clear()
+        caplog.clear()
+        squeue(state)
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        assert (slurm.job_id(), slurm.job_id(), slurm.on_first_node()) == (found, found, found is None)
+        said = (
+            [] if found else [f"SLURM_JOB_ID = {job} names a job that is over ({'unknown' if job == '8' else state})"]
+        )
+        assert [message.partition(",")[0] for message in caplog.messages] == said
+    slurm._is_left_over.cache_clear()
+
+
+def test_a_closed_terminal_is_a_reason_unless_nohup_has_it_ignored(squeue):
+    squeue("UNLIMITED")
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, reason in ((signal.SIG_DFL, "received SIGHUP"), (signal.SIG_IGN, None)):
+            signal.signal(signal.SIGHUP, handler)
+            stop = Stop(ask_slurm=False)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.reason(0) == reason
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_job_that_cannot_go_back_into_the_queue_says_why(squeue, tmp_path, monkeypatch, capfd):

@@ -1,5 +1,6 @@
 """The list of code versions: what a settings file says, and that the present code is in it."""
 
+import json
 import re
 from pathlib import Path
 
@@ -61,6 +62,29 @@ def test_a_limited_version_holds_for_the_settings_that_it_names(versions):
         assert code_versions.labels("train", A, lookup(train_objective=objective)) == ["train 1 (aaaaaaaa)"]
     # A settings file that does not say may have been written for either.
     assert code_versions.labels("train", B, lookup()) == ["train 2 (bbbbbbbb)", "train 1 (aaaaaaaa)"]
+
+
+def test_a_version_does_not_hold_for_settings_that_it_leaves_out(versions):
+    """They have all of these values. One more limit holds beside it."""
+    path = versions(f"train 1 aaaaaaaa {A}")
+    unless = {"model.source": [None], "tokenizer.source": [None]}
+    new = code_versions.begin("train", B, {"model.architecture": ["transformers"]}, unless)
+    assert path.read_text().endswith(
+        f"{json.dumps({'model.architecture': ['transformers']})} unless {json.dumps(unless)}\n"
+    )
+    assert code_versions.read()["train"][1] == new
+
+    def of(**values):
+        return code_versions.labels("train", B, lookup(**values))
+
+    both, old = ["train 2 (bbbbbbbb)", "train 1 (aaaaaaaa)"], ["train 1 (aaaaaaaa)"]
+    theirs = {"model_architecture": "transformers"}
+    assert of(**theirs, model_source=None, tokenizer_source=None) == old
+    assert of(**theirs, model_source="owner/name", tokenizer_source=None) == both[:1]
+    assert of(**theirs, model_source=None, tokenizer_source="owner/name") == both[:1]
+    assert of(model_architecture="gpt_bert", model_source="owner/name") == old
+    assert of(**theirs, model_source=None) == both, "settings that do not say may have been written for either"
+    assert of(**theirs, model_source="owner/name") == both[:1]
 
 
 def test_two_forks_may_have_a_version_of_one_number_and_agree_on_the_next(versions):

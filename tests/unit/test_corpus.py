@@ -84,6 +84,7 @@ def test_every_document_is_kept_or_counted(folder, monkeypatch, caplog):
     assert figures["changed"] == {"lone_surrogates": 1}
     assert list(figures["damaged_files"]) == ["bad.txt.zst"]
     assert figures["bytes"]["train"] == sum(len(text.encode()) for text in texts("train"))
+    assert figures["words"]["train"] == sum(len(text.split()) for text in texts("train"))
     digest = hashlib.sha256(Path("bad.csv").read_bytes()).hexdigest()
     assert figures["sources"][0] == {"path": "bad.csv", "bytes": Path("bad.csv").stat().st_size, "sha256": digest}
     assert not list(Path("out").glob(".*")), "what a killed run had left is gone"

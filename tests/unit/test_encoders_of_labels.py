@@ -5,17 +5,18 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from babelmill.core.files import write_json
+from babelmill.core.files import read_json, write_json
 from babelmill.release.architecture import ExportInputs
 from babelmill.release.labels_folder import LabelsFolder
 from babelmill.release.prove import check_differences, compare_variant
 from babelmill.tokens.codes import Codes
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training.label_batches import LabelBatch
 from babelmill.training.labels_network import LabelsNetwork
 from babelmill.training.transformers_config import make_config
 from babelmill.training.transformers_models import CLASSIFIER
 from training_data import VOCABULARY, section
-from transformers_models import ALONE
+from transformers_models import ALONE, ENDS_AND_PADS
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 KINDS = {
@@ -32,13 +33,13 @@ KINDS = {
 LABELS = section("labels", code="general", block_size=2, decoder_layers=1)
 
 
-def make(kind: str, precision: str = "fp32") -> LabelsNetwork:
+def make(kind: str, precision: str = "fp32", vocabulary: Vocabulary = VOCABULARY) -> LabelsNetwork:
     """A network of a small encoder of a kind."""
     model = section("model", architecture="transformers", config={"model_type": kind, **KINDS[kind]})
     lengths = {"sequence_lengths": [30], "phase_starts": [0.0]}
     train = section("train", objective="labels", ema_decay=0, precision=precision, **lengths)
     codes = Codes(["a", "b", "cc", "d", "e"], "general", 2)
-    return LabelsNetwork(make_config(model, CLASSIFIER, VOCABULARY), train, LABELS, codes, 2, torch.ones(5), ALONE)
+    return LabelsNetwork(make_config(model, CLASSIFIER, vocabulary), train, LABELS, codes, 2, torch.ones(5), ALONE)
 
 
 def step(network: LabelsNetwork) -> None:
@@ -55,6 +56,30 @@ def step(network: LabelsNetwork) -> None:
         for parameter in network.model.parameters():
             if parameter.grad is not None:
                 parameter -= 0.1 * parameter.grad
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"canine", "gpt2", "llama", "roberta"}))
+def test_a_token_of_the_text_is_learned_although_it_pads(kind):
+    """A loss and a gradient are the same with a padding token of its own and with the token that ends texts.
+
+    (CANINE, GPT-2, Llama and RoBERTa read the padding token's number in their forward passes.)
+    """
+    made = [make(kind, vocabulary=vocabulary) for vocabulary in (VOCABULARY, ENDS_AND_PADS)]
+    made[1].model.load_state_dict(made[0].model.state_dict())
+    ids = torch.tensor([[1, 30, 40, 50, 2], [1, 60, 2, 0, 0]])
+    seen, gradients = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool(), []
+    classes, blocks = torch.eye(5)[:2], torch.tensor([[[5, 3], [1, 1]], [[6, 3], [1, 1]]])
+    for network, pad in zip(made, (3, 2), strict=True):
+        network.model.eval()
+        languages = torch.zeros(2, dtype=torch.long)
+        batch = LabelBatch(ids.where(seen, pad), seen, classes, blocks, languages, (1.0, 1.0, 1.0))
+        network.forward(batch, 2)[0].backward()
+        gradients.append({n: p.grad.full_tensor() for n, p in network.model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, wanted in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], wanted, atol=1e-7, rtol=1e-5, msg=name)
+    words = next(name for name, wanted in gradients[0].items() if len(wanted) == VOCABULARY.size)
+    assert gradients[1][words][[2, 30]].norm(dim=1).min() > 0 and not gradients[1][words][3].any()
 
 
 @pytest.mark.parametrize("kind", ["bert", "canine"])
@@ -91,6 +116,25 @@ def test_it_is_proved_trained_and_exported(kind, tmp_path):
 
     found = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
     assert_same_in_a_batch(found, rows)
+
+
+@pytest.mark.parametrize(("kind", "without"), [("bert", True), ("llama", False), ("roberta", False), ("gpt2", False)])
+def test_its_folder_learns_a_padding_token_of_the_text_if_the_class_can_do_without_its_number(kind, without, tmp_path):
+    """Llama and GPT-2 find the end of a text by this number, and RoBERTa's positions begin after it."""
+    network, model, folder = make(kind, vocabulary=ENDS_AND_PADS), tmp_path / "model", tmp_path / "export"
+    model.mkdir()
+    folder.mkdir()
+    write_json(model / "config.json", network.config | ENDS_AND_PADS.ids)
+    save_file({name: value.contiguous() for name, value in network.weights().items()}, model / "model.safetensors")
+    roles = {"entries": 96, "begin": 1, "end": 2, "pad": None, "mask": 4, "unknown": 0}
+    write_json(tmp_path / "manifest.json", {"figures": {"roles": roles}})
+    export = section("export", variants=["main"], default_variant="main")
+    LabelsFolder().write(folder, ExportInputs(model, tmp_path, []), export)
+    assert (read_json(folder / "config.json")["pad_token_id"] is None) == without
+    found = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    ids = torch.tensor([[1, 30, 2, 40, 50], [1, 60, 70, 80, 90]])
+    found(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.sum().backward()
+    assert not without or found.get_input_embeddings().weight.grad[2].norm() > 0
 
 
 def assert_same_in_a_batch(model, rows: list[torch.Tensor]) -> None:

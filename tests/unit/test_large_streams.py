@@ -17,6 +17,7 @@ from babelmill.training.batches import TokenStream
 from babelmill.training.layouts import Packed
 from babelmill.training.objectives import objective_of
 from babelmill.training.plan import Plan
+from babelmill.training.schedule import validation_bound, validation_steps
 from training_data import VOCABULARY, documents, every_row, section, write_documents
 
 CPU = torch.device("cpu")
@@ -118,6 +119,37 @@ def test_validation_takes_so_many_documents_spread_over_all(tmp_path, limit, row
     assert len(mine) == rows == len(set(mine)) and mine[0] == 0
     assert rows == 1 or ((np.diff(mine) >= 188 // rows).all() and mine[-1] >= 187 - 188 // rows - 1)
     assert (found.language == 1).any() and found.number.tolist() == list(range(len(found)))
+
+
+def test_validation_takes_so_many_tokens_of_all_languages(tmp_path):
+    """However long the documents are: the same share of each language."""
+    from babelmill.training import plan
+
+    shard = write_documents(tmp_path / "a.safetensors", [np.array([1, *[20] * 3198, 2])] * 2)
+    other = write_documents(tmp_path / "b.safetensors", [np.array([1, *[20] * 6, 2])] * 200)
+    layouts, objective = [Packed(file.offsets) for file in (shard, other)], objective_of(section("train"))
+    found = plan.every_row(layouts, 32, objective, 1, tokens=800)
+    assert [len(found.row[found.language == i]) for i in range(2)] == [20, 5]
+    assert np.diff(found.row[found.language == 0]).tolist() == [10] * 19, "spread evenly"
+    every = plan.every_row(layouts, 32, objective, 1, tokens=8000)
+    assert len(every) == 250 == len(plan.every_row(layouts, 32, objective, 1, 10**9, 10**9))
+    assert len(plan.every_row(layouts, 32, objective, 1, 1, 10**9)) == 101, "one of two long documents, one short one"
+
+
+def test_the_bound_of_a_validation_follows_from_the_training_between_two():
+    """A user's own bound in tokens holds in any case, one in documents takes the place of `auto`."""
+    train = section("train", global_batch_tokens=100_000)
+
+    def bound(steps: int, **run) -> int | None:
+        return validation_bound(section("run", **run), train, steps)
+
+    assert bound(10_000, validate_every=500) == 2_500_000 and bound(100, validate_every=500) == 500_000
+    assert bound(2, validate_every=500) == 50_000 and bound(10_000, validate_every=0) == 50_000_000
+    assert bound(10_000, validation_documents=7) is None
+    assert bound(10_000, validation_documents=7, validation_tokens=9) == 9
+    assert validation_steps(section("run", validate_every=4), 10) == [4, 8, 10]
+    assert validation_steps(section("run", validate_every=5), 10) == [5, 10]
+    assert validation_steps(section("run", validate_every=0), 10) == [10]
 
 
 def test_large_files_are_hashed_once(tmp_path, monkeypatch):

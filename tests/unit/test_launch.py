@@ -77,7 +77,7 @@ def both_are_ready(process: Launcher) -> bool:
     return said in ("ready\nready\n", "readyready\n\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(("child", "code"), [(LISTENS, 75), (IS_NOT_READY, 75), (DIES_LEAVING, 1)])
 def test_a_signal_is_handed_on(number, child, code):
     process = Launcher(child)

@@ -14,6 +14,7 @@ from babelmill.core.files import UserError
 from babelmill.release import llada
 from babelmill.training.batches import MicroBatch
 from babelmill.training.loss import loss
+from babelmill.training.transformers_models import MASKED, make_model
 
 GOLDEN = Path(__file__).parents[1] / "data/llada_tiny.safetensors"
 
@@ -30,13 +31,17 @@ def golden():
 
 @pytest.fixture(scope="module")
 def model(golden):
-    """The model as EuroBERT, in float64."""
-    from transformers import AutoConfig, EuroBertForMaskedLM
+    """The model as EuroBERT, as it is trained, in float64. A token of the text is also the padding token, as published.
 
-    config, weights, _ = golden
-    renamed = llada.config_of(config, "llada")
+    The published code never drops a gradient because of that.
+    """
+    from transformers import AutoConfig
+
+    config, weights, tensors = golden
+    hidden, ids = tensors["diffusion.hidden"], tensors["input_ids"]
+    renamed = llada.config_of(config | {"pad_token_id": int(ids[~hidden][0])}, "llada")
     names = llada.names_of(weights, renamed["num_hidden_layers"], "llada")
-    model = EuroBertForMaskedLM(AutoConfig.for_model(**renamed)).double().eval()
+    model = make_model(AutoConfig.for_model(**renamed), MASKED).double().eval()
     model.load_state_dict({new: weights[old] for new, old in names.items()}, strict=True)
     return model
 

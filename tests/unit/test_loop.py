@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from babelmill.commands import status
 from babelmill.core.files import UserError
 from babelmill.runtime.gpu_figures import GpuFigures
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import Stop
+from babelmill.training import loop as loop_module
 from babelmill.training.loop import Loop, Window
 from babelmill.training.pending import Pending
 from nvml import FIGURES, UUIDS, answered
@@ -78,10 +80,42 @@ def test_a_signal_ends_a_validation(make, loop, stop):
     assert trainer.validate(lambda: True) is None
 
 
+def test_a_validation_shows_how_far_it_is_and_a_checkpoint_is_there_before(make, loop, stop, monkeypatch, tmp_path):
+    """For a user who waits, for `status`, and for a run that is killed meanwhile."""
+    trainer, seen, shown = make(), [], []
+    run = loop(trainer, Done(38, validated=False), stop)
+    (folder,) = tmp_path.glob("*/identity.json")
+    folder = folder.parent
+
+    def leave() -> bool:
+        seen.append((status.validating(folder), [path.name for path in folder.glob("step-*.safetensors")]))
+        return False
+
+    validate, draw = trainer.validate, run._progress._bar.show
+    monkeypatch.setattr(loop_module, "SAY_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "validate", lambda _, show: validate(leave, show))
+    monkeypatch.setattr(run._progress._bar, "show", lambda done, text: shown.append((done, text)) or draw(done, text))
+    assert run.run() and status.validating(folder) == ""
+    assert seen[0] == ("validating, 0 %", ["step-00000040.safetensors"])
+    assert {note for note, _ in seen} > {"validating, 25 %", "validating, 50 %", "validating, 75 %"}
+    validation = [text for _, text in shown if "validation" in text]
+    assert validation[0] == "step 40/40  validation 0%" and validation[-1] == "step 40/40  validation 100%"
+    done = [done for done, _ in shown]
+    assert done == sorted(done) and done[-1] == run._progress._bar._total > trainer.plan.tokens_until(40)
+
+
+def test_a_validation_that_is_shorter_than_saving_is_not_saved_before(make, loop, stop, monkeypatch):
+    run = loop(make(), Done(0, validated=False), stop)
+    run._run = run._run.model_copy(update={"validate_every": 5, "checkpoint_every": 1000})
+    saved = []
+    monkeypatch.setattr(run, "_save", lambda done: (saved.append(done), setattr(run, "_cost", 100.0)))
+    assert run.run() and saved == [5, 40]
+
+
 def test_a_validation_that_is_given_up_is_no_training_time(make, loop, stop, monkeypatch):
     """It must not count in the throughput of the line that the resumed run goes on with."""
     trainer = make()
-    monkeypatch.setattr(trainer, "validate", lambda leave: time.sleep(1.0))
+    monkeypatch.setattr(trainer, "validate", lambda leave, show: time.sleep(1.0))
     run = loop(trainer, Done(40, validated=False), stop)
     before = run._window.state()["seconds"]
     assert not run.run()

@@ -193,7 +193,11 @@ def test_without_a_gpu_the_hours_are_of_this_machine(workspace):
         attempt.write_text(json.dumps(json.loads(attempt.read_text()) | {"host": "elsewhere"}))
     guessed = plan(workspace, "eng")["eng"]
     assert guessed["measured"] == "False" and float(guessed["flops_per_second"]) > 1e6
-    assert float(guessed["hours"]) * float(guessed["flops_per_second"]) == pytest.approx(float(row["flops"]) / 3600)
+    training = float(guessed["hours"]) * (1 - float(guessed["validation"]))
+    assert training * float(guessed["flops_per_second"]) == pytest.approx(float(row["flops"]) / 3600)
+    workspace.configure(SMALL | {"resources": {"gpus": 4}, "run": SMALL["run"] | {"validation_tokens": 16}})
+    fewer = plan(workspace, "eng")["eng"]
+    assert float(fewer["hours"]) < float(guessed["hours"]) and "validations take" in said
 
 
 # As the repository of LLaDA-8B has it, as far as it counts.

@@ -39,7 +39,7 @@ def test_the_figures_are_those_of_the_results(built):
     documents = json.loads((built / "results/corpora/eng/manifest.json").read_text())["figures"]["documents"]
     assert re.search(rf"corpus +eng .* {documents['train']} documents, .*; {documents['validation']} for valid", said)
     loss = json.loads((built / "results/models/eng/metrics.jsonl").read_text().splitlines()[-1])["loss"]
-    assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, validation loss {loss:.3f}\n", said)
+    assert re.search(rf"train +eng .* 8 steps, 2.0 k tokens, [0-9.k ]+ words, validation loss {loss:.3f}\n", said)
     scores = json.loads((built / "results/evaluations/eng/evaluation.json").read_text())["variants"]["ema"]
     shown = {mode: f"{score['value']:.3f} ± {score['standard_error']:.3f} {mode}" for mode, score in scores.items()}
     bits = f"{shown['causal']}, {shown['masked']}"

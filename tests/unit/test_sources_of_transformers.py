@@ -79,8 +79,11 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_has_the_loss_of_the_published_model(kind):
-    """Of each document in a batch alone, begun and ended as the model's own tokenizer does, by transformers itself."""
+def test_a_batch_has_the_loss_and_gradient_of_the_published_model(kind):
+    """Of each document in a batch alone, begun and ended as the model's own tokenizer does, by transformers itself.
+
+    GPT-2 and Llama have no padding token: the token that ends a text also pads, and is learned like any other.
+    """
     publish(kind, Path("theirs"), rows=400)
     base = build(kind)
     shard = ShardFile.open("shards/train.safetensors")
@@ -118,6 +121,12 @@ def test_a_batch_has_the_loss_of_the_published_model(kind):
                     )
     assert len(batch.targets) > 15 and begun > 4
     torch.testing.assert_close(loss, total, atol=1e-6, rtol=1e-6)
+    loss.backward()
+    total.backward()
+    network.gradients.reduce()
+    wanted = reference.get_input_embeddings().weight.grad
+    found = next(p.grad for name, p in network.trained().items() if p.shape == wanted.shape)
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

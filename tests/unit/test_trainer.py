@@ -303,8 +303,9 @@ def test_what_a_process_votes_for_is_read_with_the_numbers_of_the_step(make):
 def test_a_run_opens_with_what_it_is(make):
     trainer = make(learning_rate=0.004)
     trainer.processes = dataclasses.replace(ALONE, size=4)
-    first, *lines = block(trainer, 12).splitlines()
-    assert first.endswith("tokens; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
+    first, *lines = block(trainer, 12, 0.25).splitlines()
+    words = f"{0.25 * trainer.plan.tokens_until(40):,.0f} words in all"
+    assert first.endswith(f"tokens, {words}; 4 x cpu; going on after step 12") and "M parameters, 40 steps" in first
     assert lines == [
         "  source      random weights, seed 7",
         "  first step  20 rows of up to 16 tokens, 320 tokens; per process 5 rows, 80 tokens",

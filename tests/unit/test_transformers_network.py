@@ -3,6 +3,7 @@
 import json
 import os
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from babelmill.release.loading import runs_code
 from babelmill.release.prove import KEPT, check_differences, compare_variant, portions, random_rows
 from babelmill.release.transformers_folder import TransformersFolder
 from babelmill.runtime.checkpoint import write_tensors
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import attention_choice
 from babelmill.training.batches import MicroBatch, TokenStream
 from babelmill.training.beginning import load_weights
@@ -35,6 +37,8 @@ from environments import TRANSFORMERS_4, installed
 from prepared import run_python
 from training_data import VOCABULARY, documents, train_settings, write_documents
 from transformers_models import ALONE, KINDS, model_section, network, train_section
+
+PADS_WITH_TEXT = replace(VOCABULARY, pad=42)  # its padding token is a token of the text
 
 
 def batch_of(kind: str, folder: Path, **train) -> tuple[Plan, TokenStream, MicroBatch]:
@@ -64,10 +68,15 @@ def test_attention_without_a_fused_kernel_is_a_warning(monkeypatch, caplog, tmp_
 # What is proven.
 
 
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, PADS_WITH_TEXT], ids=["own padding", "padding of the text"])
 @pytest.mark.parametrize("kind, train", [*((kind, {}) for kind in KINDS), ("eurobert", {"objective": "diffusion"})])
-def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, train, tmp_path):
-    """Each document of each row alone in a batch, through transformers' own forward pass, without any mask of ours."""
-    made = network(kind, train=train_section(kind, **train))
+def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, train, vocabulary, tmp_path):
+    """Each document of each row alone in a batch, through transformers' own forward pass, without any mask of ours.
+
+    A token of the text is also learned where it is the padding token. There, transformers' class would drop the
+    gradient, so it is told nothing of padding.
+    """
+    made = network(kind, train=train_section(kind, **train), vocabulary=vocabulary)
     plan, _, batch = batch_of(kind, tmp_path, **train)
     made.model.eval()
     loss, sums = made.forward(batch, 2)
@@ -75,7 +84,8 @@ def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tra
     made.gradients.reduce()
     found = {name: parameter.grad.clone() for name, parameter in made.trained().items()}
 
-    plain = transformers.AutoConfig.for_model(**made.config["config"])
+    assert made.config["config"]["pad_token_id"] == vocabulary.pad
+    plain = transformers.AutoConfig.for_model(**made.config["config"] | {"pad_token_id": None})
     reference = getattr(transformers, made.config["auto_class"]).from_config(plain).eval()
     reference.load_state_dict(made.weights(), strict=False)
     total, nats = torch.zeros(()), 0.0
@@ -106,6 +116,8 @@ def test_a_batch_has_the_loss_and_gradient_of_its_documents_one_by_one(kind, tra
     for name, parameter in reference.named_parameters():
         wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         torch.testing.assert_close(found[name], wanted, atol=1e-6, rtol=1e-5, msg=name)
+    learned = reference.get_input_embeddings().weight.grad
+    assert (batch.input_ids == PADS_WITH_TEXT.pad).any() and learned[PADS_WITH_TEXT.pad].norm() > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -232,9 +244,9 @@ for folder in sys.argv[1:]:
 """
 
 
-def write_folder(kind: str, folder: Path) -> Path:
+def write_folder(kind: str, folder: Path, vocabulary: Vocabulary = VOCABULARY) -> Path:
     """Write a trained model as the stage `train` does, and export it; the exported folder."""
-    made, model, out = network(kind), folder / kind / "model", folder / kind / "export"
+    made, model, out = network(kind, vocabulary=vocabulary), folder / kind / "model", folder / kind / "export"
     for parameter in made.trained().values():
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3))
     for name, weights in (("model", made.weights()), ("ema", network(kind).weights())):
@@ -250,6 +262,25 @@ def write_folder(kind: str, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
     return {kind: write_folder(kind, tmp_path_factory.mktemp("folders")) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pad", [None, VOCABULARY.eos, 5])
+def test_the_folder_learns_each_token_of_the_text(kind, pad, tmp_path):
+    """With transformers' own class: also the token that ends texts, if it is the padding token, too.
+
+    `pad`: the padding token of the published tokenizer, which may have none; 5 never occurs in a text.
+    """
+    roles = {"entries": VOCABULARY.size, "begin": 1, "end": VOCABULARY.eos, "pad": pad, "mask": 4, "unknown": 0}
+    write_json(tmp_path / "manifest.json", {"figures": {"roles": roles}})
+    vocabulary = replace(VOCABULARY, pad=VOCABULARY.eos if pad is None else pad)
+    folder = write_folder(kind, tmp_path, vocabulary)
+    made = json.loads((folder.parent / "model/config.json").read_text())
+    model = getattr(transformers, made["auto_class"]).from_pretrained(folder)
+    ids = torch.tensor([[1, 30, 40, VOCABULARY.eos]])
+    model.base_model(input_ids=ids)[0].sum().backward()
+    assert (model.get_input_embeddings().weight.grad[ids[0]].norm(dim=1) > 0).all()
+    assert (model.config.pad_token_id is None) == (pad != 5 and kind != "gpt2")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,12 +1,19 @@
-"""Words of shards, which hold tokens, and the steps of snapshots."""
+"""Words of corpora and of shards, which hold tokens; the steps of snapshots, and those that a run does not have."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from babelmill import tokenizer
+from babelmill import shards, tokenizer
 from babelmill.config.languages import Language
+from babelmill.config.snapshots import BABYLM, kept_at_the_end, missing_points
+from babelmill.config.stage_settings import Settings
+from babelmill.core import manifest
+from babelmill.tokens.documents import Documents
 from babelmill.tokens.shard_file import ShardFile, write_shard
 from babelmill.tokens.tokenizer_file import encode
+from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import words
 from babelmill.training.layouts import Packed
 from babelmill.training.plan import Plan
@@ -39,7 +46,7 @@ def shard(trained, tmp_path) -> ShardFile:
 def test_each_word_counts_once_wherever_blocks_begin(trained, shard, monkeypatch, block):
     monkeypatch.setattr(words, "BLOCK", block)
     monkeypatch.setattr(words, "BLOCKS", 10**9)
-    assert words.count_words(shard, trained, None) == sum(len(text.split()) for text in TEXTS)
+    assert words.count_words(shard, trained) == sum(len(text.split()) for text in TEXTS)
 
 
 def test_a_large_shard_is_estimated_from_blocks_of_all_of_it(trained, shard, monkeypatch):
@@ -47,19 +54,35 @@ def test_a_large_shard_is_estimated_from_blocks_of_all_of_it(trained, shard, mon
     monkeypatch.setattr(words, "BLOCKS", 100)
     decoded = []
     count = words._count
-    monkeypatch.setattr(
-        words, "_count", lambda t, parts, size: decoded.append(sum(map(len, parts))) or count(t, parts, size)
-    )
-    found = words.count_words(shard, trained, None)
+    monkeypatch.setattr(words, "_count", lambda t, parts: decoded.append(sum(map(len, parts))) or count(t, parts))
+    found = words.count_words(shard, trained)
     assert sum(decoded) < 0.3 * len(shard.tokens)
     assert found == pytest.approx(sum(len(text.split()) for text in TEXTS), rel=0.05)
 
 
-def test_scripts_without_spaces_count_bytes(trained, shard):
+def test_the_words_of_shards_are_those_of_the_text(trained, tmp_path):
+    """Counted while the shards are made. From shards without this count, the same number, also of a large text."""
+    repeated = [text.replace("rose", f"rose{i % 7}") for i in range(300) for text in TEXTS]
+    pq.write_table(pa.table({"text": repeated}), tmp_path / "train.parquet")
+    tokens, folder = tmp_path / "tokens", tmp_path / "shards"
+    tokens.mkdir()
+    folder.mkdir()
+    trained.save(str(tokens / "tokenizer.json"))
+    vocabulary = Vocabulary.read(tokens / "tokenizer.json", trained.get_vocab_size())
+    corpus = Documents(tmp_path / "train.parquet")
+    counts = shards.build(trained, vocabulary, "none", corpus, folder / "train.safetensors", 2)
+    wanted = sum(len(text.split()) for text in repeated)
+    assert counts["words"] == wanted and counts["tokens"] > 500_000
+    figures = {name: {"train": count} for name, count in counts.items()}
+    for known in (figures, {"bytes": figures["bytes"]}):
+        manifest.write(folder, Settings(stage="shards", name="eng"), ["train.safetensors"], [], known)
+        assert words.training_words(folder, tokens, None) == wanted
+    assert words.training_words(folder, tokens, 5.0) == sum(len(text.encode()) for text in repeated) / 5
+
+
+def test_scripts_without_spaces_count_bytes():
     chinese, english = (Language("x", "x", 1, script, 0.936, "x") for script in ("Hans", "Latn"))
     assert english.bytes_per_word is None and chinese.bytes_per_word == pytest.approx(5.43 * 0.936)
-    size = sum(len(text.encode()) for text in TEXTS)
-    assert words.count_words(shard, trained, 5.0) == pytest.approx(size / 5)
 
 
 def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
@@ -72,3 +95,28 @@ def test_a_snapshot_is_of_the_first_step_that_has_read_its_words():
     for step, (point,) in steps.items():
         assert plan.tokens_until(step - 1) * per_token < point * 1e6 <= plan.tokens_until(step) * per_token
     assert len(steps) == 2
+
+
+def test_a_point_shortly_after_the_end_is_the_end():
+    """Ten epochs over 10 million words, of which 2 % are set aside: 98 million words are the point 100 of BabyLM."""
+    layouts = [Packed(np.array([0, 9800]))]
+    plan = Plan(section("train", epochs=10, max_steps=None, global_batch_tokens=320), 1.0, layouts)
+    per_token = words.words_per_token(plan, [9_800_000.0])
+    assert per_token * plan.tokens_until(plan.steps) == pytest.approx(98e6, rel=0.005)
+    steps = words.snapshot_steps(plan, per_token, list(map(float, BABYLM)))
+    assert steps[plan.steps] == [100.0] and sum(map(len, steps.values())) == 19
+    short = words.snapshot_steps(plan, 0.98 * per_token, list(map(float, BABYLM)))
+    assert max(short) < plan.steps and sum(map(len, short.values())) == 18
+    assert kept_at_the_end([90.0, 100.0, 101.0], 98.0) == [90.0, 100.0]
+
+
+def test_points_that_will_not_exist_are_named_with_what_to_set():
+    asked = [10.0, 100.0, 200.0]
+    missing, text = missing_points(asked, 95.0, 10.0, None, 0.05)
+    assert missing == [100.0, 200.0] and text == (
+        "no chck_100M, chck_200M: the run ends after 95 million words; for chck_100M, set corpus.validation_files (now"
+        " 5.0% of the corpus are set aside for validation) or train.epochs: 10.53"
+    )
+    assert missing_points(asked, 95.0, 10.0, 500, 0.0)[1].endswith("for chck_100M, set a higher train.max_steps")
+    assert "validation_files" not in missing_points(asked, 50.0, 10.0, None, 0.05)[1], "it would not help"
+    assert missing_points(asked, 198.0, 10.0, None, 0.01) == ([], "")

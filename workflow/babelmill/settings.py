@@ -15,7 +15,7 @@ import pydantic
 
 from babelmill.config import canonical
 from babelmill.config.added_settings import LEFT_OUT, whole
-from babelmill.config.inputs import SETTINGS, require_labels
+from babelmill.config.inputs import SETTINGS, require_labels, set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.config.resolved import Resolved
 from babelmill.config.schema import Section
@@ -37,9 +37,9 @@ def settings_of(configuration: Configuration, name: str, stage: str) -> dict[str
     if stage == "run":
         model = configuration.model(name)
         written = _sections(RunSettings, model) | {"stage": "run", "name": name, "preset": model.preset}
-        sizes = {code: configuration.table[code].bytes_per_word for code in model.languages if model.run.snapshots}
+        sizes = {code: configuration.table[code].bytes_per_word for code in model.languages}
         found = {code: size for code, size in sizes.items() if size}
-        return written | ({"bytes_per_word": found} if found else {})
+        return written | {"bytes_per_word": found, "set_aside": set_aside(configuration, name)}
     entry = STAGES[stage]
     resolved = configuration.corpus(name) if entry.of == "language" else configuration.model(name)
     values = _sections(entry.settings, resolved)

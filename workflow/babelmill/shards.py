@@ -30,7 +30,7 @@ from babelmill.config.stage_settings import ShardsSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError, sha256
-from babelmill.core.words import plural
+from babelmill.core.words import count_words, plural
 from babelmill.settings import read_settings
 from babelmill.tokens.documents import Documents
 from babelmill.tokens.labels import CodeReader
@@ -43,19 +43,19 @@ log = logging.getLogger("babelmill.shards")
 MOST_BATCHES = 16  # how many batches to encode at once: an encoded batch takes up to 50 MB
 
 
-def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield tokens in order, in batches of documents: (tokens, number of tokens of each text, UTF-8 bytes)."""
-    waiting: deque[tuple[Future[tuple[np.ndarray, np.ndarray]], int]] = deque()
+def encoded(tokenizer: Tokenizer, corpus: Documents, threads: int) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
+    """Yield tokens in order, in batches of documents: (tokens, number of tokens of each text, UTF-8 bytes, words)."""
+    waiting: deque[tuple[Future[tuple[np.ndarray, np.ndarray]], int, int]] = deque()
     workers = min(threads + 1, MOST_BATCHES)
     with ThreadPoolExecutor(workers) as pool:
         for texts, sizes in corpus.batches():
-            waiting.append((pool.submit(encode, tokenizer, texts), int(sizes.sum())))
+            waiting.append((pool.submit(encode, tokenizer, texts), int(sizes.sum()), count_words(texts)))
             if len(waiting) > workers:
-                future, size = waiting.popleft()
-                yield *future.result(), size
+                future, size, words = waiting.popleft()
+                yield *future.result(), size, words
         while waiting:
-            future, size = waiting.popleft()
-            yield *future.result(), size
+            future, size, words = waiting.popleft()
+            yield *future.result(), size, words
 
 
 def enclose(tokens: np.ndarray, lengths: np.ndarray, bos: int, eos: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,22 +80,23 @@ def build(
     threads: int,
     labels: Labels | None = None,
 ) -> dict[str, int]:
-    """Write the shard of one split and return its number of documents, tokens and bytes of text."""
-    documents = size = 0
+    """Write the shard of one split and return its number of documents, tokens, and bytes and words of text."""
+    documents = size = words = 0
     began, bar = time.monotonic(), Bar(corpus.count)
     prompted, prompt_tokens = corpus.pieces > 1, 0
     with write_shard(path, corpus.count, vocabulary.size, digest, prompted) as writer:
         writer.labels, writer.texts = labels, corpus.texts()
-        for tokens, lengths, text_bytes in encoded(tokenizer, corpus, threads):
+        for tokens, lengths, text_bytes, text_words in encoded(tokenizer, corpus, threads):
             pieces = lengths.reshape(-1, corpus.pieces)
             prompts = pieces[:, 0] if prompted else None
             writer.append(*enclose(tokens, pieces.sum(1), vocabulary.bos, vocabulary.eos), prompts)
             prompt_tokens += 0 if prompts is None else int(prompts.sum())
             documents += len(pieces)
             size += text_bytes
+            words += text_words
             rate = size / 1e6 / (time.monotonic() - began)
             bar.show(documents, f"tokenizing {path.stem}: {documents:,}/{corpus.count:,} documents  {rate:.1f} MB/s")
-    counts = {"documents": documents, "tokens": writer.tokens, "bytes": size}
+    counts = {"documents": documents, "tokens": writer.tokens, "bytes": size, "words": words}
     return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
 
 

@@ -26,7 +26,7 @@ import torch
 
 from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
-from babelmill.config.snapshots import name_of, points
+from babelmill.config.snapshots import missing_points, name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
 from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
@@ -34,13 +34,12 @@ from babelmill.core.words import plural
 from babelmill.runtime import checkpoint, gpu_claims, slurm
 from babelmill.runtime.identity import SPLITS, identity
 from babelmill.runtime.launch import launch
-from babelmill.runtime.processes import Processes
+from babelmill.runtime.processes import Processes, forget_other_launchers, was_launched
 from babelmill.runtime.record import energy_kwh
 from babelmill.runtime.run_folder import Done, RunFolder
 from babelmill.runtime.stopping import EXIT_CODE, Stop
 from babelmill.settings import read_settings
 from babelmill.tokens.shard_file import ShardFile
-from babelmill.tokens.tokenizer_file import load_tokenizer
 from babelmill.tokens.vocabulary import Vocabulary
 from babelmill.training import begun_heads
 from babelmill.training.beginning import lineage, load_weights, shape_of
@@ -51,9 +50,10 @@ from babelmill.training.loop import Loop
 from babelmill.training.network import Network
 from babelmill.training.opening import announce
 from babelmill.training.plan import Plan
+from babelmill.training.schedule import validation_bound
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
-from babelmill.training.words import count_words, snapshot_steps, words_per_token
+from babelmill.training.words import snapshot_steps, training_words, words_per_token
 
 log = logging.getLogger(__name__)
 
@@ -147,13 +147,16 @@ def train(arguments: argparse.Namespace) -> int:
             if isinstance(data, LabelledData) and data.begun.said:
                 log.info("%s", data.begun.said)
         state = restore(trainer, folder, done)
+        per_token = processes.on_main(lambda: words_by_token(options, looked_after, trainer))
         if processes.main:
-            announce(trainer, folder.path, done.steps, options.gpus)
+            announce(trainer, folder.path, done.steps, options.gpus, per_token)
         trainer.begin_alike(lambda: done.steps == plan.steps or stop.signalled is not None)
-        snapshots = processes.on_main(lambda: snapshots_of(options, looked_after, trainer, folder, done))
-        finished = Loop(trainer, run, folder, done, stop, state, snapshots).run()
+        snapshots = processes.on_main(lambda: snapshots_of(looked_after, trainer, per_token, folder, done))
+        finished = Loop(trainer, run, folder, done, stop, state, snapshots, per_token).run()
         if finished:
-            write_results(options, settings, trainer, data.vocabulary, folder, began)
+            missing = processes.on_main(lambda: missing_snapshots(looked_after, trainer, per_token))
+            about = {"words": round(per_token * tokens)} | ({"missing_snapshots": missing} if missing else {})
+            write_results(options, settings, trainer, data.vocabulary, folder, began, about)
     processes.stop()
     return 0 if finished else EXIT_CODE
 
@@ -211,7 +214,8 @@ def make_trainer(
     streams = {split: data.stream(split, network, plan.objective, processes.device) for split in SPLITS}
     validation = data.layouts["validation"], streams["validation"]
     size = None if run.micro_batch_tokens == "auto" else run.micro_batch_tokens
-    return Trainer(settings, network, plan, streams["train"], validation, processes, size, run.validation_documents)
+    bounds = run.validation_documents, validation_bound(run, settings.train, plan.steps)
+    return Trainer(settings, network, plan, streams["train"], validation, processes, size, *bounds)
 
 
 def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] | None:
@@ -223,8 +227,16 @@ def restore(trainer: Trainer, folder: RunFolder, done: Done) -> dict[str, Any] |
     return state["loop"]
 
 
+def words_by_token(options: Options, looked_after: RunSettings, trainer: Trainer) -> float:
+    """Return the mean number of words per token of the run."""
+    sizes, languages = looked_after.bytes_per_word, trainer.settings.languages
+    parts = zip(languages, options.shards, strict=True)
+    counts = [training_words(shards, options.tokenizer, sizes.get(code)) for code, shards in parts]
+    return words_per_token(trainer.plan, counts)
+
+
 def snapshots_of(
-    options: Options, looked_after: RunSettings, trainer: Trainer, folder: RunFolder, done: Done
+    looked_after: RunSettings, trainer: Trainer, per_token: float, folder: RunFolder, done: Done
 ) -> dict[int, list[float]]:
     """Return {step: points} of the snapshots still to come. Log those whose steps this run has passed before."""
     asked = points(looked_after.run.snapshots)
@@ -233,28 +245,46 @@ def snapshots_of(
     if trainer.train.objective == "labels":
         log.warning("run.snapshots: no snapshot is kept, since a model of labels does not read running text")
         return {}
-    tokenizer, words = load_tokenizer(options.tokenizer / "tokenizer.json"), []
-    for code, shards in zip(trainer.settings.languages, options.shards, strict=True):
-        shard = ShardFile.open(shards / "train.safetensors")
-        words.append(count_words(shard, tokenizer, looked_after.bytes_per_word.get(code)))
-    per_token = words_per_token(trainer.plan, words)
     steps = snapshot_steps(trainer.plan, per_token, asked)
     kept, passed = folder.snapshots.kept(), [point for step in steps if step <= done.steps for point in steps[step]]
     ahead = {step: found for step, found in steps.items() if step > done.steps}
     read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
-    text = f"snapshots: {plural(sum(map(len, ahead.values())), 'point')} ahead in {read:,.3g} million words"
+    text = f"snapshots: {plural(sum(map(len, ahead.values())), 'point')} ahead in {read:,.4g} million words"
     if lost := [name_of(point) for point in passed if name_of(point) not in kept]:
         text += f"; not kept, since the run is already further: {', '.join(lost)}"
-    if beyond := len(asked) - sum(map(len, steps.values())):
-        text += f"; {beyond} after the end of the run"
+    if late := [name_of(point) for point in steps.get(trainer.plan.steps, []) if point > read]:
+        text += f"; {late[0]} holds the weights of the run's end"
     log.info("%s", text)
+    missing_snapshots(looked_after, trainer, per_token)
     return ahead
 
 
+def missing_snapshots(looked_after: RunSettings, trainer: Trainer, per_token: float) -> list[str]:
+    """Return the names of the snapshots that the run ends too early for, and warn about them."""
+    asked, plan = points(looked_after.run.snapshots), trainer.plan
+    if trainer.train.objective == "labels":
+        return []
+    read = per_token * plan.tokens_until(plan.steps) / 1e6
+    ends = plan.epochs(plan.steps), trainer.train.max_steps, looked_after.set_aside
+    missing, text = missing_points(asked, read, *ends)
+    if text:
+        log.warning("run.snapshots: %s", text)
+    return [name_of(point) for point in missing]
+
+
 def write_results(
-    options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
+    options: Options,
+    settings: TrainSettings,
+    trainer: Trainer,
+    vocabulary: Vocabulary,
+    folder: RunFolder,
+    began: float,
+    about: dict[str, Any],
 ) -> None:
-    """Write the trained weights and the files that describe them. All processes call this, only the main one writes."""
+    """Write the trained weights and the files that describe them. All processes call this, only the main one writes.
+
+    `about`: more figures for the manifest.
+    """
     prefixes = {"model": "model.", "ema": "average." if trainer.average.tensors else ""}
 
     def write(shapes: dict[str, torch.Tensor], load: Load) -> None:
@@ -265,14 +295,20 @@ def write_results(
                 checkpoint.write_tensors(path, theirs, {"format": "pt"}, lambda key, prefix=prefix: load(prefix + key))
             else:
                 link_or_copy(options.out / "model.safetensors", path)
-        describe_results(options, settings, trainer, vocabulary, folder, began)
+        describe_results(options, settings, trainer, vocabulary, folder, began, about)
 
     names = [key for prefix in prefixes.values() if prefix for key in trainer.tensors() if key.startswith(prefix)]
     trainer.with_whole(names, write)
 
 
 def describe_results(
-    options: Options, settings: TrainSettings, trainer: Trainer, vocabulary: Vocabulary, folder: RunFolder, began: float
+    options: Options,
+    settings: TrainSettings,
+    trainer: Trainer,
+    vocabulary: Vocabulary,
+    folder: RunFolder,
+    began: float,
+    about: dict[str, Any],
 ) -> None:
     """Write the model's configuration, the record and, last, the manifest."""
     out, plan = options.out, trainer.plan
@@ -287,7 +323,7 @@ def describe_results(
         "parameters": trainer.network.parameters,
         "seconds": round(time.monotonic() - began, 1),
         "fingerprint": folder.name,
-    }
+    } | about
     if len(settings.languages) > 1:
         shares = plan.mixture.shares / plan.mixture.shares.sum()
         figures["shares"] = dict(zip(settings.languages, shares.tolist(), strict=True))
@@ -335,8 +371,9 @@ def main() -> int:
     commands = parser()
     arguments = commands.parse_args()
     processes, nodes, threads = arguments.processes, arguments.nodes, arguments.threads
-    if "RANK" in os.environ:  # a launcher has started this process
+    if was_launched():
         return work(arguments)
+    forget_other_launchers()
     command = ["-m", "babelmill.train", *sys.argv[1:]]
     if slurm.needs_step():
         slurm.run_in_step(nodes, threads, [sys.executable, *command])

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="with --new: only models with these settings change, such as train.objective=causal",
     )
+    parser.add_argument(
+        "--unless",
+        metavar="KEY=VALUE",
+        nargs="+",
+        default=[],
+        help="with --new: models with all of these settings do not change, such as model.source=null",
+    )
 
 
 def version_of(stage: Stage) -> code_versions.Version | None:
@@ -46,21 +53,21 @@ def version_of(stage: Stage) -> code_versions.Version | None:
     return next((version for version in versions if stage.digest in version.digests), None)
 
 
-def limits(pairs: list[str]) -> dict[str, list[Any]]:
+def limits(pairs: list[str], option: str = "--when") -> dict[str, list[Any]]:
     """Parse `train.objective=causal` to {"train.objective": ["causal"]}; check values as settings files do."""
     found: dict[str, list[Any]] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
         section, _, name = key.partition(".")
         if not separator or name not in getattr(SECTIONS.get(section), "model_fields", {}):
-            raise UserError(f"--when {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
+            raise UserError(f"{option} {pair}: a key of the configuration and a value are expected, such as {EXAMPLE}")
         field = SECTIONS[section].model_fields[name]
         fields: Any = {name: (field.annotation, field)}
         alone = pydantic.create_model("Alone", **fields)  # without the rules that involve other keys
         try:
-            checked = alone.model_validate({name: parse(text, f"--when {pair}")})
+            checked = alone.model_validate({name: parse(text, f"{option} {pair}")})
         except pydantic.ValidationError as error:
-            raise UserError(f"--when {pair}: {error.errors(include_url=False)[0]['msg']}") from None
+            raise UserError(f"{option} {pair}: {error.errors(include_url=False)[0]['msg']}") from None
         found.setdefault(key, []).append(getattr(checked, name))
     return found
 
@@ -79,20 +86,26 @@ def note_results(label: str, text: str) -> None:
         file.write(f"{changelog[:place]}{new}{changelog[place:]}")
 
 
-def accept(names: list[str], new: bool, results: str | None, when: dict[str, list[Any]]) -> None:
+def accept(
+    names: list[str],
+    new: bool,
+    results: str | None,
+    when: dict[str, list[Any]],
+    unless: dict[str, list[Any]] | None = None,
+) -> None:
     """Record the present code of stages in the list of versions."""
     if new and not names:
         raise UserError("--new needs the name of a stage")
     if new and not results and any(code_versions.read().get(name) for name in names):
         raise UserError("--new needs --results with what changes: users read it before they train again")
-    if not new and (results or when):
-        raise UserError("--results and --when go with --new")
+    if not new and (results or when or unless):
+        raise UserError("--results, --when and --unless go with --new")
     for stage in (STAGES[name] for name in names):
         if not new:
             version = version_of(stage) or code_versions.add(stage.name, stage.digest)
             print(f"{stage.name}: this code counts as {version.label}, with the same results; nothing runs again")
             continue
-        version = code_versions.begin(stage.name, stage.digest, when)
+        version = code_versions.begin(stage.name, stage.digest, when, unless)
         if results:
             note_results(version.label, results)
         print(f"{stage.name}: this code begins {version.label}; {stage.name} and what depends on it run again")
@@ -101,7 +114,7 @@ def accept(names: list[str], new: bool, results: str | None, when: dict[str, lis
 def run(args: argparse.Namespace) -> None:
     """List all stages with their versions, or accept the stages that are named."""
     if args.stages or args.new:
-        accept(args.stages, args.new, args.results, limits(args.when))
+        accept(args.stages, args.new, args.results, limits(args.when), limits(args.unless, "--unless"))
         return
     unknown = [stage.name for stage in STAGES.values() if not version_of(stage)]
     for stage in STAGES.values():

@@ -10,7 +10,9 @@ from typing import Any
 
 from babelmill.commands.status import tail
 from babelmill.core import manifest
+from babelmill.core.escape import some
 from babelmill.core.files import UserError, read_json
+from babelmill.core.words import words_of
 from babelmill.evaluation.metrics import metrics_of, shown, units
 from babelmill.evaluation.samples import sample_of
 from babelmill.stages import STAGES
@@ -68,10 +70,11 @@ def of_base_model(folder: Path) -> str:
 
 
 def of_corpus(folder: Path) -> str:
-    """Count documents and bytes."""
+    """Count documents, words and bytes."""
     figures = manifest.read(folder)["figures"]
-    documents, size = figures["documents"], figures["bytes"]
-    return f"{documents['train']:,} documents, {amount(size['train'])}B; {documents['validation']:,} for validation"
+    documents, size = figures["documents"], figures["bytes"]["train"]
+    words = words_of(figures["words"]["train"], size) if "words" in figures else ""
+    return f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
 
 
 def of_tokenizer(folder: Path) -> str:
@@ -88,12 +91,14 @@ def of_shards(folder: Path) -> str:
 
 
 def of_train(folder: Path) -> str:
-    """Count steps and tokens, and give the last loss on the validation text."""
+    """Count steps, tokens and words, give the last loss on the validation text, and name missing snapshots."""
     figures = manifest.verify(folder, "metrics.jsonl")["figures"]
     lines = [json.loads(line) for line in tail(folder / "metrics.jsonl")]
     losses = [line["loss"] for line in lines if line["kind"] == "validation"]
     loss = f", validation loss {losses[-1]:.3f}" if losses and losses[-1] is not None else ""
-    return f"{figures['steps']:,} steps, {amount(figures['tokens'])} tokens{loss}"
+    words = f", {amount(figures['words'])} words" if "words" in figures else ""
+    lost = f", no snapshot {some(missing, 2)}" if (missing := figures.get("missing_snapshots")) else ""
+    return f"{figures['steps']:,} steps, {amount(figures['tokens'])} tokens{words}{loss}{lost}"
 
 
 def of_export(folder: Path) -> str:

@@ -32,18 +32,20 @@ from babelmill.commands.plan_download import download_notes
 from babelmill.commands.plan_memory import Memory, disk, strategies
 from babelmill.commands.plan_network import network_of
 from babelmill.commands.plan_snapshots import note, reached
-from babelmill.commands.text_size import BYTES_PER_TOKEN, training_tokens
+from babelmill.commands.text_size import BYTES_PER_TOKEN, WORD, training_tokens, training_words, validation_tokens
 from babelmill.config import loading, schema
 from babelmill.config.model_size import Counted, parameters
 from babelmill.config.resolve import Configuration
+from babelmill.config.resolved import ResolvedModel
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.runtime.cost import flops, peak_of
 from babelmill.training.amounts import CPU_TOKENS, whole_tokens
 from babelmill.training.objectives import objective_of
-from babelmill.training.schedule import rows_by_step, steps_for
+from babelmill.training.schedule import rows_by_step, steps_for, validation_bound, validation_steps
 
 ASSUMED_GPU = "H100"
+MUCH_VALIDATION = 0.15  # the share of the hours from which a note says how long validations take
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Cost:
     Attributes:
         tokens: tokens of the training text; source: what they were counted on (`shards`) or estimated from (such as the
             shards of earlier settings).
-        epochs: passes over the tokens.
+        epochs: passes over the tokens; words: words that all passes read.
         flops: FLOPs of all steps.
         gpus: GPUs that the job asks for; busy: mean share of them that has work.
         memory_gib: memory per GPU; measured: whether this and the utilisation come from a training of this shape.
@@ -82,6 +84,7 @@ class Cost:
         mfu: share of the GPUs' peak; None without GPUs.
         flops_per_second: FLOP/s of this machine's processor; None with GPUs.
         hours: hours of the training job; gpu_hours: hours times GPUs; None without GPUs.
+        validation: the share of the hours in which the run validates.
     """
 
     model: str
@@ -89,6 +92,7 @@ class Cost:
     tokens: int
     source: str
     epochs: float
+    words: float
     steps: int
     flops: float
     gpus: int
@@ -101,6 +105,7 @@ class Cost:
     hours: float
     gpu_hours: float | None
     strategies: str
+    validation: float
 
 
 # Costs.
@@ -143,6 +148,15 @@ def schedule_of(
     )
 
 
+def validation_flops(resolved: ResolvedModel, plan: Schedule, flops_per_token: float, tokens: float) -> float:
+    """Return the FLOPs of all validations of a run whose languages have so many validation tokens."""
+    steps, objective = len(plan.rows), objective_of(resolved.train)
+    bound = validation_bound(resolved.run, resolved.train, steps)
+    measured = tokens if bound is None else min(tokens, bound)
+    passes = len(objective.validated) * (2 if resolved.train.ema_decay else 1)
+    return len(validation_steps(resolved.run, steps)) * passes * measured * flops_per_token / 3
+
+
 def cost_of(
     configuration: Configuration, model: str, gpus: int, gpu: str, mfu: float | None, text: float | None = None
 ) -> Cost:
@@ -161,6 +175,11 @@ def cost_of(
     whole = whole_tokens(resolved.train) if deals_whole(network, resolved.train) else 1
     plan = schedule_of(size, resolved.train, vocab_size, tokens, (gpus, whole), learnt)
     count, read = parameters(size, vocab_size), float((plan.lengths * plan.rows).sum())
+    words = read / tokens * (training_words(configuration, model) if text is None else text / WORD)
+    of_training = float(plan.flops.sum())
+    validated = validation_tokens(configuration, model, tokens) if text is None else 0.0
+    of_validation = validation_flops(resolved, plan, of_training / read, validated)
+    longer = (of_training + of_validation) / of_training
     known = measured(on_gpus=gpus > 0).get(shape(network, resolved.train))
     positions = whole_tokens(resolved.train) if gpus else CPU_TOKENS
     if isinstance(resolved.run.micro_batch_tokens, int) and not deals_whole(network, resolved.train):
@@ -169,29 +188,31 @@ def cost_of(
     memory = Memory.of(size, resolved.train, vocab_size, positions, rank, resolved.train.ema_decay > 0)
     if gpus:
         rate = mfu or (known.rate if known else assumed_mfu(size.hidden_size))
-        hours = float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
+        hours = longer * float((plan.flops * plan.longest / plan.micro_batches).sum()) / (known_peak(gpu) * rate) / 3600
     else:
         rate, _ = speed_of(network, resolved.train, vocab_size)
-        hours = float(plan.flops.sum()) / rate / 3600
+        hours = longer * of_training / rate / 3600
     return Cost(
         model=model,
         parameters=count,
         tokens=tokens,
         source=source,
         epochs=read / tokens,
+        words=words,
         steps=len(plan.rows),
-        flops=float(plan.flops.sum()),
+        flops=of_training,
         gpus=gpus,
         busy=float((plan.micro_batches / max(1, gpus)).sum() / plan.longest.sum()),
         # Memory that is split over GPUs may have been measured on another number of GPUs.
         memory_gib=known.memory / 1024 if known and not isinstance(size, Counted) else memory.gib(gpus),
-        disk_gb=disk(resolved, memory.states, vocab_size, tokens, len(reached(configuration, model, read))) / 1e9,
+        disk_gb=disk(resolved, memory.states, vocab_size, tokens, len(reached(configuration, model, words))) / 1e9,
         mfu=rate if gpus else None,
         flops_per_second=None if gpus else rate,
         measured=known is not None and mfu is None,
         hours=hours,
         gpu_hours=hours * gpus if gpus else None,
         strategies=strategies(size, resolved.train, vocab_size, positions, rank) if isinstance(size, Counted) else "",
+        validation=1 - 1 / longer,
     )
 
 
@@ -279,11 +300,17 @@ def notes(costs: list[Cost], gpu: str) -> list[str]:
     on_gpus = any(cost.gpus for cost in costs)
     found = [
         f"GPU: {gpu} (--gpu names another), {known_peak(gpu) / 1e12:,.0f} TFLOP/s in bf16."
-        " Only training is counted, no validation."
+        " Hours are those of training with its validations."
         if on_gpus
-        else "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster). Only"
-        " training is counted, no validation."
+        else "No GPU: hours of this machine's processor (--gpu names a GPU, --profile uses those of a cluster)."
+        " Hours are those of training with its validations."
     ]
+    for cost in costs:
+        if cost.validation > MUCH_VALIDATION:
+            found.append(
+                f"{cost.model}: validations take {cost.validation:.0%} of the hours (run.validate_every,"
+                " run.validation_tokens)."
+            )
     if any(cost.source != "shards" for cost in costs):
         found.append("Tokens are estimated until the shards exist (`from`): expect them to be off by a fifth or more.")
     if any("old shards" in cost.source for cost in costs):
@@ -357,5 +384,5 @@ def run(args: argparse.Namespace) -> None:
     else:
         codes = dict.fromkeys(code for cost in costs for code in configuration.languages_of(cost.model))
         more = download_notes(configuration, list(codes), BYTES_PER_TOKEN)
-        snapshots = (note(configuration, cost.model, cost.epochs * cost.tokens) for cost in costs)
+        snapshots = (note(configuration, cost.model, cost.words, cost.epochs) for cost in costs)
         print(table(costs, gpu, [*dict.fromkeys(filter(None, snapshots)), *more]))

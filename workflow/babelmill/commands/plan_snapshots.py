@@ -2,29 +2,33 @@
 
 from pathlib import Path
 
-from babelmill.commands.text_size import BYTES_PER_TOKEN
-from babelmill.config.languages import WORD
+from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
-from babelmill.config.snapshots import FOLDER, name_of, points
+from babelmill.config.snapshots import FOLDER, kept_at_the_end, missing_points, name_of, points
 from babelmill.core import manifest
+from babelmill.core.escape import some
 from babelmill.core.words import plural
 from babelmill.stages import STAGES
 
 
-def reached(configuration: Configuration, model: str, tokens: float) -> list[float]:
-    """Return the points, in millions of words, that a run on `tokens` tokens will reach, approximately."""
-    words = (
-        tokens * BYTES_PER_TOKEN / WORD
-    )  # in other languages, the byte premium multiplies both sides and cancels out
-    return [point for point in points(configuration.model(model).run.snapshots) if point * 1e6 <= words]
+def reached(configuration: Configuration, model: str, words: float) -> list[float]:
+    """Return the points, in millions of words, that a run on so many words will keep."""
+    return kept_at_the_end(points(configuration.model(model).run.snapshots), words / 1e6)
 
 
-def note(configuration: Configuration, model: str, tokens: float) -> str | None:
-    """Return a line on the snapshots of a model; None if `run.snapshots` asks for none."""
-    asked = points(configuration.model(model).run.snapshots)
+def note(configuration: Configuration, model: str, words: float, epochs: float) -> str | None:
+    """Return a line on the snapshots of a model; None if `run.snapshots` asks for none.
+
+    `words`: how many words the run reads; `epochs`: how often it reads the training text.
+    """
+    resolved = configuration.model(model)
+    asked = points(resolved.run.snapshots)
     if not asked:
         return None
-    ahead = reached(configuration, model, tokens)
+    ahead = reached(configuration, model, words)
+    ends = epochs, resolved.train.max_steps, set_aside(configuration, model)
+    _, text = missing_points(asked, words / 1e6, *ends)
+    beyond = f" There will be {text}." if text else ""
     trained = STAGES["train"].path(model, "")
     if (trained / manifest.NAME).is_file():
         run = manifest.read(trained)["figures"].get("fingerprint", "")
@@ -32,11 +36,10 @@ def note(configuration: Configuration, model: str, tokens: float) -> str | None:
         kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
         lost = [name_of(point) for point in ahead if point not in kept]
         missing = (
-            f"; not kept: {', '.join(lost)} (the run ended before, or was finished when you asked for them; it is not"
+            f"; not kept: {some(lost)} (the run ended before, or was finished when you asked for them; it is not"
             " repeated for snapshots)"
             if lost
             else ""
         )
-        return f"{model}: {plural(len(kept), 'snapshot')} kept of {len(asked)}{missing}."
-    beyond = f" The others of {len(asked)} are after the end of the run." if len(ahead) < len(asked) else ""
-    return f"{model}: about {plural(len(ahead), 'snapshot')}, included in the disk space.{beyond}"
+        return f"{model}: {plural(len(kept), 'snapshot')} kept of {len(asked)}{missing}.{beyond}"
+    return f"{model}: about {plural(len(ahead), 'snapshot')} of {len(asked)}, included in the disk space.{beyond}"

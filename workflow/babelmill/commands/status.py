@@ -170,7 +170,17 @@ def add_training(status: Status, running: bool) -> None:
         status.job = f"{owner['job']} on {owner['host']}" if owner["job"] else owner["host"]
         if trained:
             status.gpus = gpu_figures(trained[-1])
+            status.note = validating(note.parent)
             status.left = (attempt["tokens"] - trained[-1]["tokens"]) / trained[-1]["tokens_per_second"]
+
+
+def validating(folder: Path) -> str:
+    """Return how far the validation of a run is: "validating, 45 %"; "" if there is none."""
+    try:
+        found = json.loads((folder / "validating.json").read_text())
+        return f"validating, {100 * found['share']:.0f} %"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def gpu_figures(line: dict[str, float]) -> str:

@@ -1,9 +1,10 @@
-"""Find the number of tokens of a training before its text is read: count shards, or estimate from existing files."""
+"""Find the tokens and words of a training before its text is read: count shards, or estimate from existing files."""
 
 from pathlib import Path
 
 from babelmill.commands.plan_download import HubText, budget_bytes, hub_text, packed_text
 from babelmill.commands.why import explain
+from babelmill.config.inputs import set_aside
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.globs import expand_glob
@@ -67,3 +68,36 @@ def training_tokens(configuration: Configuration, model: str) -> tuple[int, str,
             total += size / (per_token * configuration.language(code).byte_premium)
             sources.append(source)
     return int(total), "+".join(sorted(set(sources))), 1 - prompts / max(1.0, total)
+
+
+def training_words(configuration: Configuration, model: str) -> float:
+    """Return the number of words of a model's training text: counted on its corpora, if they exist, or estimated.
+
+    Results of earlier releases have no such count, but their bytes are known.
+    """
+    outdated = {job.part for job in explain(configuration, model) if job.reasons and job.stage.name == "corpus"}
+    total = 0.0
+    for code in configuration.languages_of(model):
+        language, corpus = configuration.language(code), configuration.corpus(code).corpus
+        folder = Path("results/corpora", code)
+        built = (folder / manifest.NAME).is_file() and code not in outdated
+        figures = manifest.read(folder)["figures"] if built else {}
+        if "words" in figures and language.bytes_per_word is None:
+            total += figures["words"]["train"]
+            continue
+        size, _ = text_bytes(configuration, code, built)
+        learned = 1.0 if built or corpus.validation_files else 1 - corpus.validation_share
+        total += learned * size / (language.bytes_per_word or WORD * language.byte_premium)
+    return total
+
+
+def validation_tokens(configuration: Configuration, model: str, tokens: float) -> float:
+    """Return the number of tokens of a model's validation text: from its shards, or estimated.
+
+    `tokens` is the number of tokens of its training text.
+    """
+    folders = [Path("results/shards", model, code) for code in configuration.languages_of(model)]
+    if all((folder / manifest.NAME).is_file() for folder in folders):
+        return sum(manifest.read(folder)["figures"]["tokens"]["validation"] for folder in folders)
+    share = set_aside(configuration, model)
+    return tokens * share / (1 - share) if share < 1 else tokens

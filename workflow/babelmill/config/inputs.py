@@ -268,3 +268,9 @@ def repository(configuration: Configuration, model: str) -> str:
             " repository on the Hub (letters and digits, with single . - and _ between them, at most 96 in a name)"
         )
     return name
+
+
+def set_aside(configuration: Configuration, model: str) -> float:
+    """Return the largest share of a language of a model that is set aside for validation; 0 with validation files."""
+    corpora = (configuration.corpus(code).corpus for code in configuration.languages_of(model))
+    return max((0.0 if corpus.validation_files else corpus.validation_share for corpus in corpora), default=0.0)

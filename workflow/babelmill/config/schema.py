@@ -328,7 +328,8 @@ class Run(Section):
     keep: Positive
     log_every: Positive
     validate_every: NonNegative
-    validation_documents: Positive
+    validation_tokens: Annotated[Positive | Literal["auto"], Neutral("auto")]
+    validation_documents: Positive | None
     snapshots: Annotated[Snapshots, Neutral([])]
     micro_batch_tokens: Annotated[Annotated[Positive, Field(le=MAX_BATCH)] | Literal["auto"], Neutral("auto")]
     compile: Annotated[Literal["auto", "always", "never"], Neutral("auto")]

@@ -133,12 +133,14 @@ class RunSettings(Settings):
 
     Attributes:
         preset: the model's preset, for the names of logs.
-        bytes_per_word: {code: bytes per word} of languages whose script does not separate words, for snapshots.
+        bytes_per_word: {code: bytes per word} of languages whose script does not separate words, to count words.
+        set_aside: the share of the text that is set aside for validation, for advice.
     """
 
     run: schema.Run
     preset: str = ""
     bytes_per_word: dict[str, float] = {}
+    set_aside: float = 0.0
 
 
 class ExportSettings(Settings):

@@ -63,7 +63,8 @@ class Bar:
     def close(self) -> None:
         """Leave the bar on the terminal as it is, and let other jobs draw there."""
         if self._bar is not None:
-            self._bar.close()
+            with contextlib.suppress(OSError):  # the terminal was closed
+                self._bar.close()
         if self._lock is not None:
             self._lock.close()
         self._bar = self._lock = None
@@ -86,7 +87,8 @@ class Bar:
             self._bar = tqdm(total=self._total, bar_format=form, dynamic_ncols=True, ascii=".#", miniters=math.inf)
         self._bar.n = self._done
         self._bar.set_description_str(text, refresh=False)
-        self._bar.refresh()
+        with contextlib.suppress(OSError):  # the terminal was closed
+            self._bar.refresh()
 
     def _may_draw(self) -> bool:
         """Return whether this process draws on the terminal: it does already, or nobody else does."""
@@ -106,7 +108,8 @@ class Bar:
         """
         if hasattr(record, "bar"):
             return False
-        sys.stderr.write(CLEAR)  # also if the bar belongs to another job
+        with contextlib.suppress(OSError):  # the terminal was closed
+            sys.stderr.write(CLEAR)  # also if the bar belongs to another job
         return True
 
 

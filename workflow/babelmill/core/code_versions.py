@@ -12,8 +12,9 @@ can merge it line by line:
 A line contains the stage, its version, the first digits of the digest that the version began with, and a digest. If the
 digest of the present code is in the list, the settings file of the stage says `train 2 (3f2a91c0)`. Otherwise it says
 the digest itself. So a user who edits the code reruns the edited stages, and an upgrade reruns only the stages that
-have a new version. A version with `when` is valid for models whose settings have one of these values. All other models
-keep the version before it.
+have a new version. A version with `when` is valid for models whose settings have one of these values for each key. With
+`unless`, in the same form, it is not valid for models whose settings have them. All other models keep the version
+before it.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ from babelmill.core.code_digest import PACKAGE
 from babelmill.core.files import UserError, atomic_write
 
 PATH = PACKAGE / "code_versions.txt"
-LINE = re.compile(r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})(?: when (\{.*\}))?")
+LINE = re.compile(r"(\w+) (\d+) ([0-9a-f]{8}) ([0-9a-f]{16})(?: when (\{.*?\}))?(?: unless (\{.*\}))?")
 LABEL = re.compile(r"(\w+) (\d+) \(([0-9a-f]{8})\)")
 
 # A function that returns the value of a dotted key such as train.objective; UNKNOWN if it does not know the value.
@@ -45,6 +46,7 @@ class Version:
         first: the first digits of the digest that it began with, so that version 4 has different names in two forks.
         digests: all digests that are known to give the results of this version.
         when: the values of settings, by dotted key, to which the version is limited; empty if it has no limit.
+        unless: the version is not valid for settings that have all of these; empty if there are none.
     """
 
     stage: str
@@ -52,6 +54,7 @@ class Version:
     first: str
     digests: list[str]
     when: dict[str, list[Any]]
+    unless: dict[str, list[Any]]
 
     @property
     def label(self) -> str:
@@ -59,11 +62,19 @@ class Version:
         return f"{self.stage} {self.number} ({self.first})"
 
     def holds(self, lookup: Lookup) -> bool | None:
-        """Return whether the version is valid for settings; None if they do not contain all keys of `when`."""
-        values = [(lookup(key), allowed) for key, allowed in self.when.items()]
-        if any(value is not UNKNOWN and value not in allowed for value, allowed in values):
+        """Return whether the version is valid for settings; None if they do not contain all keys that decide it."""
+        inside, outside = _has_all(self.when, lookup), bool(self.unless) and _has_all(self.unless, lookup)
+        if inside is False or outside is True:
             return False
-        return None if any(value is UNKNOWN for value, _ in values) else True
+        return None if inside is None or outside is None else True
+
+
+def _has_all(limits: dict[str, list[Any]], lookup: Lookup) -> bool | None:
+    """Return whether settings have one of the values of each key; None if they do not contain all keys."""
+    values = [(lookup(key), allowed) for key, allowed in limits.items()]
+    if any(value is not UNKNOWN and value not in allowed for value, allowed in values):
+        return False
+    return None if any(value is UNKNOWN for value, _ in values) else True
 
 
 @functools.cache
@@ -76,14 +87,15 @@ def read() -> dict[str, list[Version]]:
         match = LINE.fullmatch(line)
         if not match:
             raise UserError(f"{PATH}, line {number}: expected stage, version, first digits and digest, not {line!r}")
-        stage, version, first, digest, when = match.groups()
+        stage, version, first, digest, when, unless = match.groups()
         versions = found.setdefault(stage, [])
         known = next((v for v in versions if (v.number, v.first) == (int(version), first)), None)
         if known is None:
-            known = Version(stage, int(version), first, [], {})
+            known = Version(stage, int(version), first, [], {}, {})
             versions.append(known)
         known.digests.append(digest)
         known.when |= json.loads(when) if when else {}
+        known.unless |= json.loads(unless) if unless else {}
     return {stage: sorted(versions, key=lambda v: v.number) for stage, versions in found.items()}
 
 
@@ -131,8 +143,8 @@ def add(stage: str, digest: str) -> Version:
     return version
 
 
-def begin(stage: str, digest: str, when: dict[str, list[Any]]) -> Version:
-    """Begin a new version of a stage with a digest, limited to `when`; return the version.
+def begin(stage: str, digest: str, when: dict[str, list[Any]], unless: dict[str, list[Any]] | None = None) -> Version:
+    """Begin a new version of a stage with a digest, limited to `when` and without `unless`; return the version.
 
     If the digest was accepted for the newest version by mistake, it moves to the new version.
 
@@ -144,11 +156,12 @@ def begin(stage: str, digest: str, when: dict[str, list[Any]]) -> Version:
     if having and (having is not versions[-1] or digest.startswith(having.first)):
         raise UserError(f"{stage}: this code already belongs to {having.label}: there is no edit for a new version")
     number = 1 + max((version.number for version in versions), default=0)
-    version = Version(stage, number, digest[:8], [digest], when)
+    version = Version(stage, number, digest[:8], [digest], when, unless or {})
     lines = PATH.read_text(encoding="utf-8").splitlines()
     if having:
         lines.remove(f"{stage} {having.number} {having.first} {digest}")
-    limit = f" when {json.dumps(when, sort_keys=True)}" if when else ""
+    named = (("when", when), ("unless", unless))
+    limit = "".join(f" {name} {json.dumps(limits, sort_keys=True)}" for name, limits in named if limits)
     _write([*lines, f"{stage} {number} {version.first} {digest}{limit}"])
     return version
 

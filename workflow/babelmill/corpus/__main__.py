@@ -36,7 +36,7 @@ from babelmill.core import known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
-from babelmill.core.words import plural
+from babelmill.core.words import plural, words_of
 from babelmill.corpus import builtin
 from babelmill.corpus.cleaning import clean, keep
 from babelmill.corpus.columns import Columns
@@ -218,9 +218,10 @@ def run(args: argparse.Namespace) -> None:
         found["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
     log.info(
-        "%s: %s (%.1f MB) for training, %s (%.1f MB) for validation",
+        "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
         settings.name,
         plural(train.documents, "document"),
+        words_of(train.words, train.bytes),
         train.bytes / 1e6,
         f"{validation.documents:,}",
         validation.bytes / 1e6,
@@ -270,10 +271,11 @@ def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -
 
 
 def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
-    """Return the manifest's figures: documents and bytes of each split, and what happened to every document."""
+    """Return the manifest's figures: documents, bytes and words of each split, and what happened to every document."""
     return {
         "documents": {"train": train.documents, "validation": validation.documents},
         "bytes": {"train": train.bytes, "validation": validation.bytes},
+        "words": {"train": train.words, "validation": validation.words},
         "read": tally.read,
         "dropped": dict(tally.dropped),
         "changed": dict(tally.changed),

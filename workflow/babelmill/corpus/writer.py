@@ -8,8 +8,9 @@ from typing import IO, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from babelmill.core.words import count_words
 from babelmill.corpus.digests import has_prompt
-from babelmill.corpus.record_batches import LABELS, METADATA, PROMPT, SCHEMA, sizes_of
+from babelmill.corpus.record_batches import LABELS, METADATA, PROMPT, SCHEMA, sizes_of, texts_of
 
 ROW_GROUP = 16 << 20  # bytes of text
 
@@ -38,7 +39,7 @@ class Writer:
         self._size = 0
         self._thread = ThreadPoolExecutor(1) if threads > 1 else None
         self._writing: Future[None] | None = None
-        self.documents = self.bytes = self.with_prompt = self.without_labels = 0
+        self.documents = self.bytes = self.words = self.with_prompt = self.without_labels = 0
         self.by_category: Counter[str] = Counter()
         self.by_license: Counter[str] = Counter()
 
@@ -53,6 +54,7 @@ class Writer:
         if LABELS in batch.schema.names:
             self.without_labels += without_labels(batch[LABELS])
         self.bytes += size
+        self.words += sum(count_words(column.to_pylist()) for column in texts_of(batch).values())
         for name, counter in (("category", self.by_category), ("license", self.by_license)):
             if batch[name].null_count < batch.num_rows:
                 found = batch[name].drop_null().value_counts().to_pylist()

@@ -22,6 +22,7 @@ from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.gpt_bert_folder import CLASSES, write_code
 from babelmill.release.loading import WEIGHTS, weights_name
 from babelmill.tokens.codes import BEGIN, END, FIRST
+from babelmill.tokens.vocabulary import pads_with_text
 
 ENCODER, DECODER = "encoder.", "decoder."
 SYMBOLS = [FIRST, END, FIRST]  # the symbols that the proof gives to the decoder
@@ -66,6 +67,10 @@ class LabelsFolder(Architecture):
             files += write_part(folder / name, weights, ENCODER)
             if trained["labels"]["decoder_layers"]:
                 files += write_part(folder / name.replace("model.", "decoder.", 1), weights, DECODER)
+        if config["model_type"] != "babelmill_gpt_bert" and pads_with_text(inputs.tokenizer):
+            from babelmill.training.transformers_models import with_learning_padding  # takes seconds
+
+            config = with_learning_padding(config, CLASSIFIER)
         write_json(folder / "config.json", config)
         return [*files, "config.json"]
 

@@ -17,7 +17,7 @@ license: {license}
 ---
 # {model} after {words} million words
 
-This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({tokens:,} tokens).
+This snapshot holds the averaged weights of [{model}](../main) after step {step:,} of its training ({read}).
 Use it to study how a model learns. The card of the branch `main` says how the model was trained, and how to load it;
 add `revision="{name}"`. Words are separated by whitespace. In scripts without spaces, a fixed number of bytes counts as
 a word.
@@ -49,8 +49,10 @@ def convert_snapshots(
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(source / file, target / file)
         with atomic_write(target / "README.md", "w") as file:
+            counts = [f"{figures[unit]:,} {unit}" for unit in ("tokens", "words") if unit in figures]
+            about = {"model": asked.name, "name": name, "step": figures["step"], "license": license}
             words = f"{figures['million_words']:,g}"
-            file.write(CARD.format(**figures, license=license, model=asked.name, name=name, words=words))
+            file.write(CARD.format(**about, words=words, read=", ".join(counts)))
         manifest.write(target, asked, [*files, "README.md"], [source], figures)
         found[name] = sha256(target / manifest.NAME)
     return found

@@ -14,6 +14,7 @@ from babelmill.release.adapter_folder import write_adapter
 from babelmill.release.architecture import Architecture, Case, ExportInputs
 from babelmill.release.loading import WEIGHTS, weights_name
 from babelmill.release.merged_adapters import merge_by_peft, write_merged
+from babelmill.tokens.vocabulary import pads_with_text
 
 
 def hub_config(trained: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +45,12 @@ class TransformersFolder(Architecture):
                 write_merged(folder / files[-1], inputs.frozen, weights, trained)
             else:
                 copy_file(weights, folder / files[-1])
-        write_json(folder / "config.json", hub_config(trained))
+        config = hub_config(trained)
+        if pads_with_text(inputs.tokenizer):
+            from babelmill.training.transformers_models import with_learning_padding  # takes seconds
+
+            config = with_learning_padding(config, trained["auto_class"])
+        write_json(folder / "config.json", config)
         if export.adapter != "none":
             base = manifest.read(inputs.model)["figures"]["source"]
             adapters = inputs.model / WEIGHTS[export.default_variant]

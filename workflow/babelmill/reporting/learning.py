@@ -34,9 +34,11 @@ def moments(model: Model, code: str, suite: str) -> list[Moment]:
     kept = [each for each in scores.get("snapshots", []) if code in each["languages"]]
     if not kept:
         return []
-    found = [(each["million_words"], scores | each) for each in kept]
+    # The true number of words, which snapshots of earlier releases do not have: the run may end shortly before a point.
+    read = [each["words"] / 1e6 if "words" in each else each["million_words"] for each in kept]
+    found = [(words, scores | each) for words, each in zip(read, kept, strict=True)]
     if tokens := model.manifests.get("train", {}).get("figures", {}).get("tokens"):
-        found.append((kept[-1]["million_words"] * tokens / kept[-1]["tokens"], scores))
+        found.append((read[-1] * tokens / kept[-1]["tokens"], scores))
     method = headline_method(scores)
     rows = [(words, head(model.name, code, suite, each, method)) for words, each in found]
     return [Moment(words, row, i == len(kept)) for i, (words, row) in enumerate(rows) if row]

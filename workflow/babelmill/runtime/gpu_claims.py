@@ -17,6 +17,7 @@ import torch
 from babelmill.core import writers
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
+from babelmill.runtime import slurm
 
 DRIVERS = {"NVIDIA": "/dev/nvidiactl", "AMD": "/dev/kfd"}  # these files exist if a driver is loaded
 VERSION = "/proc/driver/nvidia/version"
@@ -44,7 +45,7 @@ def claim(count: int) -> None:
     Raises:
         UserError: fewer than `count` GPUs are free, or PyTorch cannot use the GPUs of this machine.
     """
-    if "SLURM_JOB_ID" not in os.environ or not count:
+    if slurm.job_id() is None or not count:
         _choose(count)
     # Ask PyTorch only now, since it reads the environment variables only once.
     makers = [maker for maker, path in DRIVERS.items() if os.path.exists(path)]

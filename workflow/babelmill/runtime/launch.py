@@ -23,7 +23,8 @@ from torch.distributed import DistError, TCPStore  # pyright: ignore[reportPriva
 
 from babelmill.core.files import UserError
 from babelmill.runtime import slurm
-from babelmill.runtime.stopping import EXIT_CODE
+from babelmill.runtime.processes import LAUNCHED
+from babelmill.runtime.stopping import EXIT_CODE, signals
 
 MEETING_SECONDS = 600  # time in which the launchers of all machines must start
 SHUTDOWN_SECONDS = 900  # time for a last step and a checkpoint, before a process that was asked to end is killed
@@ -51,6 +52,7 @@ def launch(command: list[str], processes: int, nodes: int, threads: int) -> int:
     node = slurm.node_number() if nodes > 1 else 0
     store = meet(nodes, node)
     shared = {
+        LAUNCHED: "1",
         "MASTER_ADDR": store.host,
         "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(nodes * processes),
@@ -85,15 +87,15 @@ def meet(nodes: int, node: int) -> TCPStore:
 class Children:
     """The training processes of this machine.
 
-    After its creation, SIGTERM and SIGINT do not end the launcher. Instead, it asks the processes to leave. It sends
-    SIGTERM in both cases, since a Python process that is still starting answers SIGINT with a traceback.
+    After its creation, SIGTERM, SIGINT and SIGHUP do not end the launcher. Instead, it asks the processes to leave. It
+    always sends SIGTERM, since a Python process that is still starting answers SIGINT with a traceback.
     """
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
         self._signalled = False  # whether the launcher received a signal
         self._deadline = math.inf  # when the processes that still run are killed (time.monotonic)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in signals():
             signal.signal(number, self._note)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:

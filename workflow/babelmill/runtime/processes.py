@@ -1,12 +1,14 @@
 """Describe this process among the processes that train together, and provide their common operations.
 
 A launcher gives each process its number in the environment variables that `torchrun` sets (RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A process without these variables trains alone.
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A process without these variables trains alone. Interactive
+jobs and notebooks may leave such variables in the environment, so a launcher is known by a mark of its own.
 """
 
 import contextlib
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +28,10 @@ LOST_PROCESS = (
     "lost contact with another process of this run, see the message of that process; run the workflow again, which"
     " continues from the last checkpoint"
 )
+
+LAUNCHED = "BABELMILL_LAUNCHED"  # set by our launcher
+BY_TORCHRUN = "TORCHELASTIC_RUN_ID"  # set by torchrun
+OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 T = TypeVar("T")
 
@@ -139,6 +145,22 @@ class Processes:
             with lost_process():
                 dist.all_reduce(tensor, operation)
         return tensor
+
+
+def was_launched() -> bool:
+    """Return whether a launcher has started this process, ours or torchrun."""
+    return "RANK" in os.environ and (LAUNCHED in os.environ or BY_TORCHRUN in os.environ)
+
+
+def forget_other_launchers() -> None:
+    """Remove the variables of launchers from the environment, since no launcher has started this process."""
+    found = [name for name in OF_LAUNCHERS if os.environ.pop(name, None) is not None]
+    if {"RANK", "WORLD_SIZE"} & {*found}:
+        print(
+            f"{', '.join(found)} in the environment: no launcher of a training has started this process, so they are"
+            " not used; unset them",
+            file=sys.stderr,
+        )
 
 
 def scoring_device() -> torch.device:

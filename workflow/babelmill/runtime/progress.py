@@ -37,14 +37,31 @@ def shown(value: float | None) -> str:
 
 
 class Progress:
-    """Shows how far training is. The time left is estimated from tokens, since steps get longer during training."""
+    """Shows how far training is. The time left is estimated from tokens, since steps get longer during training.
 
-    def __init__(self, tokens: int, steps: int, all_tokens: int):
-        """Start with `tokens` tokens done, of the `all_tokens` tokens and `steps` steps of the run."""
-        self._steps, self._bar = steps, Bar(all_tokens, tokens, at_once=True)
+    Args:
+        tokens: the number of tokens that are done.
+        steps, all_tokens: the numbers of the run's steps and tokens.
+        validations: how many validations are done, and how many the run has.
+        each: how long one takes, in tokens that are trained on in this time.
+    """
+
+    def __init__(
+        self, tokens: int, steps: int, all_tokens: int, validations: tuple[int, int] = (0, 0), each: float = 0.0
+    ):
+        (self._validated, count), self._each = validations, each
+        self._tokens, self._steps = tokens, steps
+        self._bar = Bar(all_tokens + count * each, tokens + self._validated * each, at_once=True)
 
     def show(self, line: dict[str, Any]) -> None:
         """Show how far the run is; `line`: the newest training line of its record."""
         speed = f"{line['tokens_per_second']:,.0f} tokens/s"
         text = f"step {line['step']:,}/{self._steps:,}  loss {shown(line['loss'])}  {speed}"
-        self._bar.show(line["tokens"], text)
+        self._tokens = line["tokens"]
+        self._bar.show(self._tokens + self._validated * self._each, text)
+
+    def validate(self, step: int, share: float) -> None:
+        """Show how far a validation after a step is: the `share` that is done."""
+        done = self._tokens + (self._validated + share) * self._each
+        self._bar.show(done, f"step {step:,}/{self._steps:,}  validation {share:.0%}")
+        self._validated += share == 1

@@ -3,6 +3,7 @@
 lock.json, lock.guard   the process that writes here (run_lock.py)
 identity.json           the settings and data whose fingerprint is the folder's name
 attempt.json            the number of attempts (attempts.py)
+validating.json         how far a validation is, while there is one
 logs/                   the log of each attempt (attempt_log.py)
 step-00000040.*         checkpoints (checkpoint.py)
 metrics.jsonl           the record (record.py)
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from babelmill.config import schema
-from babelmill.core.files import write_json
+from babelmill.core.files import UserError, write_json
 from babelmill.runtime.attempt_log import keep_log
 from babelmill.runtime.attempts import begin_attempt
 from babelmill.runtime.checkpoint import Checkpoints
@@ -86,6 +87,7 @@ class RunFolder:
             device = "cuda" if torch.cuda.is_available() else "cpu"
             begin_attempt(self.path, attempt, done, steps, tokens, device)
             keep_log(self.path, model, self._preset, done, steps)
+        self.validating(None)
         self.record = Record(self.path / "metrics.jsonl", done)
         self.history = History(self.path, model)
         self._opened.callback(self.history.close)
@@ -94,6 +96,15 @@ class RunFolder:
         elif self._tracking == "wandb":
             self._opened.enter_context(mirror(model, self.path))
         return Done(done, self.record.validated)
+
+    def validating(self, how_far: dict[str, Any] | None) -> None:
+        """Note for `babelmill status` how far a validation is: its `step` and `share`; None if there is none."""
+        path = self.path / "validating.json"
+        if how_far is None:
+            path.unlink(missing_ok=True)
+        else:
+            with contextlib.suppress(UserError, OSError):  # such as a full disk: the note is not needed
+                write_json(path, how_far)
 
     def save(
         self,

@@ -1,9 +1,9 @@
 """Allow only one writer per checkpoint folder, with a lock file that has host, process, job and a heartbeat.
 
 A lock whose owner is dead is taken over. On the same machine, the owner is dead if its process has ended. On another
-machine, it is dead if SLURM says that its job has ended. If SLURM does not answer, it is dead if its heartbeat (the
-file's modification time, on the file system's clock) has stopped. If the owner is alive, a second process ends with a
-line that names the owner.
+machine, it is dead if SLURM says that its job has ended or waits in the queue; a suspended job is alive. If SLURM does
+not answer, it is dead if its heartbeat (the file's modification time, on the file system's clock) has stopped. If the
+owner is alive, a second process ends with a line that names the owner.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class Lock:
                 return False  # SLURM has put this job back into its queue, and killed its processes
             state = slurm.ask(owner["job"], "%T")
             if state is not None:
-                return state == "RUNNING"
+                return slurm.may_have_processes(state)
         os.utime(self._guard)  # sets the file's time to the present, on the file system's clock
         return self._guard.stat().st_mtime - self._path.stat().st_mtime < DEAD_AFTER
 

@@ -9,12 +9,22 @@ Requeueing: a training that must leave before its end puts its own job back into
 it (`requeue: 1`). Snakemake waits for the same job, and its `retries` remain for failures.
 """
 
+import functools
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
 
+log = logging.getLogger(__name__)
+
+# In these states a job has no processes. In all others, such as SUSPENDED or CONFIGURING, they may go on at any moment.
+WITHOUT_PROCESSES = {
+    *("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "REVOKED", "COMPLETED"),
+    *("COMPLETING", "BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("TIMEOUT", ""),
+}
 OWN_STEP = "BABELMILL_STEP"
 KEPT = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
 FIRST_PORT, PORTS = (
@@ -27,22 +37,41 @@ REQUEUE_SECONDS = 60  # how long a job that must leave tries to put itself back 
 
 def job_id() -> str | None:
     """Return the number of the SLURM job that this process belongs to; None outside of SLURM."""
-    return os.environ.get("SLURM_JOB_ID")
+    job = os.environ.get("SLURM_JOB_ID")
+    return None if job is None or (OWN_STEP not in os.environ and _is_left_over(job)) else job
+
+
+@functools.cache
+def _is_left_over(job: str) -> bool:
+    """Return whether the environment names a job that is over, for instance in a shell that has outlived it."""
+    state = ask(job, "%T")
+    over = state is not None and state in WITHOUT_PROCESSES - {"COMPLETING"}
+    if over:
+        text = "SLURM_JOB_ID = %s names a job that is over (%s), so it is not used; unset it"
+        log.warning(text, job, state or "unknown")
+    return over
 
 
 def ask(job: str, field: str) -> str | None:
     """Return a field of a job as squeue prints it, "" if it ended long ago, None if SLURM does not answer.
 
-    The field `%T` is the job's state, and `%L` is the time left.
+    The field `%T` is the job's state, `%L` the time left, and `%i` the name of the job, such as `12_3` in an array.
     """
     try:
-        command = ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", field]
+        command = ["squeue", "--noheader", "--states", "all", "--jobs", job, "--format", f"%A|{field}"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
     if answer.returncode == 0:
-        return answer.stdout.strip()
+        # One job of an array has the array's number: then squeue prints a line for each job of the array.
+        lines = (line.partition("|") for line in answer.stdout.splitlines())
+        return next((value.strip() for number, _, value in lines if number.strip() == job), "")
     return "" if "Invalid job id" in answer.stderr else None
+
+
+def may_have_processes(state: str) -> bool:
+    """Return whether a job in this state may have processes, also if they are suspended or just begin."""
+    return state not in WITHOUT_PROCESSES
 
 
 def wait_while_completing(job: str) -> None:
@@ -57,10 +86,13 @@ def was_cancelled(job: str) -> bool:
     state = ask(job, "%T")
     if not state:
         try:
-            command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job, "--format", "State"]
-            state = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
+            command = ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", job]
+            command += ["--format", "JobIDRaw,State"]
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
         except (OSError, subprocess.SubprocessError):
             return False
+        lines = (line.partition("|") for line in answer.splitlines())
+        state = next((value for number, _, value in lines if number == job), "")
     return state.startswith("CANCELLED")
 
 
@@ -92,7 +124,7 @@ def meeting_point() -> tuple[str, int]:
 
 def node_number() -> int:
     """Return the number of this machine among those of the job step, from 0; 0 outside of SLURM."""
-    return int(os.environ.get("SLURM_NODEID", "0"))
+    return int(os.environ.get("SLURM_NODEID", "0")) if job_id() else 0
 
 
 def on_first_node() -> bool:
@@ -101,20 +133,23 @@ def on_first_node() -> bool:
 
 
 def requeue() -> None:
-    """Put this job back into the queue if it is running; a job that was cancelled is not.
+    """Put this job back into the queue, unless it is over, such as a job that was cancelled. A line says what happens.
 
-    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS. Then a line says what it answered.
+    A busy controller may not answer at once, so it is asked for REQUEUE_SECONDS.
     """
     job, end, answer = job_id(), time.monotonic() + REQUEUE_SECONDS, "no answer"
     if job is None:
         return
     while time.monotonic() < end:
-        state = ask(job, "%T")
-        if state not in (None, "RUNNING"):
+        told = ask(job, "%i|%T")
+        name, _, state = (told or "").partition("|")
+        if told is not None and not may_have_processes(state):
+            print(f"job {job} is {state or 'over'}: it is not put back into the queue", file=sys.stderr)
             return
-        if state:
-            done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
+        if told:  # the name, since the number of a job of an array may be that of the whole array
+            done = subprocess.run(["scontrol", "requeue", name], capture_output=True, text=True)
             if done.returncode == 0:
+                print(f"job {name} is put back into the queue", file=sys.stderr)
                 return
             answer = done.stderr.strip()
         time.sleep(1)

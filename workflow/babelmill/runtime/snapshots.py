@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`."""
+    """Return the place of a snapshot in the run: `million_words`, `step`, `tokens`, and the true number of `words`."""
     return manifest.read(folder)["figures"]
 
 
@@ -43,7 +43,7 @@ class Snapshots:
         about: dict[str, Any],
         load: Callable[[str], torch.Tensor],
     ) -> None:
-        """Save the snapshot after `point` million words; `about`: its step and tokens; `load`: see `write_tensors`."""
+        """Save the snapshot after `point` million words; `about`: its place in the run; `load`: see `write_tensors`."""
         self._folder.mkdir(exist_ok=True)
         data = self._folder / f"{name_of(point)}.safetensors"
         data.with_suffix(".json").unlink(missing_ok=True)  # from an earlier attempt: its sha256 would be wrong

@@ -26,6 +26,12 @@ def seconds_left(text: str) -> float | None:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
+def signals() -> list[signal.Signals]:
+    """Return the signals that ask a training to leave. A terminal that closes sends SIGHUP, which `nohup` ignores."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hangup]
+
+
 class Stop:
     """Watches for reasons to leave."""
 
@@ -34,7 +40,7 @@ class Stop:
         self._signal: int | None = None
         self.signalled: float | None = None  # when a signal came (time.monotonic)
         self._end: float | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in signals():
             signal.signal(number, self._received)
         job = slurm.job_id()
         if ask_slurm and job:

@@ -1,7 +1,9 @@
 """Mirror a run's record to Weights & Biases, in a separate process that can neither stop nor delay the run.
 
 W&B reads its own variables, such as `WANDB_API_KEY`, `WANDB_NAME`, `WANDB_PROJECT` and `WANDB_MODE`. If it cannot be
-online, for instance without a key, it records offline. The run's id stays the same after a resume.
+online, for instance without a key, it records offline. The run's id stays the same after a resume. W&B adds to
+an online run. But an offline recording cannot be continued, so a resumed run's recording begins with the first line of
+the record, and takes the place of the one before.
 """
 
 import contextlib
@@ -9,6 +11,7 @@ import json
 import logging
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +31,7 @@ FIXED |= {"WANDB_RESUME": "allow", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off
 @contextlib.contextmanager
 def mirror(name: str, folder: Path) -> Iterator[None]:
     """Send all lines that are added to the record of the run in `folder`; `name`: its model."""
-    command = [sys.executable, "-m", __name__, folder, str((folder / "metrics.jsonl").stat().st_size)]
+    command = [sys.executable, "-m", __name__, folder]
     # Defaults, which the user's variables override, and what must be as it is.
     env = {"WANDB_NAME": name, "WANDB_PROJECT": "babelmill"} | os.environ | FIXED
     env |= {"WANDB_RUN_ID": f"{name}-{folder.name}", "WANDB_DIR": str(folder)}
@@ -54,8 +57,8 @@ def mirror(name: str, folder: Path) -> Iterator[None]:
         messages.join(1)
 
 
-def send(folder: Path, start: int) -> None:
-    """Send lines that are added to the record after byte `start`, until standard input ends: a kill ends it, too."""
+def send(folder: Path) -> None:
+    """Send the lines of the record that W&B does not have, until standard input ends: a kill ends it, too."""
     import wandb
 
     config = json.loads((folder / "identity.json").read_text(encoding="utf-8"))["settings"]
@@ -66,21 +69,32 @@ def send(folder: Path, start: int) -> None:
         print(f"not online ({reason}), see WANDB_API_KEY and the network; recording in {folder}", flush=True)
         wandb.teardown()  # forgets that the run's id was used
         run = wandb.init(config=config, mode="offline")
+    if run.offline:
+        remove_older(folder, Path(run.dir).parent, run.id)
+    first = run.starting_step  # of a run that goes on, W&B has the steps before it
     with open(folder / "metrics.jsonl", encoding="utf-8") as record:
-        record.seek(start)
         rest, ended = "", []
         while not ended:
             ended, *_ = select.select([sys.stdin], [], [], 0.5)  # no data arrives: it is readable at its end alone
             *lines, rest = (rest + record.read()).split("\n")
             for line in map(json.loads, lines):
+                if line["step"] < first:
+                    continue
                 values = {key.replace(".", "/"): value for key, value in flatten(line, f"{line['kind']}.").items()}
                 run.log({k: value for k, value in values.items() if isinstance(value, int | float)}, step=line["step"])
     run.finish()
 
 
+def remove_older(folder: Path, mine: Path, run_id: str) -> None:
+    """Remove the older offline recordings of a run, which the one in `mine` contains."""
+    for other in (folder / "wandb").glob(f"offline-run-*-{run_id}"):
+        if other.resolve() != mine.resolve():
+            shutil.rmtree(other, ignore_errors=True)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the signal is meant for the training, which may still add lines
     try:
-        send(Path(sys.argv[1]), int(sys.argv[2]))
+        send(Path(sys.argv[1]))
     except Exception as error:
         print(f"turned off for the rest of this run: {error}", flush=True)

@@ -9,13 +9,14 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from babelmill.config import schema
+from babelmill.config.snapshots import name_of
 from babelmill.core.files import UserError
 from babelmill.runtime.gpu_figures import GpuFigures, gpus_of
 from babelmill.runtime.progress import Progress, peak_flops, peak_memory, shown
@@ -25,11 +26,14 @@ from babelmill.training.loss import STATISTICS
 from babelmill.training.metrics import summarize
 from babelmill.training.pending import Pending
 from babelmill.training.plan import Step
+from babelmill.training.schedule import validation_steps
 from babelmill.training.sharding import Load
 from babelmill.training.trainer import Trainer
 from babelmill.training.votes import Votes
 
 log = logging.getLogger(__name__)
+
+SAY_EVERY = 5.0  # seconds between two notes on how far a validation is
 
 
 class Window:
@@ -68,6 +72,7 @@ class Loop:
         stop: knows whether there is a reason to leave.
         state: state of the loop from the checkpoint, or None if there is no checkpoint.
         snapshots: {step: points}, the steps after which to keep the weights; points are in million words.
+        per_token: the mean number of words per token.
     """
 
     def __init__(
@@ -79,12 +84,12 @@ class Loop:
         stop: Stop,
         state: dict[str, Any] | None = None,
         snapshots: Mapping[int, list[float]] | None = None,
+        per_token: float = 0.0,
     ):
         self._trainer, self._run, self._folder, self._done = trainer, run, folder, done
         self._steps = trainer.plan.steps
-        self._stop, self._snapshots = stop, snapshots or {}
-        tokens = trainer.plan.tokens_until
-        self._progress = Progress(tokens(done.steps), self._steps, tokens(self._steps))
+        self._stop, self._snapshots, self._per_token = stop, snapshots or {}, per_token
+        self._progress = self._make_progress()
         self._gpus = GpuFigures(gpus_of(trainer.processes))
         self._window = Window(trainer.groups)
         if state is not None:
@@ -100,8 +105,9 @@ class Loop:
     def run(self) -> bool:
         """Train. Return False if there was a reason to leave before the end."""
         done = self._done.steps
-        if not self._done.validated and (self._validates(done) or self._goes_on_from_another(done)):
+        if self._done_validating() is False:
             self._validate(done)
+        saved = done
         while done < self._steps and not self._leaving:
             self._step(done)
             done += 1
@@ -110,13 +116,36 @@ class Loop:
                 self._catch_up(0)
             for point in self._snapshots.get(done, []):
                 self._keep_snapshot(done, point)
-            if self._validates(done) and not self._leaving:
-                self._validate(done)
             if self._saving or self._leaving or done == self._steps:
                 self._save(done)
+                saved = done
+            if self._validates(done) and not self._leaving:
+                self._validate(done)
+                if self._leaving and saved != done:
+                    self._save(done)
         if self._leaving:
             log.info("left after step %d; the same command continues from there", done)
         return not self._leaving
+
+    def _done_validating(self) -> bool | None:
+        """Return whether the validation at the present step is done; None if there is none at this step."""
+        done = self._done.steps
+        return self._done.validated if self._validates(done) or self._goes_on_from_another(done) else None
+
+    def _make_progress(self) -> Progress:
+        """Return the progress of the run, in which validations count as long as they take."""
+        plan, done = self._trainer.plan, self._done.steps
+        validated = validation_steps(self._run, self._steps)
+        if self._trainer.settings.begin_with is not None:
+            validated = [0, *validated]
+        before = sum(step < done for step in validated) + (self._done_validating() is True)
+        return Progress(
+            plan.tokens_until(done),
+            self._steps,
+            plan.tokens_until(self._steps),
+            (before, len(validated)),
+            self._trainer.validation_cost(),
+        )
 
     def _may_save(self, done: int) -> bool:
         return done == self._steps or done % self._run.checkpoint_every == 0
@@ -131,6 +160,14 @@ class Loop:
         """
         elapsed, share = time.monotonic() - self._saved, self._run.checkpoint_share
         return self._trainer.processes.main and (share == 1 or elapsed * share >= self._cost)
+
+    def _wants_to_save_before(self, done: int) -> bool:
+        """Return whether to save before a validation, which may take long: unless saving took longer so far.
+
+        Only the main process knows this.
+        """
+        validation = self._longest["validation"] or math.inf
+        return self._trainer.processes.main and self._validates(done) and self._cost <= validation
 
     def _validates(self, done: int) -> bool:
         every = self._run.validate_every
@@ -152,7 +189,7 @@ class Loop:
         if reason and not self._leaving:
             log.info("%s: finishing step %d", reason, done)
         smaller, self._trainer.ran_out_of_memory = self._trainer.ran_out_of_memory, False
-        save = self._may_save(done) and self._wants_to_save()
+        save = (self._may_save(done) and self._wants_to_save()) or self._wants_to_save_before(done)
         joules = self._gpus.joules() if reason or self._logs(done) or self._may_save(done) else None
         return Votes(leave=reason is not None, save=save, smaller=smaller, joules=joules)
 
@@ -237,9 +274,12 @@ class Loop:
 
     def _validate(self, done: int) -> None:
         """Validate. If a signal to leave arrives meanwhile, the resumed run begins with this validation."""
-        began = time.monotonic()
-        result = self._trainer.validate(lambda: self._stop.signalled is not None)
+        began, main = time.monotonic(), self._trainer.processes.main
+        show = self._validating(done) if main else lambda _: None
+        result = self._trainer.validate(lambda: self._stop.signalled is not None, show)
         self._pause("validation", began)
+        if main:
+            self._folder.validating(None)
         if result is None:
             self._leaving = True
             return
@@ -250,6 +290,20 @@ class Loop:
         log.info(
             "step %d: validation loss %s, averaged weights %s", done, shown(result["loss"]), shown(result["ema_loss"])
         )
+
+    def _validating(self, done: int) -> Callable[[float], None]:
+        """Return a function that shows how far the validation after `done` steps is."""
+        said = -math.inf
+
+        def show(share: float) -> None:
+            nonlocal said
+            self._progress.validate(done, share)
+            if time.monotonic() - said >= SAY_EVERY:
+                said = time.monotonic()
+                self._folder.validating({"step": done, "share": share})
+
+        show(0.0)
+        return show
 
     def _save(self, done: int) -> None:
         began = time.monotonic()
@@ -264,7 +318,8 @@ class Loop:
     def _keep_snapshot(self, done: int, point: float) -> None:
         """Keep the weights that would be exported after this step."""
         began, trainer = time.monotonic(), self._trainer
-        about = {"step": done, "tokens": trainer.plan.tokens_until(done)}
+        tokens = trainer.plan.tokens_until(done)
+        about = {"step": done, "tokens": tokens, "words": round(self._per_token * tokens)}
         prefix = "model." if trainer.average.tensors is None else "average."
 
         def keep(tensors: dict[str, torch.Tensor], load: Load) -> None:
@@ -272,7 +327,8 @@ class Loop:
             self._folder.keep_snapshot(point, named, about, lambda name: load(prefix + name))
 
         trainer.with_whole([name for name in trainer.tensors() if name.startswith(prefix)], keep)
-        log.info("step %d: the weights after %g million words are kept", done, point)
+        name, words = name_of(point), about["words"] / 1e6
+        log.info("step %d: the weights after %.4g million words are kept: %s", done, words, name)
         self._pause("checkpoint", began)
 
     def _pause(self, what: str, began: float) -> None:

@@ -11,13 +11,14 @@ from babelmill.training.trainer import Trainer
 log = logging.getLogger(__name__)
 
 
-def block(trainer: Trainer, done: int) -> str:
-    """Describe a run after `done` of its steps."""
+def block(trainer: Trainer, done: int, per_token: float = 0.0) -> str:
+    """Describe a run after `done` of its steps. `per_token` is the mean number of words per token."""
     plan, train, processes = trainer.plan, trainer.train, trainer.processes
     length, rows = rows_by_step(train, plan.steps)
     first = (
         f"{trainer.network.parameters / 1e6:.1f} M parameters, {plan.steps:,} steps,"
-        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens; {processes.size} x {processes.device.type}"
+        f" {plan.epochs(plan.steps):.1f} epochs of {plan.tokens:,} tokens,"
+        f" {per_token * plan.tokens_until(plan.steps):,.0f} words in all; {processes.size} x {processes.device.type}"
     )
     if done:
         first += "; already trained" if done == plan.steps else f"; going on after step {done:,}"
@@ -40,9 +41,17 @@ def block(trainer: Trainer, done: int) -> str:
     return "\n".join([first, *(f"  {name:<10}  {text}" for name, text in lines.items())])
 
 
-def announce(trainer: Trainer, folder: Path, done: int, gpus: int) -> None:
-    """Log what will run in a folder, and warn about wasted resources. `gpus` is the number of GPUs of the job."""
-    log.info("%s: %s", folder, block(trainer, done))
+def announce(trainer: Trainer, folder: Path, done: int, gpus: int, per_token: float) -> None:
+    """Log what will run in a folder, and warn about wasted resources.
+
+    Args:
+        trainer: the run.
+        folder: its folder.
+        done: the number of steps that are done.
+        gpus: the number of GPUs of the job.
+        per_token: the mean number of words per token.
+    """
+    log.info("%s: %s", folder, block(trainer, done, per_token))
     if gpus and trainer.device.type == "cpu":
         level = logging.WARNING if slurm.job_id() else logging.INFO  # the user's own machine may have no GPU
         log.log(level, "%s, but PyTorch sees none here: training on the CPU", gpu_claims.asked_for(gpus))

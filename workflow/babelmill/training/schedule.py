@@ -12,6 +12,9 @@ import numpy as np
 from babelmill.config import schema
 from babelmill.core.files import UserError
 
+VALIDATED_SHARE = 0.05  # of the tokens between two validations: how many a validation measures at most
+LEAST_VALIDATED = 50_000  # tokens that each validation may measure
+
 
 def learning_rate_factor(step: int, steps: int, warmup: float, cooldown: float, floor: float) -> float:
     """Return the learning rate at a step, as a share of the highest one.
@@ -41,6 +44,26 @@ def rows_by_step(train: schema.Train, steps: int) -> tuple[np.ndarray, np.ndarra
     lengths = np.array(train.sequence_lengths)[np.searchsorted(phase_starts(train, steps), step, side="right") - 1]
     growth = (1 / train.batch_reduction) * (1 - step / steps) + step / steps
     return lengths, np.maximum(1, np.floor(train.global_batch_tokens / lengths * growth + 0.5).astype(np.int64))
+
+
+def validation_steps(run: schema.Run, steps: int) -> list[int]:
+    """Return after which steps a run validates: the last one is among them."""
+    every = run.validate_every or steps
+    return [*range(every, steps, every), steps]
+
+
+def validation_bound(run: schema.Run, train: schema.Train, steps: int) -> int | None:
+    """Return the most tokens that a validation of a run of so many steps measures, or None if there is no such bound.
+
+    A validation token takes about as long as one or two of training: it is measured for each kind of rows, with the
+    weights and with their average.
+    """
+    if run.validation_tokens != "auto":
+        return run.validation_tokens
+    if run.validation_documents is not None:
+        return None
+    between = min(run.validate_every or steps, steps) * train.global_batch_tokens
+    return max(LEAST_VALIDATED, int(VALIDATED_SHARE * between))
 
 
 def steps_for(train: schema.Train, tokens: int) -> int:

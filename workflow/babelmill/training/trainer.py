@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 Returned = TypeVar("Returned")
 
 LEAVE_EVERY = 8  # validation micro-batches per process between two votes on leaving
+FORWARD = 1 / 3  # the share of a forward pass in the time of a step: the backward pass takes twice as long
 FIRST_TOKENS = 4096  # tokens of the first forward passes, which test what this machine can do
 DOCUMENTS_TO_FIT = 4096  # documents per language whose rows are searched for the largest ones, which must fit
 
@@ -59,6 +60,7 @@ class Trainer:
         processes: this process among the others.
         micro_batch_tokens: largest number of tokens of a forward pass; None: as many as fit, see `find_size`.
         validation_documents: largest number of documents per language that a validation measures; None: all.
+        validation_tokens: largest number of tokens that a validation measures; None: all.
     """
 
     def __init__(
@@ -71,12 +73,13 @@ class Trainer:
         processes: Processes,
         micro_batch_tokens: int | None = None,
         validation_documents: int | None = None,
+        validation_tokens: int | None = None,
     ):
         train = settings.train
         self.settings, self.train, self.network, self.plan = settings, train, network, plan
         self.processes, self.device = processes, processes.device
         self._stream, self._ahead = stream, Ahead(self._prepare, plan.steps)
-        self._validation_documents = validation_documents
+        self._validated = validation_documents, validation_tokens
         self._validation_layouts, self._validation_stream = validation
         self.groups = len(plan.objective.kinds) * len(settings.languages)
         self.model, self._gradients = network.model, network.gradients
@@ -224,29 +227,41 @@ class Trainer:
     # Validation.
 
     @torch.no_grad()
-    def validate(self, leave: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """Measure the validation split (or `validation_documents` of it) once for each kind of rows in training.
+    def validate(
+        self, leave: Callable[[], bool] = lambda: False, show: Callable[[float], None] = lambda share: None
+    ) -> dict[str, Any] | None:
+        """Measure the validation split, or as much of it as the bounds allow, once for each kind of rows in training.
 
-        Rows have the length of the first phase, so that numbers can be compared along the run.
+        Rows have the length of the first phase, so that numbers can be compared along the run. `show` is called with
+        the share that is done.
 
         Returns:
             the fields of a validation line of the record (see `record.py`); None if a process had to `leave` meanwhile.
         """
-        found = self._scores(leave)
-        if found is None or self.average.tensors is None:
+        both = self.average.tensors is not None
+        found = self._scores(leave, lambda share: show(share / (1 + both)))
+        if found is None or not both:
             return found and found | _averaged(found)
         with self.average.in_place():
-            average = self._scores(leave)
+            average = self._scores(leave, lambda share: show((1 + share) / 2))
         return average and found | _averaged(average)
 
-    def _scores(self, leave: Callable[[], bool]) -> dict[str, Any] | None:
+    def validation_cost(self) -> float:
+        """Return how long a validation takes, in tokens of training that take as long."""
+        length, objective = self.train.sequence_lengths[0], self.plan.objective
+        rows = len(every_row(self._validation_layouts, length, objective, objective.validated[0], *self._validated))
+        passes = len(objective.validated) * (1 + (self.average.tensors is not None))
+        return rows * length * passes * FORWARD
+
+    def _scores(self, leave: Callable[[], bool], show: Callable[[float], None]) -> dict[str, Any] | None:
         """Return the fields of a validation line for the weights as they are; see `validate`."""
         length, objective = self.train.sequence_lengths[0], self.plan.objective
         self.model.eval()
         sums, counts = self._no_sums(), np.zeros(self.groups, dtype=np.int64)
-        for kind in objective.validated:
-            rows = every_row(self._validation_layouts, length, objective, kind, self._validation_documents)
-            if not self._measure(rows, length, sums, leave):
+        kinds = objective.validated
+        for i, kind in enumerate(kinds):
+            rows = every_row(self._validation_layouts, length, objective, kind, *self._validated)
+            if not self._measure(rows, length, sums, leave, lambda share, i=i: show((i + share) / len(kinds))):
                 return None
             counts += self.group_counts(rows)
         self.processes.sum_(sums)
@@ -254,7 +269,9 @@ class Trainer:
         del summary["z_loss"]
         return summary
 
-    def _measure(self, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool]) -> bool:
+    def _measure(
+        self, rows: Rows, length: int, sums: torch.Tensor, leave: Callable[[], bool], show: Callable[[float], None]
+    ) -> bool:
         """Add this process's share of the statistics of rows to `sums`; return False if a process has to leave."""
         size = self.processes.size
         micro_batches = self._dealt(split(rows, max(1, self.micro_batch_tokens // length)))
@@ -264,6 +281,7 @@ class Trainer:
                 return False
             if first + self.processes.rank < len(micro_batches):
                 sums += self._statistics(micro_batches[first + self.processes.rank], length)
+            show(min(1.0, (first + size) / len(micro_batches)))
         return True
 
     def _statistics(self, rows: Rows, length: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import itertools
 import json
 from collections.abc import Iterator
@@ -124,7 +125,40 @@ def make_model(config: PreTrainedConfig, auto: str) -> PreTrainedModel:
     except Exception as error:  # as above
         raise refused(config.model_type, error) from error
     model.config.use_cache = False
+    let_padding_learn(model)
     return base_first(model)
+
+
+def let_padding_learn(model: nn.Module) -> None:
+    """Let the embedding of the padding token get gradients, since the padding token may also be a token of the text.
+
+    Most classes would drop them (`padding_idx`). Many published models pad with the token that ends a text, which then
+    would never be learned. Padding itself gives no gradient: it has no targets, and no token attends to it.
+    Embeddings of positions stay as they are: there, `padding_idx` says with which number positions begin.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and "position" not in name:
+            module.padding_idx = None
+
+
+def with_learning_padding(values: dict[str, Any], auto: str) -> dict[str, Any]:
+    """Return the values of a config.json with which transformers' own class also learns the padding token.
+
+    For a model whose padding token is a token of the text. `auto` is its class. Without the number of a padding token,
+    the class drops no gradients; tokenizers and generation have this number in files of their own. Where the class
+    needs the number itself, the values stay as they are: it counts positions with it, or finds the end of a text.
+    """
+    without: dict[str, Any] = values | {"pad_token_id": None}
+    made = on_meta(AutoConfig.for_model(**values), auto)
+    embedding: Any = made.get_input_embeddings()
+    finds_the_end = "pad_token_id" in inspect.getsource(type(made).forward)
+    if getattr(embedding, "padding_idx", None) is None or first_position(made) or finds_the_end:
+        return values
+    try:
+        on_meta(AutoConfig.for_model(**without), auto)
+    except Exception:  # some configurations allow numbers only
+        return values
+    return without
 
 
 def on_meta(config: PreTrainedConfig, auto: str, most: int = 100_000) -> PreTrainedModel:
