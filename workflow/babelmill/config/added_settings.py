@@ -35,7 +35,7 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     if corpus.budget:
         return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
     usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
-    usual |= {"delimiter": ",", "encoding": "utf-8"}
+    usual |= {"delimiter": ",", "encoding": "utf-8", "format": None}
     if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
         asked["columns"] = columns
     return asked

@@ -50,7 +50,8 @@ class Corpus(Section):
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     delimiter: Annotated[Mark, Neutral(",")]
     encoding: Annotated[Encoding, Neutral("utf-8")]
-    document: Literal["file", "line"]
+    format: Annotated[Literal["txt", "jsonl", "csv", "tsv", "parquet"] | None, Neutral(None)]
+    document: Literal["file", "paragraph", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
     normalization: Literal["none", "NFC"]
@@ -68,7 +69,7 @@ class Corpus(Section):
             raise ValueError(
                 f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
             )
-        plain = [path for path in [*self.files, *self.validation_files] if split_name(path)[0] == ".txt"]
+        plain = [path for path in [*self.files, *self.validation_files] if split_name(path, self.format)[0] == ".txt"]
         found = plain[0] if plain else self.builtin
         for key, words in TABLES.items():
             if found and getattr(self, key):

@@ -12,9 +12,16 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath, PurePosixPath
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 
 FOLDERS = "**"
+
+
+def not_found(path: str | PurePath) -> str:
+    """Return `no such file`, with the folder in which a relative path begins."""
+    where = "" if os.path.isabs(path) else f" (relative to {escape.line(os.getcwd())})"
+    return f"no such file{where}"
 
 
 def expand_glob(pattern: str) -> list[str]:
