@@ -288,7 +288,9 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-    assert re.fullmatch(r"eng: \d+ of \d+ documents \(.* %\) dropped: \d+ the same text as an earlier one .*\n", done.stderr)
+    assert re.fullmatch(
+        r"eng: \d+ of \d+ documents \(.* %\) dropped: \d+ the same text as an earlier one .*\n", done.stderr
+    )
     assert Path("again/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
 
 
