@@ -39,7 +39,7 @@ def wide_encoding(head: bytes) -> str | None:
     if mark := next((mark for mark in MARKS if head.startswith(mark)), None):
         return MARKS[mark]
     nuls = head.count(0)
-    if not nuls or nuls == len(head) or len(head) % 2:
+    if not nuls or nuls == len(head) or len(head) % 2 or len(head) < 4:
         return None
     for name in ("UTF-32LE", "UTF-32BE"):
         if nuls >= len(head) / 4 and _decodes(head[: len(head) // 4 * 4], name):

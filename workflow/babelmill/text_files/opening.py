@@ -167,7 +167,7 @@ def window_of(head: bytes) -> int:
     """Return the bytes of memory that unpacking the first frame of a .zst needs (RFC 8878, 3.1.1.1); 0 if unknown."""
     while head[1:4] == b"\x2a\x4d\x18":  # a frame to skip, with its size
         head = head[8 + int.from_bytes(head[4:8], "little") :]
-    if len(head) < 18:
+    if len(head) < 6:
         return 0
     descriptor = head[4]
     if descriptor & 0x20:  # a single segment: the window is the content
