@@ -15,6 +15,7 @@ from typing import TextIO
 
 from babelmill import __version__
 from babelmill.core.files import UserError, trouble
+from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import configure_logging
 
 COMMANDS = {
@@ -122,6 +123,9 @@ def run(arguments: list[str]) -> int:
     try:
         try:
             args = parser_for(arguments[:1]).parse_args(arguments)
+            for name, value in vars(args).items():
+                if isinstance(value, Path):  # a shell expands `--out ~/a`, but not `--out=~/a`
+                    setattr(args, name, Path(at_home(str(value))))
             configure_logging(None)
             refuse_another_checkout()
             return command_module(args.command).run(args) or 0

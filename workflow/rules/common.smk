@@ -41,7 +41,7 @@ from babelmill.reporting import asked as reports
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
-from babelmill.core.files import UserError, trouble
+from babelmill.core.files import UserError, not_found, trouble
 from babelmill.config.layers import nearest
 
 
@@ -214,7 +214,7 @@ def table_to_predict(wildcards):
     """Return the table of an input. Its content is in the settings, so a new modification time repeats nothing."""
     path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
     if not Path(path).is_file():
-        raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: no such file")
+        raise UserError(f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}: {not_found(path)}")
     return ancient(path)
 
 

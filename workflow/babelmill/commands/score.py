@@ -19,6 +19,7 @@ from babelmill.config.layers import nearest
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest
 from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.globs import at_home
 
 if TYPE_CHECKING:
     from babelmill.config.resolve import Configuration
@@ -162,7 +163,9 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name and load a model."""
-    parser.add_argument("model", metavar="MODEL", help="a folder (converted/eng), or a repository of the Hub")
+    parser.add_argument(
+        "model", metavar="MODEL", type=at_home, help="a folder (converted/eng), or a repository of the Hub"
+    )
     parser.add_argument("--revision", default="main", help="branch, tag or commit of the repository (default: main)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the Python code in the model's folder")
     parser.add_argument("--within-word-l2r", action="store_true", help="masked: also hide the later tokens of the word")

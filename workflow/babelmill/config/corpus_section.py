@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral, OnlyIf
-from babelmill.config.section import BelowOne, Encoding, Mark, Names, NonNegative, Number, Section
+from babelmill.config.section import BelowOne, Encoding, LocalPath, Mark, Names, NonNegative, Number, Section
 from babelmill.config.values import budget, column_names, dataset_parts
 from babelmill.core.formats import split_name
 
@@ -35,14 +35,14 @@ class DatasetPart(Section):
 class Corpus(Section):
     """Where a language's text comes from and how it becomes documents."""
 
-    files: list[str]
+    files: list[LocalPath]
     builtin: Literal["python-docs"] | None
     hub: Annotated[
         Annotated[list[DatasetPart], Field(min_length=1)] | str | None,
         BeforeValidator(dataset_parts, json_schema_input_type=list[DatasetPart | str] | str | None),
     ]
     revision: str
-    validation_files: list[str]
+    validation_files: list[LocalPath]
     text_column: str
     prompt_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     label_columns: Annotated[Names, BeforeValidator(column_names, json_schema_input_type=list[str] | str), Neutral([])]

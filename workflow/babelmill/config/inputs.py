@@ -14,7 +14,7 @@ from babelmill.config import canonical
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import Configuration
 from babelmill.config.schema import Corpus
-from babelmill.core.files import UserError, read_json, sha256
+from babelmill.core.files import UserError, not_found, read_json, sha256
 from babelmill.core.local_sources import snapshot, snapshot_of_files
 from babelmill.hub import revisions
 
@@ -155,7 +155,7 @@ def require_model(folder: str, where: str) -> list[str]:
     """Return `model_files` of a folder; raise a UserError, which begins with `where`, if it holds no model."""
     if files := model_files(folder):
         return files
-    problem = "has no config.json" if Path(folder).is_dir() else "no such folder"
+    problem = "has no config.json" if Path(folder).is_dir() else not_found(folder, "folder")
     raise UserError(f"{where}: {problem}; name a folder that `save_pretrained` of transformers wrote")
 
 

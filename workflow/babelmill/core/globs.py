@@ -12,16 +12,17 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath, PurePosixPath
 
-from babelmill.core import escape
 from babelmill.core.files import UserError
 
 FOLDERS = "**"
 
 
-def not_found(path: str | PurePath) -> str:
-    """Return `no such file`, with the folder in which a relative path begins."""
-    where = "" if os.path.isabs(path) else f" (relative to {escape.line(os.getcwd())})"
-    return f"no such file{where}"
+def at_home(path: str) -> str:
+    """Return a path with the user's home folder in place of a `~` at its beginning, as a shell does it."""
+    found = os.path.expanduser(path)
+    if found == path and (path == "~" or path.startswith("~/")):
+        raise UserError(f"{path}: your home folder is not known (HOME is not set); write the whole path")
+    return found
 
 
 def expand_glob(pattern: str) -> list[str]:

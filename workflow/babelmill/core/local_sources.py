@@ -19,9 +19,9 @@ from typing import Any
 
 from babelmill.core import known_hashes
 from babelmill.core.escape import line
-from babelmill.core.files import UserError, read_json
+from babelmill.core.files import UserError, not_found, read_json
 from babelmill.core.formats import format_of
-from babelmill.core.globs import expand_glob, not_found
+from babelmill.core.globs import expand_glob
 
 HASHES = "source_hashes.json"
 SURROGATE = re.compile("[\ud800-\udfff]")  # stands for a byte of a name that is not UTF-8

@@ -13,9 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from babelmill.core import escape
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, not_found
 from babelmill.core.formats import format_of
-from babelmill.core.globs import not_found
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.csv_table import read_csv
 from babelmill.corpus.readers.jsonl import read_jsonl
