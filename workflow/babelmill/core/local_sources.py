@@ -41,8 +41,8 @@ def files_of(pattern: str, label: str, said: str | None = None) -> list[str]:
     """
     paths = expand_glob(pattern)
     if not paths:
-        hint = f"; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
-        raise UserError(f"{label} {pattern}: {not_found(pattern)}{hint}")
+        folder = f"no such file; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+        raise UserError(f"{label} {pattern}: {folder or not_found(pattern)}")
     for path in paths:
         format_of(path, f"{label} ", said)
         if SURROGATE.search(path):  # settings files, manifests and logs are UTF-8
