@@ -67,10 +67,11 @@ def of_base_model(folder: Path) -> str:
 
 
 def of_corpus(folder: Path) -> str:
-    """Count documents and bytes."""
+    """Count documents and bytes, and the documents that were dropped."""
     figures = manifest.read(folder)["figures"]
-    documents, size = figures["documents"], figures["bytes"]
-    return f"{documents['train']:,} documents, {amount(size['train'])}B; {documents['validation']:,} for validation"
+    documents, size, dropped = figures["documents"], figures["bytes"], sum(figures["dropped"].values())
+    said = f"{documents['train']:,} documents, {amount(size['train'])}B; {documents['validation']:,} for validation"
+    return f"{said}; {dropped:,} dropped" if dropped else said
 
 
 def of_tokenizer(folder: Path) -> str:

@@ -208,7 +208,9 @@ def run(args: argparse.Namespace) -> None:
         check(settings.name, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
         log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
+    read = [*sources.train, *sources.validation]
     found = figures(tally, train, validation) | {
+        "lost": round(lost(tally, read), 4),
         "sources": hashing.listing(),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
@@ -218,7 +220,7 @@ def run(args: argparse.Namespace) -> None:
     if corpus.label_columns:
         found["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
-    for remark in remarks(tally, [*sources.train, *sources.validation]):
+    for remark in remarks(tally, read):
         log.warning("%s: %s", settings.name, remark)
     log.info(
         "%s: %s (%.1f MB) for training, %s (%.1f MB) for validation",
