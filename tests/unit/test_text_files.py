@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.cli import main
+from babelmill.commands.surprisal import lines_of
 from babelmill.core.files import UserError
 from babelmill.corpus import readers
 from babelmill.corpus.columns import Columns
@@ -228,3 +230,33 @@ def test_paragraphs(tmp_path, monkeypatch, end):
     with pytest.raises(UserError, match=r"a\.txt: line 2 \(byte \d+\): not UTF-8"):
         read(path, document="paragraph")
     assert read(path, "skip", document="paragraph")[0] == ["four"]
+
+
+def test_the_text_of_surprisal(tmp_path, monkeypatch, capsys):
+    """A mark before a text is no sign of the text, and what would be one is refused with its line."""
+    path = tmp_path / "a.txt"
+    for raw in (
+        b"One two.\n\nThree.",
+        b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n",
+        "One two.\n\nThree.".encode(),
+    ):
+        path.write_bytes(raw)
+        assert list(lines_of(str(path))) == [(1, "One two."), (3, "Three.")]
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(raw))
+        assert list(lines_of(f"{path}.gz")) == [(1, "One two."), (3, "Three.")]
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+        assert list(lines_of("-")) == [(1, "One two."), (3, "Three.")]
+    for raw, problem in (
+        (TEXT.encode("utf-16"), "this is text in UTF-16LE"),
+        (b"One\nt\xe9o", r"line 2 is not UTF-8 \(byte 0xe9\)"),
+        (b"One\n\nt\0o", "line 3 has a NUL"),
+    ):
+        path.write_bytes(raw)
+        with pytest.raises(UserError, match=rf"a\.txt: {problem}"):
+            list(lines_of(str(path)))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=rf"b\.txt: no such file \(relative to {tmp_path}\)"):
+        list(lines_of("b.txt"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["surprisal", "gpt2", "~/c.txt"]) == 1
+    assert f"error: {tmp_path}/c.txt: no such file" in capsys.readouterr().err

@@ -86,8 +86,8 @@ class Stream:
         if self._error:
             return b""
         try:
-            self._stream = self._stream or self._opened(0)
-            found = self._stream.read(size)
+            stream = self._stream = self._stream or self._opened(0)
+            found = stream.read(size)
         except (pa.ArrowInvalid, OSError) as error:
             if getattr(error, "errno", None):  # a disk fails; Arrow reports damage without an errno
                 raise
