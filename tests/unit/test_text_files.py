@@ -238,7 +238,7 @@ def test_the_text_of_surprisal(tmp_path, monkeypatch, capsys):
     for raw in (
         b"One two.\n\nThree.",
         b"\xef\xbb\xbfOne two.\n\n\xef\xbb\xbfThree.\r\n",
-        "One two.\n\nThree.".encode(),
+        b"One two.\n\nThree.",
     ):
         path.write_bytes(raw)
         assert list(lines_of(str(path))) == [(1, "One two."), (3, "Three.")]

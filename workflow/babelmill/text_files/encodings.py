@@ -33,7 +33,7 @@ class Garbled(NamedTuple):
 def wide_encoding(head: bytes) -> str | None:
     """Return the UTF-16 or UTF-32 that a file is in that begins with `head`; None if it is in neither.
 
-    Text without a mark is recognised by its NULs (even Chinese has spaces or line ends), if it is neither UTF-8 nor
+    Text without a mark is recognised by its NULs (even Chinese has spaces and line ends), if it is neither UTF-8 nor
     mostly printable ASCII, and if nearly all characters that UTF-16 makes of it exist. A file of NULs alone is no text.
     """
     if mark := next((mark for mark in MARKS if head.startswith(mark)), None):
@@ -46,7 +46,7 @@ def wide_encoding(head: bytes) -> str | None:
             return name
     printable = len(head) - len(head.translate(None, PRINTABLE))
     is_utf8 = not head.isascii() and _decodes(head, "utf-8", final=False)
-    if nuls < MANY * len(head) and (is_utf8 or printable > MOSTLY_PRINTABLE * len(head)):
+    if nuls < MANY * len(head) and (nuls == 1 or is_utf8 or printable > MOSTLY_PRINTABLE * len(head)):
         return None
     found = {name: head.decode(name, "replace")[:LOOKED_AT] for name in ("UTF-16LE", "UTF-16BE")}
     ascii_count = {name: sum(map(str.isascii, text)) for name, text in found.items() if _exists(text)}
