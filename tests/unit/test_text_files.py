@@ -211,7 +211,7 @@ def test_lines_end_at_newlines_alone(tmp_path):
     with Stream(path, None) as stream:
         assert list(opening.lines(stream)) == ["one\u2028still\x0cone\r\n".encode(), b"\n", b"two"]
     with pytest.raises(Unreadable, match="plain text, not gzip"):
-        opening.check(path, "gzip", "text")
+        opening.open_file(path, ".tsv", "gzip")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

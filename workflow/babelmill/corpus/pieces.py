@@ -39,7 +39,7 @@ from babelmill.corpus.readers.text import (
 )
 from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
-from babelmill.text_files.opening import Stream
+from babelmill.text_files.opening import Stream, open_file
 
 log = logging.getLogger("babelmill.corpus")
 LARGE = 2 << 20  # bytes; files of at least this size are cut, smaller ones are read together
@@ -238,7 +238,7 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     """Yield the pieces of a large file: blocks of lines, row groups, or batches that this process reads."""
     tally = Tally(reading.corpus.on_error, held=[])
     suffix, compression = split_name(path, reading.corpus.format)
-    with readers.reporting(path, tally), contextlib.closing(readers.open_stream(path, suffix, compression)) as stream:
+    with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix in (".jsonl", ".json"):
             yield from _of_json_lines(path, stream, reading.columns(path))
         elif suffix == ".txt":

@@ -126,9 +126,22 @@ class Stream:
         self.close()
 
 
-def check(path: Path, compression: str | None, wanted: str) -> None:
-    """Raise `Unreadable` if the content of a file is not what is wanted (see `Stream`)."""
-    Stream(path, compression, wanted).close()
+def open_file(path: Path, suffix: str, compression: str | None) -> Stream | pa.NativeFile:
+    """Open a file for reading its unpacked content; a plain .parquet can also be read from its end.
+
+    Args:
+        path: the file.
+        suffix, compression: what its content must be, as `formats.split_name` says it.
+
+    Raises:
+        Unreadable: the content is something else.
+    """
+    wanted = "parquet" if suffix == ".parquet" else "text"
+    stream = Stream(path, compression, wanted)
+    if wanted == "text" or compression:
+        return stream
+    stream.close()
+    return pa.OSFile(str(path))
 
 
 def lines(stream: Stream) -> Iterator[bytes]:

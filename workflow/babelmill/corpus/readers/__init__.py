@@ -21,7 +21,7 @@ from babelmill.corpus.readers.jsonl import read_jsonl
 from babelmill.corpus.readers.parquet import read_parquet
 from babelmill.corpus.readers.text import OF_PLAIN_TEXT, Document
 from babelmill.corpus.tally import Tally
-from babelmill.text_files.opening import Stream, Unreadable, damage
+from babelmill.text_files.opening import Unreadable, damage, open_file
 
 
 def read(
@@ -76,7 +76,7 @@ def _batches(
     if not path.stat().st_size and compression:
         tally.bad_file(path, "the compressed file is empty", whole=True)
         return
-    with contextlib.closing(open_stream(path, suffix, compression)) as stream:
+    with contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix == ".parquet":
             yield from read_parquet(path, stream, compression, tally, columns, scratch)
         elif suffix in (".jsonl", ".json"):
@@ -86,17 +86,3 @@ def _batches(
         else:
             columns.refuse_plain_text(path)
             yield from OF_PLAIN_TEXT[document](path, stream, tally, columns.encoding)
-
-
-def open_stream(path: Path, suffix: str, compression: str | None) -> Stream | pa.NativeFile:
-    """Open a file for reading its unpacked content; a plain .parquet can also be read from its end.
-
-    Raises:
-        Unreadable: the content is not what the file's name says.
-    """
-    wanted = "parquet" if suffix == ".parquet" else "text"
-    stream = Stream(path, compression, wanted)
-    if wanted == "text" or compression:
-        return stream
-    stream.close()
-    return pa.OSFile(str(path))
