@@ -333,7 +333,10 @@ def remarks(tally: Tally, paths: list[Path]) -> Iterator[str]:
         yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
     share = lost(tally, paths)
     if share > TENTH:
-        yield f"more than a tenth of the input may be lost ({100 * share:.0f} %): the lines above say what could not be read"
+        yield (
+            f"more than a tenth of the input may be lost ({100 * share:.0f} %): the lines above say what could not be"
+            " read"
+        )
 
 
 def lost(tally: Tally, paths: list[Path]) -> float:
