@@ -43,13 +43,15 @@ def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dic
     corpus, settings = configuration.corpus(code).corpus, SETTINGS / code / "download.json"
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
+    said_format = {"format": corpus.format} if corpus.format else {}
     if isinstance(corpus.hub, str):
-        return [(code, revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings))]
+        source = revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings)
+        return [(code, source | said_format)]
     found = []
     for part in corpus.hub:
         said: dict[str, Any] = {key: _of_language(value, code) for key, value in part.model_dump().items() if value}
         key = revisions.dataset_key(said["repository"], corpus.revision)
-        found.append((key, said | revisions.source(key, said["repository"], corpus.revision, settings)))
+        found.append((key, said | said_format | revisions.source(key, said["repository"], corpus.revision, settings)))
     return found
 
 

@@ -67,7 +67,8 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
 
     Args:
         names: names of all its files.
-        part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`.
+        part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`. `format`: the format
+            of the files that `files` names, if their names do not say it (`corpus.format`).
         card: path of its README.md.
         where: the repository's name in errors.
 
@@ -75,6 +76,7 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         UserError: the configuration does not exist; there are several and the user names none; or no file can be read.
     """
     declared, config, globs = configurations(card), part.get("config"), part.get("files")
+    said = part.get("format") if globs else None  # without globs, a README would be data, too
     if config and config not in declared:
         known = f"there are {', '.join(declared)}" if declared else "its card declares none; name files instead"
         raise UserError(f"{where} has no configuration {config!r}; {known}")
@@ -87,35 +89,37 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         names = [name for name in names if any(matches(name, pattern) for pattern in globs)]
     if not config and len(declared) == 1 and "train" in next(iter(declared.values())):
         config = next(iter(declared))  # the only configuration declares the files for training
-    found = _of_configuration(names, declared[config]) if config else _by_words(names, bool(globs))
+    found = _of_configuration(names, declared[config], said) if config else _by_words(names, bool(globs), said)
     if not found.train:
         raise UserError(_nothing(names, part, where, declared.get(config or "")))
     return found
 
 
-def _of_configuration(names: list[str], splits: dict[str, list[str]]) -> DataFiles:
+def _of_configuration(names: list[str], splits: dict[str, list[str]], said: str | None) -> DataFiles:
     """Return the readable files of a configuration's splits."""
 
     def of(wanted: list[str]) -> list[str]:
-        return sorted(name for name in names if _may_be_data(name) and any(matches(name, glob) for glob in wanted))
+        return sorted(
+            name for name in names if _may_be_data(name, said) and any(matches(name, glob) for glob in wanted)
+        )
 
     if BY_WORDS in splits:
-        return _by_words([name for name in names if any(matches(name, glob) for glob in splits[BY_WORDS])], False)
+        return _by_words([name for name in names if any(matches(name, glob) for glob in splits[BY_WORDS])], False, said)
 
     held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
     return DataFiles(of(splits.get("train", [])), of(held_out))
 
 
-def _may_be_data(name: str) -> bool:
-    return split_name(name)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
+def _may_be_data(name: str, said: str | None) -> bool:
+    return split_name(name, said)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
 
 
-def _by_words(names: list[str], chosen: bool) -> DataFiles:
+def _by_words(names: list[str], chosen: bool, said: str | None) -> DataFiles:
     """Return the readable files without test splits: those of the preferred format, or all if the user chose them."""
-    data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
+    data = [name for name in sorted(names) if _may_be_data(name, said) and not TEST.search(name)]
     formats = (set(FORMATS),) if chosen else tuple({kind} for kind in PREFERRED)
     for kinds in formats:
-        if found := [name for name in data if split_name(name)[0] in kinds]:
+        if found := [name for name in data if split_name(name, said)[0] in kinds]:
             validation = [name for name in found if VALIDATION.search(name)]
             return DataFiles([name for name in found if name not in validation], validation)
     return DataFiles([], [])
