@@ -43,14 +43,16 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
     if corpus.min_words:
         words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
         batch = _keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
-    for kind, character in SUSPICIOUS.items():
-        count_texts(batch, kind, character, tally)
+    count_suspicious(batch, tally)
     return batch
 
 
-def count_texts(batch: pa.RecordBatch, kind: str, character: str, tally: Tally) -> None:
-    """Count the documents of a batch that contain a character, which stays."""
-    if any(character.encode() in raw_of(text) for text in texts_of(batch).values()):
+def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
+    """Count the documents of a batch that contain characters which nobody sees, and which stay."""
+    raw = [raw_of(text) for text in texts_of(batch).values()]
+    for kind, character in SUSPICIOUS.items():
+        if not any(character.encode() in each for each in raw):
+            continue
         found = [
             pc.match_substring(text, character).to_numpy(zero_copy_only=False) for text in texts_of(batch).values()
         ]

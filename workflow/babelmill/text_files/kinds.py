@@ -39,6 +39,7 @@ MAGIC = [
     (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", Kind("an old Word or Excel document", "save its text")),
     (rb"SQLite format 3\x00", Kind("an SQLite database", "save its text")),
 ]
+ANY_MAGIC = re.compile(b"|".join(magic for magic, _ in MAGIC), re.DOTALL)
 WANTED = {"gzip": GZIP, "zstd": ZSTD, "parquet": PARQUET, "text": TEXT}
 ENDING = {"gzip": ".gz", "zstd": ".zst"}
 BEGINNING = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}  # a file may end even earlier
@@ -46,9 +47,8 @@ BEGINNING = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}  # a file may
 
 def kind_of(head: bytes) -> Kind:
     """Return what a file is that begins with `head`."""
-    found = next((kind for magic, kind in MAGIC if re.match(magic, head, re.DOTALL)), None)
-    if found:
-        return found
+    if ANY_MAGIC.match(head):
+        return next(kind for magic, kind in MAGIC if re.match(magic, head, re.DOTALL))
     if encoding := wide_encoding(head):
         return Kind(f"text in {encoding}", f"convert it to UTF-8: iconv -f {encoding} -t UTF-8 OLD > NEW")
     controls = len(head) - len(head.translate(None, CONTROL))
