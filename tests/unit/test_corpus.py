@@ -310,8 +310,9 @@ def test_what_is_set_already_is_no_advice():
 def test_lines_that_end_with_cr_alone_are_named():
     """For the reader of lines they are one line; a CR amid another file's line is none of these."""
     Path("mac.txt").write_bytes(b"one\rtwo\rthree\r")
-    with pytest.raises(UserError, match=r"mac\.txt: its lines end with CR alone"):
-        build(files=["mac.txt"], document="line", validation_share=0)
+    for document in ("line", "paragraph"):
+        with pytest.raises(UserError, match=r"mac\.txt: its lines end with CR alone"):
+            build(files=["mac.txt"], document=document, validation_share=0)
     Path("fine.txt").write_bytes(b"a\rb\nc\r\n")
     figures = build(files=["*.txt"], document="line", validation_share=0, on_error="skip")
     assert texts("train") == ["a\rb", "c"] and list(figures["damaged_files"]) == ["mac.txt"]

@@ -34,6 +34,7 @@ from babelmill.corpus.readers.text import (
     blocks,
     blocks_of_lines,
     last_blank_line,
+    last_line,
     parse_lines,
     parse_paragraphs,
 )
@@ -243,10 +244,8 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
             yield from _of_json_lines(path, stream, reading.columns(path))
         elif suffix == ".txt":
             reading.columns(path).refuse_plain_text(path)
-            if reading.corpus.document == "paragraph":
-                found = blocks(path, stream, last_blank_line)
-            else:
-                found = blocks_of_lines(path, stream, tally, reading.corpus.encoding)
+            cut = last_blank_line if reading.corpus.document == "paragraph" else last_line
+            found = blocks_of_lines(path, stream, tally, reading.corpus.encoding, cut)
             yield from (Lines(path, block, True) for block in found)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)

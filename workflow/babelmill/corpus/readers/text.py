@@ -66,7 +66,7 @@ def read_lines(path: Path, stream: Stream, tally: Tally, encoding: str) -> Itera
 
 def read_paragraphs(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
     """Yield one document per paragraph: lines that blank lines separate from others. CRLF line ends become LF."""
-    for block in blocks(path, stream, last_blank_line):
+    for block in blocks_of_lines(path, stream, tally, encoding, last_blank_line):
         yield parse_paragraphs(path, block, tally, encoding)
 
 
@@ -96,10 +96,20 @@ def parse_lines(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.R
     return batch_of({"text": [text for text in texts if text]})
 
 
-def blocks_of_lines(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator["Block"]:
-    """Yield the blocks of a file whose lines are documents. Reports a file whose lines end with CR alone."""
+def last_line(raw: bytes) -> int:
+    """Return where bytes can be cut into whole lines: after the last newline; 0 if there is none."""
+    return raw.rfind(b"\n") + 1
+
+
+def blocks_of_lines(
+    path: Path, stream: Stream, tally: Tally, encoding: str, cut: Callable[[bytes], int] = last_line
+) -> Iterator["Block"]:
+    """Yield the blocks of a file whose lines (or paragraphs, see `cut` of `blocks`) are documents.
+
+    Reports a file whose lines end with CR alone.
+    """
     held_back = None  # a first line with a CR in it, until another line follows
-    for block in blocks(path, stream):
+    for block in blocks(path, stream, cut):
         if held_back:
             block, held_back = Block(1, 0, held_back.raw + block.raw), None
         elif _is_one_line_with_cr(block, encoding):
@@ -133,11 +143,6 @@ class Block:
     number: int
     offset: int
     raw: bytes
-
-
-def last_line(raw: bytes) -> int:
-    """Return where bytes can be cut into whole lines: after the last newline; 0 if there is none."""
-    return raw.rfind(b"\n") + 1
 
 
 def last_blank_line(raw: bytes) -> int:
