@@ -81,6 +81,7 @@ FOLDERS = {
     "model/transformers": {"train", "export"},
     "prediction": {"predict"},
     "suites": {"score"},
+    "text_files": {"corpus", "download"},
     "training": {"train"},
 }
 SEVERAL = {
@@ -142,6 +143,7 @@ SEVERAL = {
     "suites/pairs.py": {"suite"},
     "suites/comparison.py": set(),
     "suites/statistics.py": set(),
+    "text_files/whole.py": set(),
     "tokens/__init__.py": set(STAGES) - {"publish", "suite"},
     "tokens/clean_text.py": {"corpus", "download", "convert", "predict"},
     "tokens/characters.py": {"base_model", "tokenizer", "shards", "train", "export", "evaluate", "score"},

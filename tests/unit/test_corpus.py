@@ -5,6 +5,8 @@ import gzip
 import hashlib
 import json
 import logging
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from babelmill.commands import run_summary
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
 from babelmill.core.bars import Bar
-from babelmill.core.files import UserError, write_json
+from babelmill.core.files import UserError, read_json, write_json
 from babelmill.corpus import __main__ as corpus_stage
 from babelmill.graph import changed_sources
 from babelmill.settings import settings_of
@@ -287,12 +290,17 @@ def test_python_docs_is_the_same_on_every_run_and_never_imported(folder, monkeyp
         "print({'this', 'antigravity', 'turtle', 'idlelib', 'lib2to3', 'telnetlib', 'tkinter'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("set()\n", "")
+    assert done.stdout == "set()\n"
+    assert re.fullmatch(
+        r"eng: \d+ of \d+ documents \(.* %\) dropped: \d+ the same text as an earlier one .*\n", done.stderr
+    )
     assert Path("again/train.parquet").read_bytes() == Path("out/train.parquet").read_bytes()
 
 
 def test_what_is_set_already_is_no_advice():
     Path("a.txt").write_text("only one\n")
+    with pytest.raises(UserError, match=r"corpus.validation_share = 0.5\); set corpus.validation_files$"):
+        build(files=["*.txt"], document="line", validation_share=0.5)
     with pytest.raises(
         UserError,
         match=r"by chance none is in the validation split \(corpus.validation_share = [0-9.]+\); set corpus.validation_share: 0.5, or corpus.validation_files$",
@@ -303,8 +311,9 @@ def test_what_is_set_already_is_no_advice():
 def test_lines_that_end_with_cr_alone_are_named():
     """For the reader of lines they are one line; a CR amid another file's line is none of these."""
     Path("mac.txt").write_bytes(b"one\rtwo\rthree\r")
-    with pytest.raises(UserError, match=r"mac\.txt: its lines end with CR alone"):
-        build(files=["mac.txt"], document="line", validation_share=0)
+    for document in ("line", "paragraph"):
+        with pytest.raises(UserError, match=r"mac\.txt: its lines end with CR alone"):
+            build(files=["mac.txt"], document=document, validation_share=0)
     Path("fine.txt").write_bytes(b"a\rb\nc\r\n")
     figures = build(files=["*.txt"], document="line", validation_share=0, on_error="skip")
     assert texts("train") == ["a\rb", "c"] and list(figures["damaged_files"]) == ["mac.txt"]
@@ -344,3 +353,91 @@ def test_why_names_the_other_python_and_not_files(tmp_path):
     recorded = {"settings": now("3.11.2"), "figures": {"sources": []}}
     assert changed_sources(recorded, now("3.11.9"), tmp_path) == ["python-docs of Python 3.11.2 -> 3.11.9"]
     assert changed_sources(recorded, now("3.11.2"), tmp_path) == []
+
+
+def test_what_is_dropped_is_said_with_its_key(folder, caplog):
+    """Short utterances are copies of each other: as lines, a quarter of a dialogue may go."""
+    Path("a.txt").write_text("yes\nno\nwell then\nyes\nyes\n\ufeffa bell\0\n")
+    figures = build(files=["a.txt"], document="line", validation_share=0, min_characters=3)
+    assert (
+        "eng: 3 of 6 documents (50.0 %) dropped: 2 the same text as an earlier one (corpus.deduplicate), 1 too short"
+        " (corpus.min_characters, corpus.min_words)"
+    ) in caplog.text
+    assert "1 document with NUL characters (corpus.control_characters: remove removes them)" in caplog.text
+    assert "1 document with U+FEFF, a mark that stands inside the text where files were joined" in caplog.text
+    assert figures["contains"] == {"nul_characters": 1, "byte_order_marks": 1} and figures["lost"] == 0
+    caplog.clear()
+    build(files=["a.txt"], document="line", validation_share=0, deduplicate=False, control_characters="remove")
+    assert "dropped" not in caplog.text and "NUL" not in caplog.text
+    assert "1 document lost control characters (corpus.control_characters)" in caplog.text
+
+
+def test_a_corpus_that_loses_more_than_a_tenth_says_so(folder, caplog):
+    write_jsonl("a.jsonl", DOCUMENTS[:30])
+    with open("a.jsonl", "a") as file:
+        file.write('{"text": "bro')
+    assert build(files=["a.jsonl"], on_error="skip", validation_share=0)["lost"] == round(1 / 31, 4)
+    assert "1 malformed (corpus.on_error)" in caplog.text and "a tenth" not in caplog.text
+    noise = [f"{i} {hashlib.sha256(str(i).encode()).hexdigest()}" for i in range(500)]
+    whole = gzip.compress("".join(json.dumps({"text": text}) + "\n" for text in noise).encode())
+    Path("b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    figures = build(files=["*.jsonl", "*.gz"], on_error="skip", validation_share=0, deduplicate=False)
+    assert 200 < figures["documents"]["train"] < 330, "what was readable is used"
+    assert "1 of 2 files could not be read to the end: b.jsonl.gz (truncated)" in caplog.text
+    assert "more than a tenth of the input may be lost" in caplog.text
+    Path("results/corpora").mkdir(parents=True)
+    Path("out").rename("results/corpora/eng")
+    configuration = Configuration([("test", {})])
+    said = run_summary.losses(configuration, ["eng", "deu"])
+    assert len(said) == 1 and said[0].startswith(f"corpus eng: up to {100 * figures['lost']:.0f} % of the input")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_files_of_other_names_and_paragraphs(folder, threads, monkeypatch):
+    """Small and large files alike, which are cut into blocks."""
+    monkeypatch.setattr("babelmill.corpus.workers.WORTH_IT", 0)
+    paragraphs = [f"{text}\nSpeaker two: {i}." for i, text in enumerate(DOCUMENTS * 50)]
+    Path("switchboard.train").write_text("\n\n".join(paragraphs[:1000]))
+    Path("more.train.gz").write_bytes(gzip.compress("\r\n \r\n".join(paragraphs).encode()))
+    figures = build(
+        files=["*.train", "*.gz"],
+        format="txt",
+        document="paragraph",
+        validation_share=0,
+        deduplicate=False,
+        threads=threads,
+    )
+    assert sorted(texts("train")) == sorted([*paragraphs[:1000], *paragraphs])
+    assert figures["read"] == 51_000
+    with pytest.raises(UserError, match=r"switchboard\.train: this file format cannot be read; .*corpus\.format"):
+        build(files=["*.train"])
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_read(folder):
+    Path(os.fsdecode(b"caf\xe9.txt")).write_text("x")
+    with pytest.raises(UserError, match=r"caf\\udce9\.txt: this name is not UTF-8; rename the file"):
+        build(files=["*.txt"])
+
+
+def test_the_home_folder_and_relative_paths(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    Path("home/texts").mkdir(parents=True)
+    Path("home/texts/a.txt").write_text("one")
+    assert build(files=["~/texts/*.txt"], validation_share=0)["documents"]["train"] == 1
+    assert read_json("settings.json")["corpus"]["files"] == [f"{folder}/home/texts/*.txt"]
+    with pytest.raises(UserError, match=rf"texts/\*\.txt: no such file \(relative to {folder}\)"):
+        build(files=["texts/*.txt"])
+    sections = {
+        "corpus": {"validation_files": ["~/v"]},
+        "tokenizer": {"source": "~/t.json"},
+        "model": {"source": "~/m"},
+        "labels": {"codes": "~/codes.csv"},
+        "predict": {"inputs": {"one": "~/in.csv"}},
+        "suites": {"mine": {"files": ["~/pairs.tsv"], "language": "eng", "good": "a", "bad": "b"}},
+    }
+    made = Configuration([("test", sections)])
+    model = made.model("eng")
+    assert model.source.kind == "folder" and model.source.name == f"{folder}/home/m"
+    said = [made.corpus("eng").corpus.validation_files[0], model.tokenizer.source, model.labels.codes]
+    said += [model.predict.inputs["one"].file, made.suite("mine").files[0]]
+    assert [path.startswith(f"{folder}/home/") for path in said] == [True] * 5

@@ -388,3 +388,23 @@ def test_names_in_a_card_that_are_no_text_are_ignored(tmp_path):
     for config in ("b", "c"):
         with pytest.raises(UserError, match=f"its configuration {config} has no split `train`; it has none"):
             chosen(tmp_path, odd, names, config=config)
+
+
+def test_files_whose_names_do_not_say_their_format(hub):
+    """Those that the user names, and no README; with a budget, too. A damaged one is named as a local file is."""
+    talks = {f"talks/{i}.train": f"A: talk {i}.\nB: it ends.\n\nA: another {i}.\n".encode() for i in range(6)}
+    talks |= {"talks/a.dev": b"A: held out.\n", "README.md": b"# Talks\n"}
+    hub.commit("datasets/ada/talks", talks)
+    asked = {"hub": [{"repository": "ada/talks", "files": ["talks/*"]}], "format": "txt", "document": "paragraph"}
+    part = download(hub, asked)["parts"][0]
+    assert (len(part["train"]), part["validation"]) == (6, ["talks/a.dev"])
+    figures, texts = corpus_of(hub, asked)
+    assert figures["documents"] == {"train": 12, "validation": 1}
+    assert texts[:2] == ["A: talk 0.\nB: it ends.", "A: another 0."]
+    part = download(hub, asked | {"budget": "2 documents"})["parts"][0]
+    assert 1 <= len(part["train"]) < 6
+    hub.commit("datasets/ada/broken", talks | {"talks/0.train": b"%PDF-1.7\n"})
+    asked["hub"] = [{"repository": "ada/broken", "files": ["talks/*"]}]
+    download(hub, asked)
+    done = stage(hub, "corpus", asked, "--download", "out/manifest.json", "--out", "corpus/manifest.json")
+    assert "out/ada/broken/talks/0.train: this is a PDF document" in done.stderr

@@ -224,7 +224,7 @@ def test_lone_surrogates_are_replaced_and_counted(tmp_path):
     rows, tally = read(path)
     assert [row["text"] for row in rows] == ["a\ufffdb", "🎈", "c"]
     assert rows[2]["category"] == "\ufffd"
-    assert tally.changed == {"lone_surrogates": 1}
+    assert tally.changed == {"lone_surrogates": 2}
 
 
 def test_broken_csv_records(tmp_path):

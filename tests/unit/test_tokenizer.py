@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from babelmill.core.files import UserError, write_json
 from babelmill.settings import read_settings, settings_of
 from babelmill.tokens import trial
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.pretokenizer import PART, parts
 from babelmill.tokens.quality import measure, vocabulary_used
 from babelmill.tokens.tokenizer_file import encode, load_tokenizer, special_ids, vocab_size
 from babelmill.tokens.vocabulary import SPECIAL_TOKENS
@@ -161,6 +162,22 @@ def test_long_documents_have_the_tokens_of_their_parts(monkeypatch):
     tokens, lengths = encode(tokenizer, texts)
     assert lengths.tolist() == [len(ids) for ids in expected]
     assert tokens.tolist() == [token for ids in expected for token in ids]
+    monkeypatch.setattr("babelmill.tokens.pretokenizer.SAFE_CUT", re.compile("(?!)"))
+    assert sum(len(list(parts(text))) for text in texts) > 600, "text that is cut where pieces end"
+    assert encode(tokenizer, texts)[0].tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize(
+    "text", ["漢字と仮名", "ภาษาไทย", "aGVsbG8", "=", "-", "a", "👩‍👩‍👧", "é́", "\n", "\u3000", "1", "a\u0301'"]
+)
+def test_text_without_spaces_has_short_parts(text):
+    """All of them have the same pieces as the text; only of `a-a-a-` no part can be cut off."""
+    whole = text * (1_000_000 // len(text))
+    found = list(parts(whole))
+    assert max(map(len, found)) < 2 * PART + 100 and "".join(found) == whole
+    split = stage_tokenizer.untrained().pre_tokenizer.pre_tokenize_str
+    assert [piece for part in found for piece, _ in split(part)] == [piece for piece, _ in split(whole)]
+    assert list(parts("a-" * 2 * PART)) == ["a-" * 2 * PART]
 
 
 def test_other_tokenizers_are_given_whole_documents(tmp_path, monkeypatch):

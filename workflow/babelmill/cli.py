@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from babelmill import __version__
 from babelmill.core import escape
 from babelmill.core.files import UserError
+from babelmill.core.globs import at_home
 from babelmill.core.stage_entry import configure_logging
 from babelmill.core.trouble import trouble
 
@@ -139,6 +140,9 @@ def run(arguments: list[str]) -> int:
     try:
         try:
             args = parser_for(arguments[:1]).parse_args(arguments)
+            for name, value in vars(args).items():
+                if isinstance(value, Path):  # a shell expands `--out ~/a`, but not `--out=~/a`
+                    setattr(args, name, Path(at_home(str(value))))
             configure_logging(None)
             refuse_another_checkout()
             shown: Any = Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout

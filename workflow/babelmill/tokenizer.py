@@ -17,7 +17,7 @@ import argparse
 import itertools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from babelmill.hub.sources import TOKENIZER, resolve
 from babelmill.settings import read_settings
 from babelmill.tokens import characters, trial
 from babelmill.tokens.documents import Documents
-from babelmill.tokens.pretokenizer import parts, pre_tokenizer
+from babelmill.tokens.pretokenizer import parts, pre_tokenizer, sections
 from babelmill.tokens.published_tokenizer import FILES, roles_of
 from babelmill.tokens.quality import count_tokens, measure, vocabulary_used
 from babelmill.tokens.tokenizer_file import begin_with_bos, load_tokenizer, use_threads, vocab_size
@@ -57,6 +57,9 @@ PROBES = [
     *SPECIAL_TOKENS,
     "a <mask> b<s>c",
 ]
+
+
+Cut = Callable[[str], Iterator[str]]  # cuts a long text
 
 
 def untrained() -> Tokenizer:
@@ -95,32 +98,34 @@ def shares(sizes: list[int], weights: float) -> list[float]:
     return [power / sum(powers) for power in powers]
 
 
-def text_to_train_on(corpora: list[Documents], weights: float, limit: int = TRAINING_BYTES) -> Iterator[list[str]]:
+def text_to_train_on(
+    corpora: list[Documents], weights: float, limit: int = TRAINING_BYTES, cut: Cut = sections
+) -> Iterator[list[str]]:
     """Yield documents in the proportions of `weights`: as many bytes as the corpora have, but at most `limit`.
 
-    Documents are skipped or repeated evenly over each corpus, so that the text comes from the whole corpus, not only
-    from its beginning.
+    Documents, or what `cut` makes of long ones, are skipped or repeated evenly over each corpus, so that the text comes
+    from the whole corpus, not only from its beginning.
     """
     sizes = [corpus.bytes() for corpus in corpora]
     total = min(sum(sizes), limit)
     for corpus, size, share in zip(corpora, sizes, shares(sizes, weights), strict=True):
         if share:
-            yield from sample(corpus, rate=share * total / size)
+            yield from sample(corpus, share * total / size, cut)
 
 
-def sample(corpus: Documents, rate: float) -> Iterator[list[str]]:
-    """Yield each document, or each part of a long one, 0 or more times.
+def sample(corpus: Documents, rate: float, cut: Cut) -> Iterator[list[str]]:
+    """Yield each document, or each of the texts that `cut` makes of a long one, 0 or more times; long texts in parts.
 
     At any point, the bytes yielded are about `rate` times the bytes read.
     """
     seen = given = 0
     for texts, _ in corpus.batches():
         chosen = []
-        for text in itertools.chain.from_iterable(map(parts, texts)):
+        for text in itertools.chain.from_iterable(map(cut, texts)):
             size = len(text.encode())
             seen += size
             while size and given + size / 2 <= rate * seen:
-                chosen.append(text)
+                chosen += parts(text)
                 given += size
         yield chosen
 
@@ -210,7 +215,7 @@ def check_lossless(tokenizer: Tokenizer, texts: list[str], where: str) -> None:
 
 def excerpt(corpus: Documents) -> Iterator[list[str]]:
     """Yield documents from all over a corpus, for the figures."""
-    return text_to_train_on([corpus], 1.0, REPORT_BYTES)
+    return text_to_train_on([corpus], 1.0, REPORT_BYTES, parts)
 
 
 def report(tokenizer: Tokenizer, corpora: dict[str, Path], lossy: bool) -> dict[str, dict[str, float]]:

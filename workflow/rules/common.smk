@@ -57,7 +57,7 @@ from babelmill.hub.credentials import hub_token
 from babelmill.reporting import asked as reports
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, not_found
 from babelmill.core.trouble import trouble
 from babelmill.config.layers import nearest
 
@@ -248,7 +248,7 @@ def table_to_predict(wildcards):
     path = prediction_table(CONFIG, wildcards.model, wildcards.input)["file"]
     where = f"predict.inputs.{wildcards.input} of model {wildcards.model}: {path}"
     if not Path(path).is_file():
-        raise UserError(f"{where}: no such file")
+        raise UserError(f"{where}: {not_found(path)}")
     if workflow.is_main_process and Path(path).stat().st_mtime > time.time():
         raise UserError(f"{where}: its file time is younger than the clock; run: touch {quote(path)}")
     return ancient(path)

@@ -70,11 +70,12 @@ def of_base_model(folder: Path) -> str:
 
 
 def of_corpus(folder: Path) -> str:
-    """Count documents, words and bytes."""
+    """Count documents, words and bytes, and the documents that were dropped."""
     figures = manifest.read(folder)["figures"]
-    documents, size = figures["documents"], figures["bytes"]["train"]
+    documents, size, dropped = figures["documents"], figures["bytes"]["train"], sum(figures["dropped"].values())
     words = words_of(figures["words"]["train"], size) if "words" in figures else ""
-    return f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
+    shown = f"{documents['train']:,} documents{words}, {amount(size)}B; {documents['validation']:,} for validation"
+    return f"{shown}; {dropped:,} dropped" if dropped else shown
 
 
 def of_tokenizer(folder: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from babelmill.config.values import delimiter
 from babelmill.core.files import UserError, sha256
+from babelmill.core.globs import at_home
 
 REVIEW = "also write the rows to check: up to N rows without text, then the N rows whose codes are least certain"
 
@@ -51,7 +52,7 @@ def review_of(words: list[str] | None) -> tuple[int, Path] | None:
     count, path = words
     if not count.isdecimal() or count == "0":
         raise UserError(f"--review {count}: a number of rows is expected, such as --review 500 review.csv")
-    return int(count), Path(path)
+    return int(count), Path(at_home(path))
 
 
 def refuse_existing(paths: list[Path]) -> None:

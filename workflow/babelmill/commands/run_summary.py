@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from babelmill.commands.columns import aligned
-from babelmill.commands.key_figures import of_converted, units_of
+from babelmill.commands.key_figures import UNREADABLE, of_converted, units_of
 from babelmill.commands.status import last_words, tail
 from babelmill.commands.why import explain
 from babelmill.config.resolve import Configuration
+from babelmill.core import manifest
 from babelmill.core.words import plural
+from babelmill.stages import STAGES
 
+TENTH = 0.1  # a corpus that lost a larger share of its input is named
 LINES = 5  # lines of a failed job's log that are shown
 # What Snakemake says when it was interrupted, by Ctrl-C or by SIGTERM.
 INTERRUPTED = re.compile(r"^(Terminating processes on user request|Will exit after finishing currently)", re.MULTILINE)
@@ -132,7 +135,23 @@ def summary(logs: list[str], configuration: Configuration, models: list[str], se
     if failed:
         ends.append(f"{plural(len(failed), 'job')} failed:")
     end = ", ".join(ends) if interrupted or failed else f"{ends[0] if ends else 'done'} in {duration(seconds)}"
-    return "\n".join([*table(done), end, *(f"  {job.text(LINES)}" for job in failed)])
+    return "\n".join([*table(done), *losses(configuration, models), end, *(f"  {job.text(LINES)}" for job in failed)])
+
+
+def losses(configuration: Configuration, models: list[str]) -> list[str]:
+    """Return a line for each corpus of the models that could not read more than a tenth of its input."""
+    said = []
+    for code in dict.fromkeys(code for model in models for code in configuration.languages_of(model)):
+        try:
+            share = manifest.read(STAGES["corpus"].path(code, code))["figures"].get("lost", 0)
+        except UNREADABLE:
+            continue
+        if share > TENTH:
+            said.append(
+                f"corpus {code}: up to {100 * share:.0f} % of the input could not be read (corpus.on_error: skip); see"
+                f" logs/corpus/{code}.log"
+            )
+    return said
 
 
 def table(models: list[str]) -> list[str]:

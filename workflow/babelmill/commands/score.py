@@ -20,6 +20,7 @@ from babelmill.config.model_source import lacks_config
 from babelmill.config.snapshots import FOLDER
 from babelmill.core import manifest, outside
 from babelmill.core.files import UserError, sha256
+from babelmill.core.globs import at_home
 from babelmill.suites.headline import METHODS
 
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ def settings_by_hand(args: argparse.Namespace, name: str, folder: Path, configur
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name and load a model."""
-    parser.add_argument("model", metavar="MODEL", help="a folder (converted/eng), or a repository of the Hub")
+    parser.add_argument(
+        "model", metavar="MODEL", type=at_home, help="a folder (converted/eng), or a repository of the Hub"
+    )
     parser.add_argument("--revision", default="main", help="branch, tag or commit of the repository (default: main)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the Python code in the model's folder")
     parser.add_argument("--within-word-l2r", action="store_true", help="masked: also hide the later tokens of the word")

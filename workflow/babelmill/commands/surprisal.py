@@ -16,6 +16,8 @@ from typing import Any
 
 from babelmill.commands.score import add_model_arguments, methods_of, model_folder
 from babelmill.core.files import UserError
+from babelmill.core.globs import at_home
+from babelmill.text_files.whole import read_text, text_of
 
 AT_ONCE = 256  # lines at a time
 COLUMNS = ("line", "number", "word", "bits", "tokens")
@@ -45,15 +47,7 @@ def owners(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:
     """Yield (number, line) for the lines of a file that are not blank."""
-    if path == "-":
-        text = sys.stdin.read()
-    else:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise UserError(f"{path}: is not UTF-8 text") from None
-        except OSError as error:
-            raise UserError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+    text = text_of(sys.stdin.buffer.read(), "standard input") if path == "-" else read_text(Path(path))
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield number, line.rstrip("\r")
@@ -92,7 +86,9 @@ def table_of(model: Any, name: str, lines: list[tuple[int, str]]) -> Iterator[tu
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
-    parser.add_argument("file", metavar="FILE", help="a text with one sentence per line; - is standard input")
+    parser.add_argument(
+        "file", metavar="FILE", type=at_home, help="a text with one sentence per line; - is standard input"
+    )
     parser.add_argument(
         "--method", choices=["causal", "masked"], help="method of scoring (default: the first that the model has)"
     )

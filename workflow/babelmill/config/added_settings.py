@@ -12,7 +12,7 @@ from babelmill.config import inputs, schema, suites
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.prediction_tables import prediction_table
 from babelmill.config.resolve import Configuration
-from babelmill.core.files import UserError, sha256
+from babelmill.core.files import UserError, not_found, sha256
 
 LEFT_OUT = object()
 OF_SUITES = (
@@ -36,7 +36,7 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     if corpus.budget:
         return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
     usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
-    usual |= {"delimiter": ",", "encoding": "utf-8"}
+    usual |= {"delimiter": ",", "encoding": "utf-8", "format": None}
     if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
         asked["columns"] = columns
     return asked
@@ -86,7 +86,7 @@ def how_codes_are_read(configuration: Configuration, name: str) -> dict[str, Any
     learnt = dict.fromkeys(("blocks_weight", "decoder_layers", "class_weights"), LEFT_OUT)
     path = configuration.model(name).labels.codes
     if path and not Path(path).is_file():
-        raise UserError(f"labels.codes = {path}: no such file")
+        raise UserError(f"labels.codes = {path}: {not_found(path)}")
     return {"labelled": True, "labels": learnt} | ({"code_list": sha256(path)} if path else {})
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral, OnlyIf
-from babelmill.config.section import BelowOne, Encoding, Mark, Names, NonNegative, Number, Section
+from babelmill.config.section import BelowOne, Encoding, LocalPath, Mark, Names, NonNegative, Number, Section
 from babelmill.config.values import budget, column_names, dataset_parts
 from babelmill.core.formats import split_name
 
@@ -35,14 +35,14 @@ class DatasetPart(Section):
 class Corpus(Section):
     """Where a language's text comes from and how it becomes documents."""
 
-    files: list[str]
+    files: list[LocalPath]
     builtin: Literal["python-docs"] | None
     hub: Annotated[
         Annotated[list[DatasetPart], Field(min_length=1)] | str | None,
         BeforeValidator(dataset_parts, json_schema_input_type=list[DatasetPart | str] | str | None),
     ]
     revision: str
-    validation_files: list[str]
+    validation_files: list[LocalPath]
     text_column: str
     prompt_column: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     label_columns: Annotated[Names, BeforeValidator(column_names, json_schema_input_type=list[str] | str), Neutral([])]
@@ -50,7 +50,8 @@ class Corpus(Section):
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     delimiter: Annotated[Mark, Neutral(",")]
     encoding: Annotated[Encoding, Neutral("utf-8")]
-    document: Literal["file", "line"]
+    format: Annotated[Literal["txt", "jsonl", "csv", "tsv", "parquet"] | None, Neutral(None)]
+    document: Literal["file", "paragraph", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]
     normalization: Literal["none", "NFC"]
@@ -68,7 +69,7 @@ class Corpus(Section):
             raise ValueError(
                 f"{name} is also corpus.text_column: set corpus.text_column to the column with the responses"
             )
-        plain = [path for path in [*self.files, *self.validation_files] if split_name(path)[0] == ".txt"]
+        plain = [path for path in [*self.files, *self.validation_files] if split_name(path, self.format)[0] == ".txt"]
         found = plain[0] if plain else self.builtin
         for key, words in TABLES.items():
             if found and getattr(self, key):

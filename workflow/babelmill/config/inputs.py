@@ -46,13 +46,15 @@ def hub_datasets(configuration: Configuration, code: str) -> list[tuple[str, dic
     corpus, settings = configuration.corpus(code).corpus, SETTINGS / code / "download.json"
     if corpus.files or corpus.builtin or not corpus.hub:
         return []
+    said_format = {"format": corpus.format} if corpus.format else {}
     if isinstance(corpus.hub, str):
-        return [(code, revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings))]
+        source = revisions.source(code, corpus.hub.replace("{language}", code), corpus.revision, settings)
+        return [(code, source | said_format)]
     found = []
     for part in corpus.hub:
         said: dict[str, Any] = {key: _of_language(value, code) for key, value in part.model_dump().items() if value}
         key = revisions.dataset_key(said["repository"], corpus.revision)
-        found.append((key, said | revisions.source(key, said["repository"], corpus.revision, settings)))
+        found.append((key, said | said_format | revisions.source(key, said["repository"], corpus.revision, settings)))
     return found
 
 
@@ -181,19 +183,19 @@ def corpus_sources(configuration: Configuration, code: str) -> dict[str, Any]:
             " (globs such as texts/*.txt)"
         )
     named = {pattern: resolved.origins[f"corpus.{key}"] for key in KEYS for pattern in getattr(corpus, key)}
-    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), code)) if named else {}
+    sources: dict[str, Any] = dict(_snapshot(tuple(named.items()), code, corpus.format)) if named else {}
     if corpus.builtin:
         sources[corpus.builtin] = platform.python_version()
     return sources
 
 
 @functools.cache
-def _snapshot(named: tuple[tuple[str, str], ...], code: str) -> dict[str, dict[str, Any]]:
+def _snapshot(named: tuple[tuple[str, str], ...], code: str, said: str | None) -> dict[str, dict[str, Any]]:
     before: dict[str, Any] = {}
     where = dict(named)
     with contextlib.suppress(UserError, KeyError, TypeError):  # the settings file is missing or incomplete
         before = {p: entry for p, entry in read_json(SETTINGS / code / "corpus.json")["sources"].items() if p in where}
-    return snapshot(where, CORPORA / code, before)
+    return snapshot(where, CORPORA / code, before, said=said)
 
 
 def tokenizer_source(configuration: Configuration, model: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from babelmill.config.layers import ABSENT, Layer, lookup, nearest
 from babelmill.config.schema import Section
 from babelmill.core import outside
 from babelmill.core.escape import line
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, not_found
 
 # The keys of the section `model` that the weights fix: a model that continues another has the same values.
 SHAPE = (
@@ -52,7 +52,7 @@ def lacks_config(folder: Path) -> str:
     """Return what is wrong with a folder of a model that has no config.json."""
     if (folder / ADAPTER).is_file():
         return only_an_adapter(folder / ADAPTER)
-    problem = "has no config.json" if folder.is_dir() else "no such folder"
+    problem = "has no config.json" if folder.is_dir() else not_found(folder, "folder")
     return f"{problem}; name a folder that `save_pretrained` of transformers wrote"
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral
-from babelmill.config.section import Encoding, Mark, Positive, Section, Share
+from babelmill.config.section import Encoding, LocalPath, Mark, Positive, Section, Share
 from babelmill.config.values import prediction_inputs
 
 
@@ -16,7 +16,7 @@ class PredictInput(Section):
         file: the table.
     """
 
-    file: Annotated[str, Field(min_length=1)]
+    file: Annotated[LocalPath, Field(min_length=1)]
     text_column: str | None = None
     context_column: str | None = None
     context: str | None = None

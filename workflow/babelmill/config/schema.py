@@ -17,6 +17,7 @@ from babelmill.config.predict_section import Predict
 from babelmill.config.section import (
     BelowOne,
     Integer,
+    LocalPath,
     Names,
     NonNegative,
     Number,
@@ -46,7 +47,7 @@ OF_THE_WORKFLOW = {
 class Tokenizer(Section):
     """The byte-level BPE tokenizer."""
 
-    source: str | None
+    source: LocalPath | None
     revision: str
     vocab_size: Annotated[Integer, Field(ge=16 + 256, le=2**20), OnlyIf("source", (None,), 16 + 256)]
     min_frequency: Annotated[Positive, OnlyIf("source", (None,), 1)]
@@ -65,7 +66,7 @@ class Model(Section):
     config: Annotated[
         dict[str, Any] | None, BeforeValidator(typed), OnlyIf("architecture", ("transformers",), None), Neutral(None)
     ]
-    source: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
+    source: Annotated[Annotated[LocalPath, Field(min_length=1)] | None, Neutral(None)]
     revision: Annotated[str, Neutral("main")]
     hidden_size: Annotated[Positive, Field(le=2**20), from_scratch(1), gpt_bert(1)]
     intermediate_size: Annotated[Positive, Field(le=2**22), from_scratch(1), gpt_bert(1)]
@@ -246,7 +247,7 @@ class Labels(Section):
     block_size: Annotated[Annotated[Positive, Field(le=64)], OnlyIf("code", ("general",), 5), Neutral(5)]
     symbol_separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     separator: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
-    codes: Annotated[str | None, Neutral(None)]
+    codes: Annotated[LocalPath | None, Neutral(None)]
     on_error: Annotated[Literal["stop", "skip"], Neutral("stop")]
     blocks_weight: Annotated[Share, OnlyIf("code", SPELT, 0.5), Neutral(0.5)]
     decoder_layers: Annotated[Annotated[Positive, Field(le=48)], OnlyIf("code", SPELT, 3), Neutral(3)]

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from babelmill.config.values import delimiter, each_once, number
+from babelmill.config.values import delimiter, each_once, local_path, number
 
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
@@ -14,6 +14,7 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 BelowOne = Annotated[Number, Field(ge=0, lt=1)]
 Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
 Encoding = Literal["utf-8", "latin-1", "cp1252"]
+LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
 Names = Annotated[list[str], AfterValidator(each_once)]
 
 

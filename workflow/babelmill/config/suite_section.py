@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from babelmill.config.section import Encoding, Mark, Number, Section
+from babelmill.config.section import Encoding, LocalPath, Mark, Number, Section
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -48,7 +48,7 @@ class Suite(Section):
     title: str = ""
     repository: Text | None = None
     revision: Text = "main"
-    files: Annotated[list[Text], Field(min_length=1)]
+    files: Annotated[list[Annotated[LocalPath, Field(min_length=1)]], Field(min_length=1)]
     language: Text | None = None
     languages: dict[str, str] = {}
     good: Text

@@ -7,6 +7,9 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from babelmill.core.files import UserError
+from babelmill.core.globs import at_home
+
 PART_KEYS = ("repository", "config", "files", "text_column")
 INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding")
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
@@ -42,6 +45,14 @@ def typed(value: Any) -> Any:
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value) else value
+
+
+def local_path(text: str) -> str:
+    """Return a path with the user's home folder in place of `~`."""
+    try:
+        return at_home(text)
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 def each_once(names: list[str]) -> list[str]:

@@ -16,12 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from babelmill.core import writers
+from babelmill.core import escape, writers
 from babelmill.core.trouble import FULL, REFUSALS, number_of
 
 
 class UserError(Exception):
     """An error that the user can fix. The message is one line: what, where (file, key, value), what to do."""
+
+
+def not_found(path: str | Path, what: str = "file") -> str:
+    """Return `no such file` (or `folder`), with the folder in which a relative path begins."""
+    where = "" if os.path.isabs(path) else f" (relative to {escape.line(os.getcwd())})"
+    return f"no such {what}{where}"
 
 
 def _umask() -> int:
@@ -151,7 +157,7 @@ def read_text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{path}: {not_found(path)}") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(

@@ -2,6 +2,7 @@
 
 from pathlib import PurePath
 
+from babelmill.core.escape import line
 from babelmill.core.files import UserError
 
 FORMATS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")  # a .json file is read line by line, like .jsonl
@@ -10,19 +11,25 @@ MAX_FIELD = 1 << 30  # characters between two delimiters
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
-def split_name(path: str | PurePath) -> tuple[str, str | None]:
-    """Return the suffix and the compression of a file from its name, such as (".jsonl", "zstd")."""
+def split_name(path: str | PurePath, said: str | None = None) -> tuple[str, str | None]:
+    """Return the suffix and the compression of a file from its name, such as (".jsonl", "zstd").
+
+    `said`: the format of a file whose name says nothing or something else (`corpus.format`), such as `txt`.
+    """
     path = PurePath(path)
     compression = COMPRESSIONS.get(path.suffix)
+    if said:
+        return f".{said}", compression
     return (PurePath(path.stem).suffix if compression else path.suffix), compression
 
 
-def format_of(path: str | PurePath, label: str = "") -> tuple[str, str | None]:
+def format_of(path: str | PurePath, label: str = "", said: str | None = None) -> tuple[str, str | None]:
     """Return a file's format and compression; raise a UserError, which begins with `label`, for any other format."""
-    suffix, compression = split_name(path)
+    suffix, compression = split_name(path, said)
     if suffix not in FORMATS:
         allowed = ", ".join(FORMATS)
         raise UserError(
-            f"{label}{path}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
+            f"{label}{line(path)}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
+            " (for a corpus, corpus.format can say the format instead of the name)"
         )
     return suffix, compression

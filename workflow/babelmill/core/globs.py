@@ -17,6 +17,14 @@ from babelmill.core.files import UserError
 FOLDERS = "**"
 
 
+def at_home(path: str) -> str:
+    """Return a path with the user's home folder in place of a `~` at its beginning, as a shell does it."""
+    found = os.path.expanduser(path)
+    if found == path and (path == "~" or path.startswith("~/")):
+        raise UserError(f"{path}: your home folder is not known (HOME is not set); write the whole path")
+    return found
+
+
 def expand_glob(pattern: str) -> list[str]:
     """Return the files that a glob matches, sorted; `**` crosses folders.
 

@@ -12,30 +12,41 @@ settings stay the same.
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from babelmill.core import known_hashes
-from babelmill.core.files import UserError, read_json
+from babelmill.core.escape import line
+from babelmill.core.files import UserError, not_found, read_json
 from babelmill.core.formats import format_of
 from babelmill.core.globs import expand_glob
 
 HASHES = "source_hashes.json"
+SURROGATE = re.compile("[\ud800-\udfff]")  # stands for a byte of a name that is not UTF-8
 
 
-def files_of(pattern: str, label: str) -> list[str]:
+def files_of(pattern: str, label: str, said: str | None = None) -> list[str]:
     """Return the files that a glob matches, sorted, and check that they can be read; `label` begins an error.
 
+    Args:
+        pattern: the glob.
+        label: the beginning of an error.
+        said: the format of the files, if their names do not say it (`corpus.format`).
+
     Raises:
-        UserError: no file matches, a file may not be read, or a file has a format that a corpus cannot be read from.
+        UserError: no file matches, a file may not be read, has a name that is not UTF-8, or a format that cannot be
+            read.
     """
     paths = expand_glob(pattern)
     if not paths:
-        hint = f"; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
-        raise UserError(f"{label} {pattern}: no such file{hint}")
+        folder = f"no such file; this is a folder: write {pattern.rstrip('/')}/*.txt" if os.path.isdir(pattern) else ""
+        raise UserError(f"{label} {pattern}: {folder or not_found(pattern)}")
     for path in paths:
-        format_of(path, f"{label} ")
+        format_of(path, f"{label} ", said)
+        if SURROGATE.search(path):  # settings files, manifests and logs are UTF-8
+            raise UserError(f"{label} {line(path)}: this name is not UTF-8; rename the file or its folder")
         if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
             raise UserError(f"{label} {path}: cannot be read: permission denied")
     return paths
@@ -47,7 +58,11 @@ def hashes(paths: Iterable[str], corpus: Path) -> dict[str, str]:
 
 
 def snapshot(
-    patterns: Mapping[str, str], corpus: Path, before: dict[str, Any] | None = None, what: str = "corpus"
+    patterns: Mapping[str, str],
+    corpus: Path,
+    before: dict[str, Any] | None = None,
+    what: str = "corpus",
+    said: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Describe what globs match: {pattern: {"files": count, "bytes": sum, "sha256": digest over (path, content hash)}}.
 
@@ -59,11 +74,12 @@ def snapshot(
         before: the description that an earlier run returned. If there is no corpus, those of its entries are returned
             whose number of files and bytes are still right. So if a corpus is deleted, only the corpus is made again.
         what: what the files belong to, for errors.
+        said: see `files_of`.
 
     Raises:
         UserError: see `files_of`.
     """
-    files = {pattern: files_of(pattern, f"{where}: {what} file") for pattern, where in patterns.items()}
+    files = {pattern: files_of(pattern, f"{where}: {what} file", said) for pattern, where in patterns.items()}
     return snapshot_of_files(files, corpus, before)
 
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from babelmill.config import schema
 from babelmill.config.stage_settings import CorpusSettings
-from babelmill.core import known_hashes, local_sources, manifest, stage_entry
+from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
@@ -44,7 +44,7 @@ from babelmill.corpus.digests import DigestSet, digests_of, sides_of
 from babelmill.corpus.duplicates import without_duplicates
 from babelmill.corpus.pieces import Reading
 from babelmill.corpus.sampling import Budget, Sampler, sample
-from babelmill.corpus.tally import Tally
+from babelmill.corpus.tally import Reason, Tally
 from babelmill.corpus.workers import read_all
 from babelmill.corpus.writer import Writer
 from babelmill.settings import read_settings
@@ -52,13 +52,13 @@ from babelmill.settings import read_settings
 log = logging.getLogger("babelmill.corpus")
 
 
-def expand(patterns: Iterable[str], key: str) -> list[Path]:
-    """Return the files that the globs match, sorted, each once.
+def expand(patterns: Iterable[str], key: str, said: str | None = None) -> list[Path]:
+    """Return the files that the globs match, sorted, each once. `said`: their format, if their names do not say it.
 
     Raises:
         UserError: see `files_of`.
     """
-    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:")}
+    found = {path for pattern in patterns for path in local_sources.files_of(pattern, f"corpus.{key}:", said)}
     return [Path(path) for path in sorted(found)]
 
 
@@ -116,7 +116,8 @@ class Inputs:
 
 def inputs(corpus: schema.Corpus, download: Path | None) -> Inputs:
     """Return the files that the configuration names, and those that the stage `download` wrote to `download`."""
-    train, validation = expand(corpus.files, "files"), expand(corpus.validation_files, "validation_files")
+    train = expand(corpus.files, "files", corpus.format)
+    validation = expand(corpus.validation_files, "validation_files", corpus.format)
     local = [*train, *validation]
     if not download:
         return Inputs(each_real_file_once(train), each_real_file_once(validation), local, None, {})
@@ -207,7 +208,9 @@ def run(args: argparse.Namespace) -> None:
         check(settings.name, corpus, sources.train, tally, train, validation)
     if sampler and not tally.dropped["over_budget"]:
         log.warning("%s has less text than corpus.budget: %s", settings.name, sampler.report())
+    read = [*sources.train, *sources.validation]
     found = figures(tally, train, validation) | {
+        "lost": round(lost(tally, read), 4),
         "sources": hashing.listing(),
         "budget": sampler and sampler.report(),
         "hub": sources.hub,
@@ -217,6 +220,8 @@ def run(args: argparse.Namespace) -> None:
     if corpus.label_columns:
         found["without_labels"] = {"train": train.without_labels, "validation": validation.without_labels}
     manifest.write(args.out, settings, [output.name for output in outputs], args.download, found)
+    for remark in remarks(tally, read):
+        log.warning("%s: %s", settings.name, remark)
     log.info(
         "%s: %s%s (%.1f MB) for training, %s (%.1f MB) for validation",
         settings.name,
@@ -263,11 +268,13 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
 
 def validation_advice(corpus: schema.Corpus, paths: list[Path], train: Writer) -> str:
     """Return which settings help if a corpus has so few documents that none is in the validation split."""
-    lines = ""
-    if corpus.document == "file" and any(split_name(path)[0] == ".txt" for path in paths):
-        lines = "corpus.document: line if each line of your .txt files can stand alone, "
+    advice: list[str] = []
+    if corpus.document == "file" and any(split_name(path, corpus.format)[0] == ".txt" for path in paths):
+        advice.append("corpus.document: line (or paragraph) if each line of your .txt files can stand alone")
     share = min(0.5, 8 / train.documents)
-    return f"{lines}corpus.validation_share: {share:.2g}, or corpus.validation_files"
+    if share > corpus.validation_share:
+        advice.append(f"corpus.validation_share: {share:.2g}")
+    return ", ".join([*advice, "or corpus.validation_files" if advice else "corpus.validation_files"])
 
 
 def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
@@ -279,10 +286,67 @@ def figures(tally: Tally, train: Writer, validation: Writer) -> dict[str, Any]:
         "read": tally.read,
         "dropped": dict(tally.dropped),
         "changed": dict(tally.changed),
+        "contains": dict(tally.contains),
         "damaged_files": tally.damaged_files,
         "categories": dict(train.by_category + validation.by_category),
         "licenses": dict(train.by_license + validation.by_license),
     }
+
+
+# Why documents are dropped or changed, with the key that does it; what a text may contain, with what to do.
+DROPPED: dict[Reason, str] = {
+    "duplicate": "the same text as an earlier one (corpus.deduplicate)",
+    "short": "too short (corpus.min_characters, corpus.min_words)",
+    "empty": "without text",
+    "other_category": "of another category (corpus.categories)",
+    "over_budget": "more than corpus.budget",
+    "in_validation": "also in corpus.validation_files",
+    "undecodable": "not decodable (corpus.on_error)",
+    "malformed": "malformed (corpus.on_error)",
+}
+CHANGED = {
+    "control_characters": "lost control characters (corpus.control_characters)",
+    "normalized": "were normalised (corpus.normalization)",
+    "lone_surrogates": "have U+FFFD in place of half a surrogate pair, which is no character",
+}
+CONTAINED = {
+    "nul_characters": "NUL characters (corpus.control_characters: remove removes them)",
+    "byte_order_marks": (
+        "U+FEFF, a mark that stands inside the text where files were joined (sed -i 's/\\xef\\xbb\\xbf//g' FILE removes"
+        " it)"
+    ),
+}
+TENTH = 0.1  # share of the input; a corpus that loses more has to say so in other words
+
+
+def remarks(tally: Tally, paths: list[Path]) -> Iterator[str]:
+    """Yield what the user must know about the text that was read from `paths`: what was dropped, changed and lost."""
+    if tally.dropped.total():
+        reasons = ", ".join(f"{count:,} {DROPPED[reason]}" for reason, count in tally.dropped.most_common())
+        share = 100 * tally.dropped.total() / tally.read
+        yield f"{tally.dropped.total():,} of {plural(tally.read, 'document')} ({share:.1f} %) dropped: {reasons}"
+    for kind, count in tally.changed.items():
+        yield f"{plural(count, 'document')} {CHANGED[kind]}"
+    for kind, count in tally.contains.items():
+        yield f"{plural(count, 'document')} with {CONTAINED[kind]}"
+    if tally.damaged_files:
+        files = [path for path in paths if str(path) in tally.damaged_files]
+        names = escape.some(f"{path} ({tally.damaged_files[str(path)].partition(':')[0]})" for path in files)
+        yield f"{len(files):,} of {plural(len(paths), 'file')} could not be read to the end: {names}"
+    share = lost(tally, paths)
+    if share > TENTH:
+        yield (
+            f"more than a tenth of the input may be lost ({100 * share:.0f} %): the lines above say what could not be"
+            " read"
+        )
+
+
+def lost(tally: Tally, paths: list[Path]) -> float:
+    """Return the largest share of the input that may be lost: of the documents, or of the bytes in damaged files."""
+    unread = tally.dropped["undecodable"] + tally.dropped["malformed"]
+    sizes = {str(path): path.stat().st_size for path in paths} if tally.damaged_files else {}
+    damaged = sum(sizes.get(path, 0) for path in tally.damaged_files)
+    return max(unread / max(1, tally.read), damaged / max(1, sum(sizes.values())))
 
 
 class Hashing:

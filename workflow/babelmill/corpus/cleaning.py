@@ -20,6 +20,7 @@ from babelmill.corpus.tally import Reason, Tally
 from babelmill.tokens.clean_text import CONTROL
 
 NOT_ASCII_CONTROL = bytes(byte for byte in range(256) if not re.match(CONTROL, chr(byte)) or byte > 127)
+SUSPICIOUS = {"nul_characters": "\0", "byte_order_marks": "\ufeff"}
 LATIN_1_CONTROL = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")  # in UTF-8
 
 
@@ -42,7 +43,21 @@ def clean(batch: pa.RecordBatch, corpus: schema.Corpus, tally: Tally) -> pa.Reco
     if corpus.min_words:
         words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
         batch = _keep(batch, pc.greater_equal(words, corpus.min_words), "short", tally)
+    count_suspicious(batch, tally)
     return batch
+
+
+def count_suspicious(batch: pa.RecordBatch, tally: Tally) -> None:
+    """Count the documents of a batch that contain characters which nobody sees, and which stay."""
+    raw = [raw_of(text) for text in texts_of(batch).values()]
+    for kind, character in SUSPICIOUS.items():
+        if not any(character.encode() in each for each in raw):
+            continue
+        found = [
+            pc.match_substring(text, character).to_numpy(zero_copy_only=False) for text in texts_of(batch).values()
+        ]
+        if count := int(np.any(found, axis=0).sum()):
+            tally.contains[kind] += count
 
 
 def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.StringArray:
@@ -58,10 +73,15 @@ def _cleaned(text: pa.StringArray, corpus: schema.Corpus, tally: Tally) -> pa.St
     return text
 
 
+def raw_of(text: pa.StringArray) -> bytes:
+    """Return the bytes of texts one after another. For a slice they are also those of its neighbours."""
+    _, _, data = text.buffers()
+    return bytes(data) if data is not None else b""
+
+
 def may_have_control_characters(text: pa.StringArray) -> bool:
     """Return False if no text has a control character. (This is four times as fast as a regular expression.)"""
-    _, _, data = text.buffers()  # the buffer of a slice also holds its neighbours' text
-    raw = bytes(data) if data is not None else b""
+    raw = raw_of(text)
     return bool(raw.translate(None, NOT_ASCII_CONTROL)) or LATIN_1_CONTROL.search(raw) is not None
 
 

@@ -25,6 +25,7 @@ class Columns:
         context: the column of the context of labelled text, or None if all rows have `one_context`.
         delimiter: the character between the fields of a .csv.
         encoding: the encoding of all files but Parquet.
+        format: the format of the files, if their names do not say it.
     """
 
     text: str = "text"
@@ -34,6 +35,7 @@ class Columns:
     one_context: str = ""
     delimiter: str = ","
     encoding: str = "utf-8"
+    format: str | None = None
 
     @classmethod
     def of(cls, corpus: schema.Corpus, text: str | None = None) -> "Columns":
@@ -46,6 +48,7 @@ class Columns:
             context_text(corpus.context),
             corpus.delimiter,
             corpus.encoding,
+            corpus.format,
         )
 
     @property

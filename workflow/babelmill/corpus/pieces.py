@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.config import schema
+from babelmill.core.escape import line
 from babelmill.core.formats import split_name
 from babelmill.corpus import readers
 from babelmill.corpus.cleaning import clean
@@ -28,9 +29,18 @@ from babelmill.corpus.columns import Columns
 from babelmill.corpus.digests import digests_of, with_digests
 from babelmill.corpus.readers.jsonl import has_document, parse_jsonl
 from babelmill.corpus.readers.parquet import open_parquet, read_row_group
-from babelmill.corpus.readers.text import Block, blocks, blocks_of_lines, parse_lines
+from babelmill.corpus.readers.text import (
+    Block,
+    blocks,
+    blocks_of_lines,
+    last_blank_line,
+    last_line,
+    parse_lines,
+    parse_paragraphs,
+)
 from babelmill.corpus.record_batches import BLOCK, ROWS
 from babelmill.corpus.tally import Tally
+from babelmill.text_files.opening import Stream, open_file
 
 log = logging.getLogger("babelmill.corpus")
 LARGE = 2 << 20  # bytes; files of at least this size are cut, smaller ones are read together
@@ -57,6 +67,10 @@ class Reading:
     def columns(self, path: Path) -> Columns:
         """Return the columns that are read from a file."""
         return Columns.of(self.corpus, self.text_columns.get(path))
+
+    def suffix(self, path: Path) -> str:
+        """Return the ending that says a file's format, such as `.txt`."""
+        return split_name(path, self.corpus.format)[0]
 
     def read(self, path: Path, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents of a whole file."""
@@ -126,7 +140,7 @@ class SmallFiles:
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Holds lines of a file, and whether an earlier line was a document."""
+    """Holds lines (or paragraphs) of a file, and whether an earlier line was a document."""
 
     path: Path
     block: Block
@@ -139,8 +153,9 @@ class Lines:
 
     def read(self, reading: Reading, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the documents."""
-        if split_name(self.path)[0] == ".txt":
-            batch = parse_lines(self.path, self.block, tally, reading.corpus.encoding)
+        if reading.suffix(self.path) == ".txt":
+            parse = parse_paragraphs if reading.corpus.document == "paragraph" else parse_lines
+            batch = parse(self.path, self.block, tally, reading.corpus.encoding)
         else:
             batch = parse_jsonl(self.path, self.block, tally, reading.columns(self.path), self.found)
         tally.read += batch.num_rows
@@ -193,16 +208,16 @@ def pieces(paths: list[Path], reading: Reading) -> Iterator[Piece]:
     size, spoken = 0, 0.0
     for i, path in enumerate(paths, 1):
         if time.monotonic() - spoken > QUIET:
-            log.info("reading %s (%d of %d)", path, i, len(paths))
+            log.info("reading %s (%d of %d)", line(path), i, len(paths))
             spoken = time.monotonic()
         weight = text_size(path)
-        if weight < LARGE or _is_one_document(path, reading.corpus):
+        if weight < LARGE or _is_one_document(path, reading):
             small.append(path)
             size += weight + COST
         if small and (size >= BLOCK or small[-1] is not path):
             yield SmallFiles(small, size)
             small, size = [], 0
-        if weight >= LARGE and not _is_one_document(path, reading.corpus):
+        if weight >= LARGE and not _is_one_document(path, reading):
             yield from _of_large_file(path, reading)
     if small:
         yield SmallFiles(small, size)
@@ -216,20 +231,21 @@ def text_size(path: Path) -> int:
         return 0
 
 
-def _is_one_document(path: Path, corpus: schema.Corpus) -> bool:
-    return corpus.document == "file" and split_name(path)[0] == ".txt"
+def _is_one_document(path: Path, reading: Reading) -> bool:
+    return reading.corpus.document == "file" and reading.suffix(path) == ".txt"
 
 
 def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     """Yield the pieces of a large file: blocks of lines, row groups, or batches that this process reads."""
     tally = Tally(reading.corpus.on_error, held=[])
-    suffix, compression = split_name(path)
-    with readers.reporting(path, tally), contextlib.closing(readers.open_stream(path, compression)) as stream:
+    suffix, compression = split_name(path, reading.corpus.format)
+    with readers.reporting(path, tally), contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix in (".jsonl", ".json"):
             yield from _of_json_lines(path, stream, reading.columns(path))
         elif suffix == ".txt":
             reading.columns(path).refuse_plain_text(path)
-            found = blocks_of_lines(path, stream, tally, reading.corpus.encoding)
+            cut = last_blank_line if reading.corpus.document == "paragraph" else last_line
+            found = blocks_of_lines(path, stream, tally, reading.corpus.encoding, cut)
             yield from (Lines(path, block, True) for block in found)
         elif suffix == ".parquet" and not compression:
             yield from _of_parquet(path, stream, reading, tally)
@@ -239,7 +255,7 @@ def _of_large_file(path: Path, reading: Reading) -> Iterator[Piece]:
     yield Documents([], tally)
 
 
-def _of_json_lines(path: Path, stream: pa.NativeFile, columns: Columns) -> Iterator[Piece]:
+def _of_json_lines(path: Path, stream: Stream, columns: Columns) -> Iterator[Piece]:
     """Yield blocks of lines. Each says whether an earlier block had a document (see `read_jsonl`)."""
     found = False
     for block in blocks(path, stream):

@@ -47,13 +47,16 @@ def batch_of(columns: dict[str, list[Any]], tally: Tally | None = None) -> pa.Re
             arrays.append(pa.nulls(count, pa.string()))
             continue
         if field.name == LABELS:
+            if tally:
+                found = sum(SURROGATE.search(label or "") is not None for labels in values for label in labels)
+                tally.changed["lone_surrogates"] += found
             arrays.append(lists_of(values))
             continue
         try:
             arrays.append(_strings(values))
         except (UnicodeEncodeError, AttributeError):
             texts = [as_text(value) for value in values]
-            if tally and field.name in TEXTS:
+            if tally:
                 tally.changed["lone_surrogates"] += sum(a != b for a, b in zip(values, texts, strict=True))
             arrays.append(_strings(texts))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

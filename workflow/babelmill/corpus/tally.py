@@ -28,7 +28,8 @@ class Tally:
         read: number of documents read.
         dropped: {reason: number of documents dropped}.
         changed: {kind of cleaning: number of documents changed}.
-        damaged_files: {file: problem} of the files that end early.
+        contains: {kind of suspicious characters: number of documents that are kept with them}.
+        damaged_files: {file: problem} of the files that end early or are not what their names say.
         categories: the categories of the documents, if the configuration selects some.
         held: in a part of another tally, the warnings, each with its file and kind; otherwise None.
     """
@@ -37,6 +38,7 @@ class Tally:
     read: int = 0
     dropped: Counter[Reason] = dataclasses.field(default_factory=Counter)
     changed: Counter[str] = dataclasses.field(default_factory=Counter)
+    contains: Counter[str] = dataclasses.field(default_factory=Counter)
     damaged_files: dict[str, str] = dataclasses.field(default_factory=dict)
     categories: set[str] = dataclasses.field(default_factory=set)
     held: list[tuple[tuple[Path, str], str]] | None = None
@@ -57,6 +59,7 @@ class Tally:
         self.read += part.read
         self.dropped.update(part.dropped)
         self.changed.update(part.changed)
+        self.contains.update(part.contains)
         self.damaged_files.update(part.damaged_files)
         self.categories.update(part.categories)
         for place, message in part.held or ():
@@ -84,11 +87,14 @@ class Tally:
         self.drop(reason)
         self._warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
-    def bad_file(self, path: Path, problem: str) -> None:
-        """Report a file whose end cannot be read: raise a UserError, or note the file and keep its readable part."""
+    def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:
+        """Report a file whose end cannot be read: raise a UserError, or note the file and keep its readable part.
+
+        `whole`: nothing of the file can be read.
+        """
         if self.on_error == "stop":
-            raise UserError(
-                f"{path}: {problem}; replace the file, or set corpus.on_error: skip to use its readable part"
-            )
+            use = "leave the file out" if whole else "use its readable part"
+            raise UserError(f"{path}: {problem}; replace the file, or set corpus.on_error: skip to {use}")
         self.damaged_files[str(path)] = problem
-        self._warn((path, "damaged"), f"{path}: {problem}; the rest of the file is not used")
+        left = "the file is left out" if whole else "the rest of the file is not used"
+        self._warn((path, "damaged"), f"{path}: {problem}; {left}")

@@ -75,11 +75,7 @@ def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
     globs: dict[str, list[str]] = {}
     for split, given in pairs:
         paths: list[Any] = given if isinstance(given, list) else [given]
-        if (
-            not isinstance(split, str)
-            or not isinstance(folder, str)
-            or not all(isinstance(path, str) for path in paths)
-        ):
+        if not all(isinstance(each, str) for each in (split, folder, *paths)):
             return {}
         globs.setdefault(split, []).extend(f"{folder}/{path}" if folder else str(path) for path in paths)
     return globs
@@ -97,7 +93,8 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
 
     Args:
         names: names of all its files.
-        part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`.
+        part: `config` and `files`, if the user gave them; see `DatasetPart` in `config/schema.py`. `format`: the format
+            of the files that `files` names, if their names do not say it (`corpus.format`).
         card: path of its README.md.
         where: the repository's name in errors.
 
@@ -105,6 +102,7 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
         UserError: the configuration does not exist; there are several and the user names none; or no file can be read.
     """
     declared, config, globs = configurations(card, where), part.get("config"), part.get("files")
+    format = part.get("format") if globs else None  # without globs, a README would be data, too
     if config and config not in declared:
         known = f"there are {some(declared)}" if declared else "its card declares none; name files instead"
         raise UserError(f"{where} has no configuration {config!r}; {known}")
@@ -119,11 +117,11 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
             config = None  # ... except to a user who names files of a dataset without a split for training
     splits = declared[config] if config else None
     if splits is not None:
-        found = _of_configuration(matching(names, globs) if globs else names, splits)
+        found = _of_configuration(matching(names, globs) if globs else names, splits, format)
     elif globs:
-        found = _by_words_of_each(names, globs)
+        found = _by_words_of_each(names, globs, format)
     else:
-        found = _by_words(names)
+        found = _by_words(names, format)
     if not found.train:
         raise UserError(_nothing(matching(names, globs) if globs else names, part | {"config": config}, where, splits))
     return found
@@ -138,40 +136,40 @@ def _training_split(splits: dict[str, list[str]]) -> str | None:
     return begun[0] if len(begun) == 1 else None
 
 
-def _of_configuration(names: list[str], splits: dict[str, list[str]]) -> DataFiles:
+def _of_configuration(names: list[str], splits: dict[str, list[str]], format: str | None) -> DataFiles:
     """Return the readable files of a configuration's splits."""
     if (training := _training_split(splits)) is None:
         return DataFiles([], [])
     if training == BY_WORDS:
-        return _by_words(matching(names, splits[BY_WORDS]))
+        return _by_words(matching(names, splits[BY_WORDS]), format)
     held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
-    data = sorted(filter(_may_be_data, names))
+    data = [name for name in sorted(names) if _may_be_data(name, format)]
     return DataFiles(matching(data, splits[training]), matching(data, held_out))
 
 
-def _may_be_data(name: str) -> bool:
-    return split_name(name)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
+def _may_be_data(name: str, format: str | None) -> bool:
+    return split_name(name, format)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
 
 
-def _by_words(names: list[str]) -> DataFiles:
+def _by_words(names: list[str], format: str | None) -> DataFiles:
     """Return the readable files without test splits, of the preferred format; none if several splits are for training.
 
     Where files have the word `train`, only they are training text. If they are parts of several splits, such as
     `train-00000-of-00003` and `train_gen-00000-of-00003`, only the split `train` is.
     """
-    found = _told_apart(names)
+    found = _told_apart(names, format)
     split, train = _splits_for_training(found.train), found.train
     if len(set(split.values())) > 1:
         train = [name for name in train if split.get(name) == "train"]
     for kind in PREFERRED:
-        if chosen := [name for name in train if split_name(name)[0] == kind]:
-            return DataFiles(chosen, [name for name in found.validation if split_name(name)[0] == kind])
+        if chosen := [name for name in train if split_name(name, format)[0] == kind]:
+            return DataFiles(chosen, [name for name in found.validation if split_name(name, format)[0] == kind])
     return DataFiles([], [])
 
 
-def _told_apart(names: list[str]) -> DataFiles:
+def _told_apart(names: list[str], format: str | None) -> DataFiles:
     """Return the readable files without test splits. Where files have the word `train`, all others are left out."""
-    data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
+    data = [name for name in sorted(names) if _may_be_data(name, format) and not TEST.search(name)]
     validation = [name for name in data if VALIDATION.search(name)]
     train = [name for name in data if not VALIDATION.search(name)]
     return DataFiles([name for name in train if TRAIN.search(name)] or train, validation)
@@ -182,9 +180,9 @@ def _splits_for_training(names: list[str]) -> dict[str, str]:
     return {name: found[1].lower() for name in names if (found := SHARD.search(name))}
 
 
-def _by_words_of_each(names: list[str], globs: list[str]) -> DataFiles:
+def _by_words_of_each(names: list[str], globs: list[str], format: str | None) -> DataFiles:
     """Return the files that the user's globs match, of any format; words tell the splits among those of one glob."""
-    each = [_told_apart(matching(names, [glob])) for glob in globs]
+    each = [_told_apart(matching(names, [glob]), format) for glob in globs]
     return DataFiles(*(sorted({name for one in each for name in getattr(one, split)}) for split in SPLITS))
 
 
@@ -196,7 +194,7 @@ def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[st
             f"{where}: its configuration {line(part['config'], 100)} has no split `train`; it has"
             f" {some(splits) or 'none'}; name the files to train on in corpus.hub, for instance {example}"
         )
-    if len(several := sorted(set(_splits_for_training(_told_apart(names).train).values()))) > 1:
+    if len(several := sorted(set(_splits_for_training(_told_apart(names, None).train).values()))) > 1:
         return (
             f"{where} has several splits for training, {some(several)}: name the files of one in corpus.hub, {example}"
         )

@@ -9,6 +9,7 @@ the same token as at the beginning of a text, and models learn it much better.
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
@@ -31,25 +32,66 @@ PART = 1 << 16  # characters
 # Places where a text can be cut: no piece crosses them, and the pieces before them do not depend on the text after
 # them. They are before a space between words, and before a newline after a letter or a digit.
 SAFE_CUT = re.compile(r"(?<=\S)(?= \S)|(?<=[^\W_])(?=\n)")
+MARGIN = 64  # characters; a piece ends at most so far after it begins, and sees no further
+JOINERS = "'’-·״"
+
+
+SPLIT = pre_tokenizers.Split(Regex(PIECE), "isolated")
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
     """Return the pre-tokenizer, which cuts a text into pieces and represents their bytes by characters."""
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECE), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    return pre_tokenizers.Sequence([SPLIT, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def parts(text: str) -> Iterator[str]:
-    """Yield parts of a text, each of about 64,000 characters. Together they have the same pieces as the text."""
+def sections(text: str) -> Iterator[str]:
+    """Yield parts of a text between places that `SAFE_CUT` finds. Each has about 64,000 characters, or many more.
+
+    The training of a tokenizer samples sections, so they must stay as they are.
+    """
     start = 0
     while len(text) - start > 2 * PART and (cut := SAFE_CUT.search(text, start + PART)):
         yield text[start : cut.start()]
         start = cut.start()
     yield text[start:]
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield parts of a text, each of at most about 131,000 characters. Together they have the same pieces as the text.
+
+    Text without spaces (Chinese, Thai, base64) can be one section. It is cut where the pre-tokenizer ends a piece. (It
+    stays whole if there is no such place, as in a megabyte of `a-a-a-`.)
+    """
+    for section in sections(text):
+        start = 0
+        while len(section) - start > 2 * PART + MARGIN and (end := _last_cut(section[start : start + PART + MARGIN])):
+            yield section[start : start + end]
+            start += end
+        yield section[start:]
+
+
+def _last_cut(text: str) -> int:
+    """Return the last place, before the margin, where a text that begins like this can be cut; 0 if there is none."""
+    place = found = 0
+    for piece, _ in SPLIT.pre_tokenize_str(text):
+        place += len(piece)
+        if place > len(text) - MARGIN:
+            break
+        if _can_end(piece, text[place]):
+            found = place
+    return found
+
+
+def _can_end(piece: str, after: str) -> bool:
+    """Return whether a piece stays the same if the text ends after it, as far as the character `after` it decides.
+
+    White space leaves its last character to a word that follows. A joiner belongs to a word only if a letter follows.
+    """
+    if piece[-1].isspace():
+        return after.isspace() and after not in "\x1c\x1d\x1e\x1f"  # no white space for the pre-tokenizer
+    return piece[-1] not in JOINERS or not any(
+        unicodedata.category(each)[0] in "LM" or each in "\u200c\u200d" for each in piece
+    )
 
 
 def parts_are_the_text(tokenizer: Tokenizer) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 from tokenizers import Tokenizer
 
-from babelmill.tokens.pretokenizer import parts
+from babelmill.tokens.pretokenizer import parts, sections
 from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
 
+LONGEST = 1000  # characters; no token is longer than this, whatever the tokenizer
 LETTERS = "LMN"  # Unicode general categories of the characters at a word's edges: letters, marks, numbers
 
 
@@ -25,6 +26,8 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
     size = tokens = total = intact = 0
     chunks: Counter[str] = Counter()
     for documents in batches:
+        for section in (section for text in documents for section in sections(text)):
+            chunks.update(section.split())
         texts = [part for text in documents for part in parts(text)]
         ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
@@ -32,14 +35,13 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
         intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
         tokens += sum(map(len, ids))
         size += sum(len(text.encode()) for text in texts)
-        for text in texts:
-            chunks.update(text.split())
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
         words[bare(chunk)] += count
     words.pop("", None)
-    encodings = tokenizer.encode_batch_fast([f" {word}" for word in words], add_special_tokens=False)
-    whole = sum(count for count, encoding in zip(words.values(), encodings, strict=True) if len(encoding.ids) == 1)
+    short = [word for word in words if len(word) <= LONGEST]
+    encodings = tokenizer.encode_batch_fast([f" {word}" for word in short], add_special_tokens=False)
+    whole = sum(words[word] for word, encoding in zip(short, encodings, strict=True) if len(encoding.ids) == 1)
     return {
         "bytes_per_token": size / max(tokens, 1),
         "tokens_per_word": tokens / max(chunks.total(), 1),

@@ -3,25 +3,25 @@
 Every reader yields batches of about 1 MB with the columns of `Columns.of_documents`, whatever the file's size. The
 standard library parses text formats: unlike the loaders of `datasets`, which are faster, it never turns the text `NA`
 into a missing value or a column of `007` into 7, and errors name the line (`benchmarks/README.md`, "By hand or by a
-library"). Compressed files are read through Arrow, which notices a truncated .gz or .zst (the `zstandard` package
-returns a prefix without an error).
+library"). `text_files` opens the files: it unpacks them, and says if a file is not what its name says.
 """
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 
-from babelmill.core.files import UserError
+from babelmill.core import escape
+from babelmill.core.files import UserError, not_found
 from babelmill.core.formats import format_of
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.csv_table import read_csv
 from babelmill.corpus.readers.jsonl import read_jsonl
 from babelmill.corpus.readers.parquet import read_parquet
-from babelmill.corpus.readers.text import read_lines, read_text
+from babelmill.corpus.readers.text import OF_PLAIN_TEXT, Document
 from babelmill.corpus.tally import Tally
+from babelmill.text_files.opening import Unreadable, damage, open_file
 
 
 def read(
@@ -29,16 +29,16 @@ def read(
     tally: Tally,
     columns: Columns,
     *,
-    document: Literal["file", "line"] = "file",
+    document: Document = "file",
     scratch: Path | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a file, in order, as record batches.
 
     Args:
-        path: the file; its name tells format and compression.
+        path: the file; its name tells format and compression, unless `columns.format` says the format.
         tally: counts the documents read, and says whether bad input is an error or a drop.
         columns: the columns (of tables) or keys (of JSON lines) that are read, and the file's delimiter and encoding.
-        document: whether the file or each line of a .txt file is a document.
+        document: whether the file, each paragraph or each line of a .txt file is a document.
         scratch: folder for the temporary copy of a compressed Parquet file.
 
     Raises:
@@ -55,26 +55,28 @@ def reporting(path: Path, tally: Tally) -> Iterator[None]:
     """Turn errors in reading a file into a UserError, or note a damaged file in `tally`."""
     try:
         yield
+    except Unreadable as problem:
+        tally.bad_file(path, str(problem), problem.whole)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{escape.line(path)}: {not_found(path)}") from None
     except (PermissionError, IsADirectoryError) as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{escape.line(path)}: cannot be read: {error.strerror}") from None
     except (pa.ArrowInvalid, OSError) as error:
         # Arrow reports damage as OSError without an errno; with one, a disk fails or the scratch folder is full.
         if getattr(error, "errno", None):
             raise
-        tally.bad_file(path, _damage(error))
+        tally.bad_file(path, damage(error))
 
 
 def _batches(
-    path: Path, tally: Tally, columns: Columns, document: Literal["file", "line"], scratch: Path | None
+    path: Path, tally: Tally, columns: Columns, document: Document, scratch: Path | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of the reader for the file's format."""
-    suffix, compression = format_of(path)
+    suffix, compression = format_of(path, said=columns.format)
     if not path.stat().st_size and compression:
-        tally.bad_file(path, "the compressed file is empty")
+        tally.bad_file(path, "the compressed file is empty", whole=True)
         return
-    with contextlib.closing(open_stream(path, compression)) as stream:
+    with contextlib.closing(open_file(path, suffix, compression)) as stream:
         if suffix == ".parquet":
             yield from read_parquet(path, stream, compression, tally, columns, scratch)
         elif suffix in (".jsonl", ".json"):
@@ -83,18 +85,4 @@ def _batches(
             yield from read_csv(path, stream, tally, columns)
         else:
             columns.refuse_plain_text(path)
-            yield from (read_lines if document == "line" else read_text)(path, stream, tally, columns.encoding)
-
-
-def open_stream(path: Path, compression: str | None) -> pa.NativeFile:
-    """Open a file for reading its decompressed content."""
-    file = pa.OSFile(str(path))
-    return pa.CompressedInputStream(file, compression) if compression else file
-
-
-def _damage(error: Exception) -> str:
-    """Return what Arrow's error says about a file, in a line."""
-    text = str(error).split("\n")[0].rstrip(".")
-    if "Truncated compressed stream" in text:
-        return "truncated: the compressed data ends too early"
-    return f"damaged: {text}"
+            yield from OF_PLAIN_TEXT[document](path, stream, tally, columns.encoding)

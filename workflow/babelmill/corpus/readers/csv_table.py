@@ -16,25 +16,34 @@ import pyarrow as pa
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.columns import Columns
-from babelmill.corpus.readers.text import OTHER_ENCODING, Block, blocks, refuse_utf8
+from babelmill.corpus.readers.text import OTHER_ENCODING, Block, blocks, refuse_garbled
 from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, METADATA, ROWS, SURROGATE, batch_of
 from babelmill.corpus.tally import Tally
+from babelmill.text_files.opening import Stream, Unreadable
 
 if TYPE_CHECKING:
     from _csv import Reader  # what `csv.reader` returns; `csv` has no name for it
 
 
-def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
+def read_csv(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
     """Yield one document per record: what its `columns` hold, and metadata. Report bad records."""
     csv.field_size_limit(MAX_DOCUMENT)
-    delimiter = "\t" if split_name(path)[0] == ".tsv" else columns.delimiter
+    delimiter = "\t" if split_name(path, columns.format)[0] == ".tsv" else columns.delimiter
     reader = csv.reader(_lines(path, stream, columns.encoding), strict=True, delimiter=delimiter)
     header = _header(path, reader, columns)
     if not header:
         return
     places = [header.index(name) for name in (*columns.texts.values(), *columns.values)]
-    rows, size = [], 0
-    for number, row in _records(path, reader, len(header), places, tally, columns.encoding):
+    rows, size, cut = [], 0, None
+    records = _records(path, reader, len(header), places, tally, columns.encoding)
+    while True:
+        try:
+            number, row = next(records)
+        except StopIteration:
+            break
+        except Unreadable as problem:  # the file ends early: what came before is read
+            cut = problem
+            break
         rows.append((number, row))
         size += sum(len(row[place]) for place in places)
         if size > BLOCK or len(rows) == ROWS:
@@ -42,13 +51,15 @@ def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: Columns) 
             rows, size = [], 0
     if rows:
         yield _batch(path, rows, header, columns)
+    if cut:
+        raise cut
 
 
-def _lines(path: Path, stream: pa.NativeFile, encoding: str) -> Iterator[str]:
+def _lines(path: Path, stream: Stream, encoding: str) -> Iterator[str]:
     """Yield the file's lines, newlines included, as the parser wants them."""
 
     def lines(block: Block) -> Iterator[str]:
-        refuse_utf8(path, block, encoding)
+        refuse_garbled(path, block, encoding)
         return io.StringIO(block.raw.decode(encoding, "surrogateescape"), newline="\n")
 
     return itertools.chain.from_iterable(map(lines, blocks(path, stream)))
@@ -65,18 +76,18 @@ def _header(path: Path, reader: "Reader", columns: Columns) -> list[str]:
         problem = f"no column {column!r}; there are {', '.join(map(repr, header))}; set {setting}"
         if bad := _bad_byte("".join(header)):
             problem = f"{problem}, or corpus.encoding: the header is not {columns.encoding} (byte 0x{bad:02x})"
-        raise UserError(f"{path}: {_other_delimiter(path, header, columns.delimiter) or problem}")
+        raise UserError(f"{path}: {_other_delimiter(path, header, columns) or problem}")
     return header
 
 
-def _other_delimiter(path: Path, header: list[str], delimiter: str) -> str | None:
+def _other_delimiter(path: Path, header: list[str], columns: Columns) -> str | None:
     """Return advice if the header is one column because another character separates its names; else None."""
     found = next((mark for mark in "\t;,|" if mark in header[0]), None) if len(header) == 1 else None
     if found is None:
         return None
     advice = "set corpus.delimiter: " + ('"\\t"' if found == "\t" else repr(found))
-    if split_name(path)[0] == ".tsv":
-        more = "" if found == delimiter else f", and {advice}"
+    if split_name(path, columns.format)[0] == ".tsv":
+        more = "" if found == columns.delimiter else f", and {advice}"
         advice = f"of a .tsv, tabs stand between the columns; name it .csv{more}"
     return f"the header is one column, {header[0]!r}: {advice}"
 

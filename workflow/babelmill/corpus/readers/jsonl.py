@@ -13,6 +13,7 @@ from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.text import Block, blocks, decoded
 from babelmill.corpus.record_batches import METADATA, batch_of
 from babelmill.corpus.tally import Tally
+from babelmill.text_files.opening import Stream
 
 decode = json.JSONDecoder().raw_decode  # the value at the beginning of a text, and where it ends
 
@@ -29,7 +30,7 @@ class NoKey(BadLine):
         self.setting = setting
 
 
-def read_jsonl(path: Path, stream: pa.NativeFile, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
+def read_jsonl(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
     """Yield one document per line: what the keys of `columns` hold, and metadata; other keys are left out.
 
     Bad lines are reported. A file whose first object lacks one of the keys is an error even where bad lines are

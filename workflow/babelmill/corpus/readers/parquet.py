@@ -14,11 +14,12 @@ from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.text import undecodable
 from babelmill.corpus.record_batches import BLOCK, CONTEXT, LABELS, METADATA, ORIGIN, ROWS, as_text, lists_of
 from babelmill.corpus.tally import Tally
+from babelmill.text_files.opening import Stream
 
 
 def read_parquet(
     path: Path,
-    stream: pa.NativeFile,
+    stream: Stream | pa.NativeFile,
     compression: str | None,
     tally: Tally,
     columns: Columns,

@@ -4,45 +4,90 @@ Lines end at "\\n" alone: `str.splitlines()` would also break at U+2028, U+0085 
 """
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.corpus.record_batches import BLOCK, MAX_DOCUMENT, batch_of
 from babelmill.corpus.tally import Tally
+from babelmill.text_files.encodings import garbled
+from babelmill.text_files.opening import Stream, Unreadable
 
-BOM = b"\xef\xbb\xbf"
+Document = Literal["file", "paragraph", "line"]
+BOM, NEWLINE = b"\xef\xbb\xbf", b"\n"
 OTHER_ENCODING = " (corpus.encoding can name another)"
+BLANK_LINES = re.compile(rb"(?:\A|\n)(?:[ \t\r]*\n)+")  # between paragraphs
 
 
-def read_text(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
-    """Yield one document: the file. CRLF line ends become LF."""
-    chunks, size = [], 0
+def read_text(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
+    """Yield one document: the file. CRLF line ends become LF. Of a file that ends early, take the whole lines."""
+    chunks, size, cut = [], 0, None
     # Arrow allocates a buffer of the requested size at each call, and most files are small.
     at_once = min(BLOCK, path.stat().st_size + 1)
-    while chunk := stream.read(at_once):
+    while True:
+        try:
+            chunk = stream.read(at_once)
+        except Unreadable as problem:
+            cut = problem
+            break
+        if not chunk:
+            break
         chunks.append(chunk)
         size += len(chunk)
         if size > MAX_DOCUMENT:
             hint = "set corpus.document: line if each line is a document"
             raise UserError(f"{path}: a document of more than {MAX_DOCUMENT >> 30} GiB; {hint}")
     raw = b"".join(chunks).removeprefix(BOM)
-    refuse_utf8(path, Block(1, 0, raw), encoding)
+    if cut:
+        raw = raw[: raw.rfind(b"\n") + 1]
+    refuse_garbled(path, Block(1, 0, raw), encoding)
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         problem = undecodable(error, encoding) + OTHER_ENCODING
         tally.bad_document("undecodable", path, f"byte {error.start}", problem)
-        return
-    yield batch_of({"text": [text.replace("\r\n", "\n")]})
+    else:
+        if text or not cut:
+            yield batch_of({"text": [text.replace("\r\n", "\n")]})
+    if cut:
+        raise cut
 
 
-def read_lines(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
+def read_lines(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
     """Yield one document per line. Blank lines are not documents."""
     for block in blocks_of_lines(path, stream, tally, encoding):
         yield parse_lines(path, block, tally, encoding)
+
+
+def read_paragraphs(path: Path, stream: Stream, tally: Tally, encoding: str) -> Iterator[pa.RecordBatch]:
+    """Yield one document per paragraph: lines that blank lines separate from others. CRLF line ends become LF."""
+    for block in blocks_of_lines(path, stream, tally, encoding, last_blank_line):
+        yield parse_paragraphs(path, block, tally, encoding)
+
+
+Reader = Callable[[Path, Stream, Tally, str], Iterator[pa.RecordBatch]]
+OF_PLAIN_TEXT: dict[Document, Reader] = {"file": read_text, "paragraph": read_paragraphs, "line": read_lines}
+
+
+def parse_paragraphs(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
+    """Return the documents of a block of whole paragraphs. A paragraph that is not in this encoding is reported."""
+    refuse_garbled(path, block, encoding)
+    texts, raw, start = [], block.raw, 0
+    gaps = [gap.span() for gap in BLANK_LINES.finditer(raw)]
+    for end, after in [*gaps, (len(raw), len(raw))]:
+        try:
+            texts.append(raw[start:end].decode(encoding).replace("\r\n", "\n").strip("\r\n"))
+        except UnicodeDecodeError as error:
+            place = start + error.start
+            where = f"line {block.number + raw.count(NEWLINE, 0, place)} (byte {block.offset + place})"
+            tally.bad_document("undecodable", path, where, undecodable(error, encoding) + OTHER_ENCODING)
+        start = after
+    return batch_of({"text": [text for text in texts if text]})
 
 
 def parse_lines(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.RecordBatch:
@@ -51,10 +96,20 @@ def parse_lines(path: Path, block: "Block", tally: Tally, encoding: str) -> pa.R
     return batch_of({"text": [text for text in texts if text]})
 
 
-def blocks_of_lines(path: Path, stream: pa.NativeFile, tally: Tally, encoding: str) -> Iterator["Block"]:
-    """Yield the blocks of a file whose lines are documents. Reports a file whose lines end with CR alone."""
+def last_line(raw: bytes) -> int:
+    """Return where bytes can be cut into whole lines: after the last newline; 0 if there is none."""
+    return raw.rfind(b"\n") + 1
+
+
+def blocks_of_lines(
+    path: Path, stream: Stream, tally: Tally, encoding: str, cut: Callable[[bytes], int] = last_line
+) -> Iterator["Block"]:
+    """Yield the blocks of a file whose lines (or paragraphs, see `cut` of `blocks`) are documents.
+
+    Reports a file whose lines end with CR alone.
+    """
     held_back = None  # a first line with a CR in it, until another line follows
-    for block in blocks(path, stream):
+    for block in blocks(path, stream, cut):
         if held_back:
             block, held_back = Block(1, 0, held_back.raw + block.raw), None
         elif _is_one_line_with_cr(block, encoding):
@@ -90,48 +145,53 @@ class Block:
     raw: bytes
 
 
-def blocks(path: Path, stream: pa.NativeFile) -> Iterator[Block]:
-    """Yield a file's lines, about 1 MB at a time."""
+def last_blank_line(raw: bytes) -> int:
+    """Return where bytes can be cut into whole paragraphs: after the last blank line; 0 if none is known.
+
+    The first line may be the end of another one, so it does not count.
+    """
+    end = raw.rfind(b"\n")
+    while (before := raw.rfind(b"\n", 0, max(0, end))) >= 0:
+        if not raw[before + 1 : end].strip(b" \t\r"):
+            return end + 1
+        end = before
+    return 0
+
+
+def blocks(path: Path, stream: Stream, cut: Callable[[bytes], int] = last_line) -> Iterator[Block]:
+    """Yield a file's lines, about 1 MB at a time. `cut` says where bytes can be cut."""
     number, offset = 1, 0
-    for raw in _raw_blocks(path, stream):
+    for raw in _raw_blocks(path, stream, cut):
         yield Block(number, offset, raw)
         number += raw.count(b"\n")
         offset += len(raw)
 
 
-def _raw_blocks(path: Path, stream: pa.NativeFile) -> Iterator[bytes]:
+def _raw_blocks(path: Path, stream: Stream, cut: Callable[[bytes], int]) -> Iterator[bytes]:
     """Yield the bytes of whole lines. A leading BOM is removed."""
     pieces, size = [], 0
     chunk = stream.read(BLOCK).removeprefix(BOM)
     while chunk:
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            yield b"".join([*pieces, chunk[:cut]])
-            pieces, size = [chunk[cut:]], len(chunk) - cut
+        if end := cut(chunk):
+            yield b"".join([*pieces, chunk[:end]])
+            pieces, size = [chunk[end:]], len(chunk) - end
         else:
             pieces.append(chunk)
             size += len(chunk)
             if size > MAX_DOCUMENT:
-                raise UserError(f"{path}: a line longer than {MAX_DOCUMENT >> 30} GiB; is this a text file?")
+                raise UserError(
+                    f"{path}: a line or paragraph of more than {MAX_DOCUMENT >> 30} GiB; is this a text file?"
+                )
         chunk = stream.read(BLOCK)
     if size:
         yield b"".join(pieces)
 
 
-def refuse_utf8(path: Path, block: Block, encoding: str) -> None:
-    """Raise a UserError if a block that should be in another encoding is UTF-8, which the other would garble."""
-    if encoding == "utf-8" or block.raw.isascii():
-        return
-    try:
-        text = block.raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return
-    line, words = next((i, line) for i, line in enumerate(text.split("\n"), block.number) if not line.isascii())
-    first = next(i for i, character in enumerate(words) if not character.isascii())
-    raise UserError(
-        f"{path}: line {line}: this is UTF-8, such as {words[max(0, first - 10) : first + 10]!r}, and"
-        f" corpus.encoding = {encoding} would garble it; leave corpus.encoding out"
-    )
+def refuse_garbled(path: Path, block: Block, encoding: str) -> None:
+    """Raise a UserError if a block is probably in another encoding, although it can be decoded (see `garbled`)."""
+    if found := garbled(block.raw, encoding):
+        line = block.number + block.raw.count(b"\n", 0, found.offset)
+        raise UserError(f"{escape.line(path)}: line {line}: {found.problem} (corpus.encoding)")
 
 
 def decoded(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
@@ -140,7 +200,7 @@ def decoded(path: Path, block: Block, tally: Tally, encoding: str) -> list[str]:
     A line that is not in this encoding is reported with its byte offset (in the uncompressed text) and becomes an empty
     string.
     """
-    refuse_utf8(path, block, encoding)
+    refuse_garbled(path, block, encoding)
     try:
         lines = block.raw.decode(encoding).split("\n")
     except UnicodeDecodeError:
