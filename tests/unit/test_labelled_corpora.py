@@ -93,7 +93,7 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
     """Text, context, labels in the order of the columns, and the line or row that each is from."""
     name = f"a{kind}{compression}"
     Path(name).write_bytes(compress(table(TABLE, kind), compression))
-    figures = build(files=[name], validation_share=0)
+    figures = build(files=[name], validation_share=0, quoting="csv")
     assert found() == EXPECTED
     unit, numbers = {".parquet": ("row", (1, 2, 3, 4, 5)), ".jsonl": ("line", (1, 2, 3, 4, 5))}.get(
         kind, ("line", (2, 3, 4, 6, 7))
@@ -157,7 +157,7 @@ def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     build(files=["a.csv"], delimiter=";", encoding="latin-1", validation_share=0)
     assert found()[1] == ("Bäcker, alt", "deu", ("07761", None)) and len(found()) == 5
     with pytest.raises(
-        UserError, match=r"^a\.csv: the header is one column, 'occ1;lang;code1;code2': set corpus\.delimiter: ';'$"
+        UserError, match=r"^a\.csv: the heading is one column, 'occ1;lang;code1;code2': set corpus\.delimiter: ';'$"
     ):
         build(files=["a.csv"], encoding="latin-1")
     with pytest.raises(UserError, match=r"a\.csv: line 3: not UTF-8: byte 0xe4 \(corpus\.encoding can name another\)"):
@@ -177,7 +177,7 @@ def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     build(files=["a.csv"], encoding="cp1252", on_error="skip", validation_share=0)
     assert [row["text"] for row in documents()] == ["fine", "“old”"]
     Path("a.csv").write_bytes("Tätigkeit,code1\na,1\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"or corpus\.encoding: the header is not utf-8 \(byte 0xe4\)$"):
+    with pytest.raises(UserError, match=r"or corpus\.encoding: the heading is not utf-8 \(byte 0xe4\)$"):
         build(files=["a.csv"], text_column="Tätigkeit", label_columns=["code1"], context_column=None)
 
 
@@ -258,7 +258,7 @@ def large(monkeypatch) -> dict[str, list[str]]:
 def test_threads_change_neither_bytes_nor_the_line_that_a_row_is_from(large):
     written = []
     for threads in (1, 2, 5):
-        figures = build(threads, files=list(large), validation_share=0.1)
+        figures = build(threads, files=list(large), validation_share=0.1, quoting="csv")
         written.append([Path(f"out/{split}.parquet").read_bytes() for split in ("train", "validation")])
     assert written[0] == written[1] == written[2]
     rows = documents("train") + documents("validation")

@@ -233,7 +233,7 @@ def test_broken_csv_records(tmp_path):
     rows, tally = read(path, "skip")
     assert [row["text"] for row in rows] == ["one", "five"]
     assert tally.dropped == {"malformed": 4}
-    with pytest.raises(UserError, match=r"a\.csv: line 3: 1 fields, but the header has 2"):
+    with pytest.raises(UserError, match=r"a\.csv: line 3: 1 field, but the heading has 2"):
         read(path)
     path.write_text('id,text\n1,"unterminated\nand more')
     with pytest.raises(UserError, match=r"a\.csv: line 2: not CSV: unexpected end of data"):

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named, args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
-    table = pairs.read(paths, settings.columns)
+    table = pairs.read(paths, settings.columns, settings.suite, args.out)
     found = pairs.figures(table) | {"hub": origin or None, "sources": listing}
     for key in ("identical", "duplicates"):
         if found[key]:

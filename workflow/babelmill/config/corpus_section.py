@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral, OnlyIf
-from babelmill.config.section import BelowOne, Encoding, Mark, Names, NonNegative, Number, Section
+from babelmill.config.section import BelowOne, Encoding, Mark, Names, NonNegative, Number, Quoting, Section
 from babelmill.config.values import budget, column_names, dataset_parts
 from babelmill.core.formats import split_name
 
@@ -50,6 +50,7 @@ class Corpus(Section):
     context: Annotated[Annotated[str, Field(min_length=1)] | None, Neutral(None)]
     delimiter: Annotated[Mark, Neutral(",")]
     encoding: Annotated[Encoding, Neutral("utf-8")]
+    quoting: Annotated[Quoting, Neutral("format")]
     document: Literal["file", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 PART_KEYS = ("repository", "config", "files", "text_column")
-INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding")
+INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
 
 

@@ -84,8 +84,8 @@ class LabelledText:
         count = max((len(found) for found, _ in rows), default=0)
         names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
         for place, name in enumerate(names):
-            filled = [i for i, (found, _) in enumerate(rows) if (found[place] or "").strip()]
             reader = CodeReader(self._labels.model_copy(update={"on_error": "skip"}))  # rows were checked before
+            filled = [i for i, (found, _) in enumerate(rows) if any(reader.parts(found[place]))]
             codes = self._codes(reader, (([rows[i][0][place]], rows[i][1]) for i in filled))
             mine = self._columns.setdefault(name, {})
             mine.update((begin + i, each) for i, each in zip(filled, codes, strict=True))
