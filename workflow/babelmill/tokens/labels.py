@@ -18,11 +18,9 @@ from babelmill.tokens.shard_file import Labels
 log = logging.getLogger(__name__)
 # The first delimiter of a line, after a code that may stand between quotation marks.
 DELIMITER = re.compile(r'\s*(?:"(?:[^"]|"")*"|[^",;\t]*)\s*([,;\t])')
-# What the columns of a list are called: of the code (the first kind), and of the name.
-HEADINGS = (
-    frozenset({"code", "codes", "label", "labels", "class", "classes", "hisco", "occ1950", "icd", "isco"}),
-    frozenset({"name", "names", "description", "title", "text", "meaning"}),
-)
+# What a heading calls the columns of a list.
+OF_CODES = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes)\d*|hisco|occ1950|icd|isco", re.IGNORECASE)
+OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|description|title|text|meaning)\d*", re.IGNORECASE)
 
 
 def code_list(path: str | Path) -> dict[str, str]:
@@ -33,7 +31,11 @@ def code_list(path: str | Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for number, (code, *name) in _rows(path):
-        _refuse_heading(path, number, [code, *name], first=not found)
+        if not found and _is_heading([code, *name]):
+            raise UserError(
+                f"{path}: line {number} ({escape.some(map(repr, (code, *name)))}) is a heading; a list of codes has"
+                " none, and no row numbers: delete the line, or move it down if it is a code"
+            )
         if len(name) > 1:
             raise UserError(
                 f"{path}: line {number} has {len(name) + 1} fields; a line has a code, and perhaps its name. Put"
@@ -73,17 +75,12 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
         yield i, [stripped(field) for field in fields]
 
 
-def _refuse_heading(path: str | Path, number: int, fields: list[str], first: bool) -> None:
-    """Raise a UserError if the first line of a list names its columns."""
-    if not first:
-        return
-    names = [re.split(r"[\W_]", field.casefold())[0] for field in fields]
-    of_code, of_name = ({name for name in names if name in kind} for kind in HEADINGS)
-    if (not names[0] and len(names) > 1) or (of_code and (of_name or len(names) == 1)):
-        raise UserError(
-            f"{path}: line {number} ({escape.some(map(repr, fields))}) is a heading; a list of codes has none, and no"
-            " row numbers: delete the line, or move it down if it is a code"
-        )
+def _is_heading(fields: list[str]) -> bool:
+    """Return whether the first line of a list names its columns. R leaves the name of the row numbers empty."""
+    if len(fields) == 1:
+        return bool(OF_CODES.fullmatch(fields[0]))
+    orders = (fields[:2], fields[1::-1])
+    return not fields[0] or any(OF_CODES.fullmatch(code) and OF_NAMES.fullmatch(name) for code, name in orders)
 
 
 def as_written(code: str, labels: schema.Labels) -> str:
