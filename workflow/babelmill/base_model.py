@@ -25,7 +25,7 @@ from huggingface_hub.utils import disable_progress_bars
 from babelmill.config.inputs import model_files
 from babelmill.config.model_source import check_shape
 from babelmill.config.stage_settings import BaseModelSettings
-from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_folder, copy_file, read_json, write_json
 from babelmill.hub import revisions
 from babelmill.hub.files import Files, licence_of, of_repository
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> None:
     files = in_a_folder(Path(local)) if local else on_the_hub(settings.source or {})
     where = files.where
     if "config.json" not in files.names:
-        raise UserError(f"{where} has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
+        raise UserError(f"{where} has no config.json; it has {escape.some(files.names) or 'no files'}")
     config = files.get(["config.json"])["config.json"]
     kind = kind_of(read_json(config), where)
     check_architecture(settings, kind, read_json(config), where)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from huggingface_hub.utils import disable_progress_bars
 
 from babelmill.config.stage_settings import SuiteSettings
-from babelmill.core import local_sources, manifest, stage_entry
+from babelmill.core import escape, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.globs import distinct
 from babelmill.core.words import plural
@@ -43,8 +43,8 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     names = [name for name in there if any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.files)]
     if not names:
         raise UserError(
-            f"the suite {repository} at {commit[:12]} has no file {', '.join(settings.files)} for {settings.name}; it"
-            f" has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
+            f"the suite {repository} at {commit[:12]} has no file {escape.some(settings.files)} for {settings.name}; it"
+            f" has {escape.some(there) or 'no files'}"
         )
     log.info("%s of %s at %s", plural(len(names), "file"), repository, commit)
     paths = fetch(SUITE, repository, commit, names)

@@ -239,9 +239,9 @@ def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) ->
     entries = vocab_size(tokenizer)
     if entries < wanted and all(corpus.labelled for corpus in corpora):  # a table of labels is as large as it is
         log.warning(
-            "tokenizer.vocab_size = %d: the labelled text of %s is enough for only %d entries, so the tokenizer of model"
-            " %s has %d",
-            *(wanted, " ".join(settings.languages), entries, settings.name, entries),
+            "tokenizer.vocab_size = %d: the labelled text of %s is enough for only %d entries; the tokenizer of model"
+            " %s has these",
+            *(wanted, " ".join(settings.languages), entries, settings.name),
         )
     elif entries < wanted:
         fixed = len(SPECIAL_TOKENS) + 256

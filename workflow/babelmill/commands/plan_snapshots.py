@@ -6,7 +6,7 @@ from babelmill.commands.text_size import BYTES_PER_TOKEN
 from babelmill.config.languages import WORD
 from babelmill.config.resolve import Configuration
 from babelmill.config.snapshots import FOLDER, name_of, points
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.words import plural
 from babelmill.stages import STAGES
 
@@ -32,7 +32,7 @@ def note(configuration: Configuration, model: str, tokens: float) -> str | None:
         kept = [point for point in asked if (folder / f"{name_of(point)}.json").is_file()]
         lost = [name_of(point) for point in ahead if point not in kept]
         missing = (
-            f"; not kept: {', '.join(lost)} (the run ended before, or was finished when you asked for them; it is not"
+            f"; not kept: {escape.some(lost)} (the run ended before, or was finished when you asked for them; it is not"
             " repeated for snapshots)"
             if lost
             else ""

@@ -26,7 +26,7 @@ from babelmill.config.inputs import HUB_NAME
 from babelmill.config.languages import read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, sha256, trouble
 from babelmill.hub import owners
 from babelmill.hub.client import cause, commit_of
@@ -177,7 +177,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
     if config is None:
         if found:
             raise UserError(
-                f"no config.json beside {', '.join(next(iter(found.values())).names)}; name the file with --config"
+                f"no config.json beside {escape.some(next(iter(found.values())).names)}; name the file with --config"
             )
         return "skipped: not a GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
@@ -261,7 +261,8 @@ def already(old: Old) -> str | None:
         return f"done already: {old.target} is made from it"
     if known is None and (others := [name for name in there.names if name != ".gitattributes"]):
         raise UserError(
-            f"{old.target} exists and has other files ({', '.join(others[:3])}); name another target in --repo-template"
+            f"{old.target} exists and has other files ({escape.some(others, 3)}); name another target in"
+            " --repo-template"
         )
     return None
 

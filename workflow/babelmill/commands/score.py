@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.snapshots import FOLDER
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, sha256
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def fetched(repository: str, revision: str, code: bool) -> tuple[Path, dict[str,
     commit = resolve(use, repository, revision)
     files = of_repository(use, repository, commit, revision)
     if "config.json" not in files.names:
-        raise UserError(f"{files.where}: has no config.json; it has {', '.join(files.names[:8]) or 'no files'}")
+        raise UserError(f"{files.where}: has no config.json; it has {escape.some(files.names) or 'no files'}")
     weights = weight_files(files.names, lambda name: read_json(files.get([name])[name]), files.where)
     names = ["config.json", *weights, *(name for name in files.names if name.endswith(".index.json"))]
     names += [name for name in files.names if name in FILES or (code and name.endswith(".py"))]
@@ -133,7 +133,7 @@ def languages_of(configuration: "Configuration", suite: str, asked: list[str] | 
     covered = list(configuration.suite(suite).covered)
     if not asked and len(covered) > 1:
         raise UserError(
-            f"the suite {suite} has several languages: add --language with one or more of {' '.join(covered)}"
+            f"the suite {suite} has several languages: add --language with one or more of {escape.some(covered)}"
         )
     for code in asked or []:
         if code not in covered:

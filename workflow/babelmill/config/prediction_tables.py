@@ -62,6 +62,6 @@ def _of_corpora(configuration: Configuration, model: str, key: str) -> str | Non
     """Return the value that the corpora of a model have for a key; raise a UserError if they differ."""
     said = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
     if len(set(said.values())) > 1:
-        found = ", ".join(f"{code}: {value!r}" for code, value in said.items())
+        found = escape.some(f"{code}: {value!r}" for code, value in said.items())
         raise UserError(f"model {model}: its corpora differ in corpus.{key} ({found}); set predict.{key}")
     return next(iter(said.values()))

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from babelmill.config import schema
 from babelmill.config.stage_settings import CorpusSettings
-from babelmill.core import known_hashes, local_sources, manifest, stage_entry
+from babelmill.core import escape, known_hashes, local_sources, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write
 from babelmill.core.formats import split_name
 from babelmill.core.globs import distinct
@@ -235,19 +235,19 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
     sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
     sides = "; documents with the same text stay in the same split" if corpus.label_columns else sides
     if missing := set(corpus.categories) - tally.categories:
-        found = ", ".join(sorted(tally.categories)) or "none"
-        message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; the text has {found}"
+        found = escape.some(sorted(tally.categories)) or "none"
+        message = f"corpus.categories of {name}: no document is in {escape.some(sorted(missing))}; the text has {found}"
         if missing == set(corpus.categories):
             raise UserError(message)
         log.warning("%s", message)
     if not train.documents:
-        where = ", ".join(corpus.files) or corpus.builtin or "the download"
+        where = escape.some(corpus.files) or corpus.builtin or "the download"
         raise UserError(
             f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
             f" used for validation: {validation.documents}{sides}"
         )
     if corpus.label_columns and train.without_labels == train.documents:
-        columns = ", ".join(map(repr, corpus.label_columns))
+        columns = escape.some(map(repr, corpus.label_columns))
         raise UserError(
             f"no training text of {name} has a label: the columns {columns} (corpus.label_columns) are empty in all"
             f" {plural(train.documents, 'document')}"

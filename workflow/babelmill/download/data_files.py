@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from huggingface_hub.repocard import metadata_load
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
 from babelmill.core.globs import matches
@@ -76,11 +77,11 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     """
     declared, config, globs = configurations(card), part.get("config"), part.get("files")
     if config and config not in declared:
-        known = f"there are {', '.join(declared)}" if declared else "its card declares none; name files instead"
+        known = f"there are {escape.some(declared)}" if declared else "its card declares none; name files instead"
         raise UserError(f"{where} has no configuration {config!r}; {known}")
     if len(declared) > 1 and not config and not globs:
         raise UserError(
-            f"{where} has several configurations: {', '.join(declared)}; choose one in corpus.hub, for instance"
+            f"{where} has several configurations: {escape.some(declared)}; choose one in corpus.hub, for instance"
             f" [{{repository: {part['repository']}, config: {next(iter(declared))}}}]"
         )
     if globs:
@@ -124,12 +125,14 @@ def _by_words(names: list[str], chosen: bool) -> DataFiles:
 def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
     """Return the error message for a repository without a file for training."""
     if splits is not None and not splits.keys() & {"train", BY_WORDS}:
-        return f"{where}: its configuration {part['config']} has no split `train`; it has {', '.join(splits) or 'none'}"
+        return (
+            f"{where}: its configuration {part['config']} has no split `train`; it has {escape.some(splits) or 'none'}"
+        )
     known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
-    asked = f" that corpus.hub asks for (files: {', '.join(part['files'])})" if part.get("files") else ""
+    asked = f" that corpus.hub asks for (files: {escape.some(part['files'])})" if part.get("files") else ""
     return (
         f"{where} has no training data{asked} in a supported format ({known}; test splits do not count); it contains"
-        f" {', '.join(sorted(names)[:10]) or 'no such file'}"
+        f" {escape.some(sorted(names)) or 'no such file'}"
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from babelmill.config import schema
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError
 from babelmill.evaluation.labels import TOPS, Found, Sets
 from babelmill.tokens.documents import Documents
@@ -53,7 +53,7 @@ class LabelledText:
         for folder in corpora.values():
             truth += self._read(folder, len(truth))
         if not truth:
-            raise UserError(f"no validation text of {', '.join(corpora)} has a code: there is nothing to measure")
+            raise UserError(f"no validation text of {escape.some(corpora)} has a code: there is nothing to measure")
         sizes = [int(chosen.sum()) for chosen in self._chosen]
         self.documents = {
             language: {"scored": size, "of": documents.count, "with_code": size}

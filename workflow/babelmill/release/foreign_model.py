@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from babelmill.core import escape
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 from babelmill.model.gpt_bert import GPTBertShape
@@ -165,9 +166,9 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
         return found
     if found:
         raise UserError(
-            f"{where}: several files could be the weights: {', '.join(found[:5])}; rename the right ones to {NAMED_BY}"
+            f"{where}: several files could be the weights: {escape.some(found, 5)}; rename the right ones to {NAMED_BY}"
         )
-    some = ", ".join(names[:8]) or "no files"
+    some = escape.some(names) or "no files"
     raise UserError(f"{where} has no file of weights ({NAMED_BY}, or several with an index); it has {some}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.tables.columns import Asked
@@ -39,7 +40,7 @@ def read(paths: Iterable[Path], columns: dict[str, str], suite: str = "mine", sc
     for path in paths:
         rows += _of_file(path, columns, f"suites.{suite}", scratch)
     if not rows:
-        raise UserError(f"{', '.join(map(str, paths[:3]))}: these files contain no pair of sentences")
+        raise UserError(f"{escape.some(paths, 3)}: these files contain no pair of sentences")
     return pa.Table.from_arrays([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=SCHEMA)
 
 
