@@ -139,7 +139,16 @@ def test_values_that_are_nested_too_deeply_are_one_line(read, tmp_path, brackets
 
 def test_a_number_of_thousands_of_digits_is_one_line(read, tmp_path):
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "other": "b", "n": {"9" * 100_000}}}\n')
-    refused(read, tmp_path / "a.jsonl", "line 1: ")
+    refused(read, tmp_path / "a.jsonl", "line 1: not JSON that can be read: an integer has thousands of digits")
+
+
+def test_what_can_be_parsed_but_not_written_is_one_line(tmp_path):
+    for depth in range(850, 1000, 3):
+        (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "other": {"[" * depth}{"]" * depth}}}\n')
+        try:
+            to_predict(tmp_path / "a.jsonl")
+        except UserError as error:
+            assert "nested too deeply" in str(error)
 
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()]

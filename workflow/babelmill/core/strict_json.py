@@ -34,3 +34,7 @@ def parse(text: str) -> Any:
         raise ValueError("not JSON that can be read: its values are nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
+    except ValueError as error:
+        if "digits" not in str(error):
+            raise
+        raise ValueError("not JSON that can be read: an integer has thousands of digits") from None

@@ -128,6 +128,8 @@ class Table:
             yield
         except NoColumn as problem:
             raise UserError(f"{self._path}: {problem}") from None
+        except RecursionError:  # a value that could be read, but not be written
+            raise UserError(f"{self._path}: values are nested too deeply") from None
         except FileNotFoundError:
             raise UserError(f"{self._path}: no such file") from None
         except (PermissionError, IsADirectoryError) as error:
