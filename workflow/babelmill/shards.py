@@ -108,11 +108,6 @@ def read_labels(reader: CodeReader | None, corpus: Documents) -> tuple[Labels | 
             f"{corpus.path} has no labels, but train.objective: labels needs some; set corpus.label_columns"
         )
     labels = reader.read(corpus.labels())
-    if corpus.path.stem == "train" and reader.without == corpus.count:
-        raise UserError(
-            f"{corpus.path}: no document has a code: the columns of corpus.label_columns are empty in all"
-            f" {plural(corpus.count, 'document')}"
-        )
     log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
     if reader.first:
         log.warning(
