@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from babelmill.core import escape
-from babelmill.core.formats import DELIMITERS, MAX_FIELD, split_name
+from babelmill.core.formats import DELIMITERS, MAX_FIELD
 from babelmill.core.words import plural
 from babelmill.tables.columns import Asked, NoColumn, check_names
 
@@ -24,7 +24,8 @@ class Records:
     Blank lines are skipped. But in a table with a single column, a blank line is a record with an empty field.
 
     Args:
-        path: the file.
+        path: the file, for errors.
+        suffix: its format, .csv or .tsv.
         lines: its lines, with their newlines.
         delimiter: the character between the fields; None stands for a tab in .tsv and a comma otherwise.
         quoting: whether fields may stand between quotation marks: `csv`, `none`, or as in files of its `format`.
@@ -38,10 +39,12 @@ class Records:
         NoColumn: the heading cannot be read.
     """
 
-    def __init__(self, path: Path, lines: Iterable[str], delimiter: str | None, quoting: str, section: str):
-        self._path, self._section, tabs = path, section, split_name(path)[0] == ".tsv"
-        self._delimiter = delimiter or DELIMITERS[".tsv" if tabs else ".csv"]
-        self.quoted = quoting == "csv" or (quoting == "format" and not tabs)
+    def __init__(
+        self, path: Path, suffix: str, lines: Iterable[str], delimiter: str | None, quoting: str, section: str
+    ):
+        self._path, self._suffix, self._section = path, suffix, section
+        self._delimiter = delimiter or DELIMITERS[suffix]
+        self.quoted = quoting == "csv" or (quoting == "format" and suffix == ".csv")
         self._rows = (_quoted if self.quoted else _unquoted)(lines, self._delimiter)
         self.heading: list[str] = []
         for number, row, problem in self._rows:
@@ -78,7 +81,7 @@ class Records:
         if found is None or found == self._delimiter:
             return ""
         advice = f"set {setting(self._section, 'delimiter', SHOWN.get(found, repr(found)))}"
-        if split_name(self._path)[0] == ".tsv":
+        if self._suffix == ".tsv":
             other = "" if found == "," else f", and {advice}"
             advice = f"of a .tsv, tabs stand between the columns; name it .csv{other}"
         return f"the heading is one column, {escape.line(repr(self.heading[0]), 100)}: {advice}"

@@ -170,7 +170,7 @@ class Table:
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Records:
-        return Records(self._path, self._lines(), self._delimiter, self._quoting, self._section)
+        return Records(self._path, self._format, self._lines(), self._delimiter, self._quoting, self._section)
 
     def _fields(self, records: Records) -> Iterator[tuple[int, list[str]]]:
         """Yield the line and the fields of each record. Raise a UserError at the first bad one."""

@@ -51,10 +51,10 @@ def read_csv(path: Path, stream: pa.NativeFile, tally: Tally, columns: Columns) 
 
 def _opened(path: Path, stream: pa.NativeFile, columns: Columns) -> Records:
     """Return the records of a file. Raise a UserError if it is not CSV, or lacks one of `columns`."""
-    delimiter = None if split_name(path)[0] == ".tsv" else columns.delimiter
-    problem = ""
+    suffix, problem = split_name(path)[0], ""
+    delimiter = None if suffix == ".tsv" else columns.delimiter
     try:
-        records = Records(path, _lines(path, stream, columns.encoding), delimiter, columns.quoting, "corpus")
+        records = Records(path, suffix, _lines(path, stream, columns.encoding), delimiter, columns.quoting, "corpus")
         if records.heading:
             if bad := _bad_byte("".join(records.heading)):
                 problem = f", or corpus.encoding: the heading is not {columns.encoding} (byte 0x{bad:02x})"
