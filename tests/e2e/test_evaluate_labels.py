@@ -24,9 +24,9 @@ from babelmill.core.files import UserError, read_json, write_json
 from babelmill.predict import predict
 from babelmill.prediction.predictor import Wanted
 from babelmill.prediction.rows import Asked
-from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import held
 from babelmill.settings import read_settings, settings_of
+from babelmill.tables.table import Table
 from prepared import run_module
 from training_data import TRADES, LabelledData, labelled
 

@@ -229,19 +229,20 @@ def test_memory_does_not_grow_with_the_rows(labeller, tmp_path, monkeypatch):
     """But for the digests and texts of what is remembered."""
     import torch
 
-    from babelmill.prediction import rows, tables
+    from babelmill.prediction import rows
     from babelmill.prediction.predictor import Predictor, Wanted
     from babelmill.prediction.windows import Windows, write_table
+    from babelmill.tables import table as of_file
 
     monkeypatch.setattr(rows, "WINDOW", 512)
-    monkeypatch.setattr(tables, "BLOCK", 1 << 14)
+    monkeypatch.setattr(of_file, "BLOCK", 1 << 14)
     predictor = Predictor(labeller, Wanted(method="linear"), torch.device("cpu"))
     peaks = []
     for count in (2_000, 20_000):
         table(tmp_path / f"{count}.csv", count, 50)
         tracemalloc.start()
         windows = Windows(tmp_path / f"{count}", {})
-        prediction = rows.Prediction(tables.Table(tmp_path / f"{count}.csv"), rows.Asked("occ1"), predictor, windows)
+        prediction = rows.Prediction(of_file.Table(tmp_path / f"{count}.csv"), rows.Asked("occ1"), predictor, windows)
         assert prediction.run()["rows"] == count
         write_table(tmp_path / f"{count}.out.csv", prediction.columns, windows)
         peaks.append(tracemalloc.get_traced_memory()[1])

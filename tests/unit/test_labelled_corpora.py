@@ -93,7 +93,7 @@ def test_a_table_of_any_format_comes_out_alike(kind, compression):
     """Text, context, labels in the order of the columns, and the line or row that each is from."""
     name = f"a{kind}{compression}"
     Path(name).write_bytes(compress(table(TABLE, kind), compression))
-    figures = build(files=[name], validation_share=0)
+    figures = build(files=[name], validation_share=0, quoting="csv")
     assert found() == EXPECTED
     unit, numbers = {".parquet": ("row", (1, 2, 3, 4, 5)), ".jsonl": ("line", (1, 2, 3, 4, 5))}.get(
         kind, ("line", (2, 3, 4, 6, 7))
@@ -151,13 +151,70 @@ def test_numbers_of_json_and_parquet_are_labels_and_what_is_neither_is_refused()
     assert found() == [("a", "", ("fine",))]
 
 
+def of_code(code: str) -> dict:
+    """The section `train` and `labels` of a model that learns labels of this system."""
+    train = {"objective": "labels", "sequence_lengths": [32], "phase_starts": [0.0]}
+    return {"train": train, "labels": {"code": code}}
+
+
+@pytest.mark.parametrize(
+    ("code", "labels"), [("classes", ["250.0", "250", "NA", "A1"]), ("hisco", ["250", "250", None, "A1"])]
+)
+def test_labels_of_classes_stay_as_they_stand(code, labels):
+    """The same corpus of digits alone is made as it was before."""
+    rows = zip("abcd", ["250.0", "250", "NA", "\u200bA1"], strict=True)
+    Path("a.csv").write_bytes(table([{"occ1": text, "code1": label} for text, label in rows], ".csv"))
+    corpus = COLUMNS | {"label_columns": ["code1"], "context_column": None, "files": ["a.csv"], "validation_share": 0}
+    model = {"models": {"occ": {"languages": ["eng"], **of_code(code)}}}
+    asked = Configuration([("test", {"languages": {"eng": {"corpus": corpus}}, **model})])
+    write_json("corpus.json", settings_of(asked, "eng", "corpus"))
+    corpus_stage.run(argparse.Namespace(settings=Path("corpus.json"), out=Path("out"), download=[], threads=1))
+    assert [label for _, _, (label,) in found()] == labels
+
+
+def test_only_corpora_of_models_that_learn_classes_keep_their_labels():
+    def raw(**values) -> bool:
+        model = values.pop("models", {})
+        languages = {"eng": {"corpus": COLUMNS | {"files": []}}, "deu": {"corpus": {"files": []}}}
+        configuration = Configuration([("test", {"languages": languages, "models": model, **values})])
+        assert "raw_labels" not in settings_of(configuration, "deu", "corpus"), "it has no labels"
+        return bool(settings_of(configuration, "eng", "corpus").get("raw_labels"))
+
+    assert raw(**of_code("classes")) and raw(**of_code("general"))
+    assert not raw(**of_code("hisco")) and not raw() and not raw(labels={"code": "general"})
+    occ, other = ({"languages": ["eng"], **of_code(code)} for code in ("hisco", "classes"))
+    assert not raw(models={"occ": occ}) and raw(models={"occ": occ, "other": other})
+
+
+def test_quotation_marks_in_settings_files():
+    """Where a .tsv has none, and where the user says how it was read before, settings stay as they were."""
+
+    def said(stage: str = "corpus", **corpus) -> object:
+        return settings_of(configuration_of(**corpus), "eng", stage)["corpus"].get("quoting")
+
+    Path("plain.tsv").write_bytes(table(TABLE[:1], ".tsv"))
+    Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello\teng\t1\t\n')
+    Path("a.csv").write_bytes(table(TABLE, ".csv"))
+    assert said(files=["plain.tsv", "a.csv"]) is None
+    assert said(files=["marks.tsv"]) == said(files=["*.tsv"]) == said(files=["[m]*"]) == "format"
+    assert said(files=["a.csv"], validation_files=["marks.tsv"]) == "format"
+    assert said(files=["marks.tsv"], quoting="csv") is None and said(files=["marks.tsv"], quoting="none") == "none"
+    assert said(files=[], hub="owner/name") is None and said(files=[], hub="owner/name", quoting="csv") == "csv"
+    for name, quoting, text in (("marks.tsv", "format", '"Hello'), ("plain.tsv", "format", TABLE[0]["occ1"])):
+        build(files=[name], quoting=quoting, validation_share=0)
+        assert [row["text"] for row in documents()] == [text]
+    Path("marks.tsv").write_text('occ1\tlang\tcode1\tcode2\n"Hello"\teng\t1\t\n')
+    build(files=["marks.tsv"], quoting="csv", validation_share=0)
+    assert [row["text"] for row in documents()] == ["Hello"]
+
+
 def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     rows = [row | {"occ1": row["occ1"].replace("„", "").replace("“", "")} for row in TABLE]
     Path("a.csv").write_bytes(table(rows, ".csv", ";", "latin-1"))
     build(files=["a.csv"], delimiter=";", encoding="latin-1", validation_share=0)
     assert found()[1] == ("Bäcker, alt", "deu", ("07761", None)) and len(found()) == 5
     with pytest.raises(
-        UserError, match=r"^a\.csv: the header is one column, 'occ1;lang;code1;code2': set corpus\.delimiter: ';'$"
+        UserError, match=r"^a\.csv: the heading is one column, 'occ1;lang;code1;code2': set corpus\.delimiter: ';'$"
     ):
         build(files=["a.csv"], encoding="latin-1")
     with pytest.raises(UserError, match=r"a\.csv: line 3: not UTF-8: byte 0xe4 \(corpus\.encoding can name another\)"):
@@ -177,7 +234,7 @@ def test_semicolons_and_latin_1_are_said_and_what_is_wrong_is_told():
     build(files=["a.csv"], encoding="cp1252", on_error="skip", validation_share=0)
     assert [row["text"] for row in documents()] == ["fine", "“old”"]
     Path("a.csv").write_bytes("Tätigkeit,code1\na,1\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"or corpus\.encoding: the header is not utf-8 \(byte 0xe4\)$"):
+    with pytest.raises(UserError, match=r"or corpus\.encoding: the heading is not utf-8 \(byte 0xe4\)$"):
         build(files=["a.csv"], text_column="Tätigkeit", label_columns=["code1"], context_column=None)
 
 
@@ -258,7 +315,7 @@ def large(monkeypatch) -> dict[str, list[str]]:
 def test_threads_change_neither_bytes_nor_the_line_that_a_row_is_from(large):
     written = []
     for threads in (1, 2, 5):
-        figures = build(threads, files=list(large), validation_share=0.1)
+        figures = build(threads, files=list(large), validation_share=0.1, quoting="csv")
         written.append([Path(f"out/{split}.parquet").read_bytes() for split in ("train", "validation")])
     assert written[0] == written[1] == written[2]
     rows = documents("train") + documents("validation")

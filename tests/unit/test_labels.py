@@ -241,6 +241,91 @@ def test_a_list_of_codes_is_all_there_are(tmp_path):
         code_list(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("code,name\n61110,Farmer\n", r"line 1 \('code', 'name'\) is a heading; .* delete the line"),
+        ("hisco_code\tdescription\n61110\tFarmer\n", "line 1 .* is a heading"),
+        ("code\nA\nB\n", r"line 1 \('code'\) is a heading"),
+        ('"","code","name"\n"1","A1","farm"\n', r"line 1 \('', 'code', 'name'\) is a heading; .* no row numbers"),
+        ('"1","A1","farm"\n"2","B2","mill"\n', r"line 1 has 3 fields; .* leave out row numbers \(row\.names = FALSE"),
+        ("A1,farm, small\n", r"line 1 has 3 fields; .* quotation marks around a name with a comma"),
+        ('A1,farm\n"B2,mill\nC3,shop"\n', "line 2: a quotation mark begins a field and does not end it"),
+        ("A1;farm\nB2,mill\n", r"codes end at a ',' in line 2 and a ';' in line 1; put one kind"),
+        ("A1,farm\n,mill\n", "line 2 has the name 'mill' and no code"),
+    ],
+)
+def test_what_is_no_list_of_codes_is_refused_with_its_line(tmp_path, content, said):
+    path = tmp_path / "codes.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=said):
+        code_list(path)
+
+
+def test_a_list_of_codes_is_read_as_it_is_meant(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("A1;farm\u2028and\x0cmill, small\r\nB2\r\n\ufeffC3\u200b;\r\n", newline="")
+    assert code_list(path) == {"A1": "farm\u2028and\x0cmill, small", "B2": "", "C3": ""}
+    path.write_text('A1\t"farm\nB2\tmill"\n')
+    assert code_list(path) == {"A1": '"farm', "B2": 'mill"'}
+    path.write_text('"A,1","farm, small"\nWorking class\nclass teacher,title\n')
+    assert code_list(path) == {"A,1": "farm, small", "Working class": "", "class teacher": "title"}
+    path.write_text("1234,one\n01234,two\n")
+    with pytest.raises(UserError, match=r"codes\.csv: '1234' and '01234' are the same code, '01234'; keep one"):
+        reader(code="hisco", codes=str(path))
+
+
+def test_a_label_of_classes_is_text_as_it_stands():
+    assert read([["250.0"], ["250"], ["E11.0"], ["E11"]]) == [["250.0"], ["250"], ["E11.0"], ["E11"]]
+    assert read([["NA"], ["nan"], ["NaN"], ["null"], ["NULL"], ["N"]]) == [["?"]] * 5 + [["N"]]
+    around = ["A1", "\u200bA1", "A1\ufeff", " \u200e A1 \u200b "]
+    assert read([[text] for text in around]) == [["A1"]] * 4
+    assert read([["\u200b"]]) == [["?"]]
+
+
+def test_a_part_of_a_cell_is_read_as_the_same_cell_alone():
+    for code in ("classes", "general", "hisco"):
+        cells = ["1", "nan", "NULL", "NA", "2.0", "\ufeff3", "-1"]
+        alone = [each for found in read([[cell] for cell in cells], code=code, on_error="skip") for each in found]
+        together = read([[";".join(cells)]], code=code, separator=";")
+        assert together == [[each for each in alone if each != "?"]]
+
+
+def test_what_a_list_of_codes_has_is_a_code_whatever_it_looks_like(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("NA,Namibia\nDE,Germany\n250,x\n250.0,y\n")
+    rows = [["NA"], ["DE"], ["null"], ["250.0"], ["250"]]
+    assert read(rows, codes=str(path)) == [["NA"], ["DE"], ["?"], ["250.0"], ["250"]]
+    assert read(rows, codes=str(path), code="general", block_size=9) == read(rows, codes=str(path))
+
+
+def test_two_spellings_that_would_be_one_code_are_named():
+    assert read([["250.0"], ["250.0"]], code="general") == [["250"], ["250"]], "pandas writes all codes so"
+    with pytest.raises(
+        UserError, match=r"^a\.csv: line 4: '250\.0' and '250' \(a\.csv: line 2\) would be one code, '250'"
+    ):
+        read([["250"], ["250"], ["250.0"]], code="general")
+    both = reader(code="general")
+    both.read([(["250"], "train.csv: line 2")])
+    with pytest.raises(UserError, match=r"validation\.csv: line 9: '250\.0' and '250' \(train\.csv: line 2\)"):
+        both.read([(["250.0"], "validation.csv: line 9")])
+    assert read([["61110"], ["61110.0"]], code="hisco") == [["61110"]] * 2, "digits alone: nothing else can be meant"
+
+
+@pytest.mark.parametrize(
+    ("codes", "warns"), [(["0110", "110"], True), (["0110", "1100"], False), (["A01", "A1"], False)]
+)
+def test_codes_that_differ_in_leading_zeros_are_worth_a_warning(caplog, codes, warns):
+    for code in ("general", "classes", "occ1950"):
+        caplog.clear()
+        found = reader(code=code, block_size=5, on_error="skip")
+        found.read([([text], f"a.csv: line {i}") for i, text in enumerate(codes, 2)])
+        found.warn_of_zeros()
+        assert bool(caplog.messages) == (warns and code != "occ1950")
+        if caplog.messages:
+            assert "'0110' and '110' are two codes, which differ in leading zeros" in caplog.messages[0]
+
+
 def configuration(**values) -> Configuration:
     """One of labels, with these values of whichever section has such a key."""
     sections = {

@@ -177,13 +177,24 @@ def test_bytes_that_are_not_utf8_are_named_with_their_place(tmp_path):
     assert tally.dropped == {"undecodable": 1}
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *[pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())],
+        *[pa.string_view(), pa.binary_view(), pa.large_binary()],
+    ],
+    ids=str,
+)
 def test_parquet_text_is_checked_for_utf8(tmp_path, kind):
     """Arrow itself hands on invalid UTF-8 in a string column without a word."""
     raw = pa.array([b"fine", b"bad \xff", None, "schön".encode()], pa.binary())
     values = pa.Array.from_buffers(pa.string(), 4, raw.buffers())
     if pa.types.is_binary(kind):
         values = raw
+    elif kind in (pa.binary_view(), pa.large_binary()):
+        values = raw.cast(kind)
+    elif kind == pa.string_view():
+        values = pa.Array.from_buffers(kind, 4, raw.cast(pa.binary_view()).buffers())
     elif pa.types.is_large_string(kind):
         values = pa.Array.from_buffers(kind, 4, raw.cast(pa.large_binary()).buffers())
     elif pa.types.is_dictionary(kind):
@@ -233,7 +244,7 @@ def test_broken_csv_records(tmp_path):
     rows, tally = read(path, "skip")
     assert [row["text"] for row in rows] == ["one", "five"]
     assert tally.dropped == {"malformed": 4}
-    with pytest.raises(UserError, match=r"a\.csv: line 3: 1 fields, but the header has 2"):
+    with pytest.raises(UserError, match=r"a\.csv: line 3: 1 field, but the heading has 2"):
         read(path)
     path.write_text('id,text\n1,"unterminated\nand more')
     with pytest.raises(UserError, match=r"a\.csv: line 2: not CSV: unexpected end of data"):

@@ -81,7 +81,7 @@ def test_the_name_of_a_file_can_be_the_paradigm():
 
 
 def test_a_missing_column_is_named_with_those_there_are():
-    with pytest.raises(UserError, match=r"a.tsv: no column 'good' \(the good sentence\); there are 'sen', 'wrong_sen'"):
+    with pytest.raises(UserError, match=r"a.tsv: no column 'good'; there are 'sen', .*; set suites\.mine\.good$"):
         pairs.read([write("a.tsv")], COLUMNS | {"good": "good"})
 
 
@@ -119,7 +119,7 @@ def run_suite(configured: Configuration, code: str, name: str) -> dict:
 
 def test_a_suite_of_ones_own():
     write("a.tsv")
-    entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen"}
+    entry = {"files": ["*.tsv"], "language": "eng", "good": "sen", "bad": "wrong_sen", "quoting": "csv"}
     found = run_suite(configuration(["mine"], mine=entry), "eng", "mine")
     assert found["figures"]["pairs"] == 3 and found["figures"]["sources"][0]["path"] == "a.tsv"
     assert pq.read_table("results/suites/mine/eng/pairs.parquet").column_names == pairs.SCHEMA.names
@@ -130,6 +130,39 @@ def test_a_suite_of_ones_own():
 
     suites._snapshot.cache_clear()
     assert settings_of(configured, "eng", "suite.mine") != before, "an edited file is seen"
+
+
+def test_quotation_marks_in_the_settings_of_suites():
+    def said(name="mine", **entry) -> object:
+        entry = {"language": "eng", "good": "sen", "bad": "wrong_sen"} | entry
+        return settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")["columns"].get("quoting")
+
+    write("marks.tsv")
+    Path("plain.tsv").write_text("sen\twrong_sen\nIt is.\tIt are.\n")
+    assert said(files=["plain.tsv"]) is None and said(files=["marks.tsv"], quoting="csv") is None
+    Path("marks.tsv").write_text('sen\twrong_sen\n"It is.\tIt are.\n')
+    assert said(files=["marks.tsv"]) == "format" and said(files=["plain.tsv"], quoting="none") == "none"
+    of_hub = {"repository": "owner/name"}
+    assert said(files=["data.tsv"], **of_hub) == said(files=["data/*"], **of_hub) == "format"
+    assert said(files=["data/*.parquet"], **of_hub) is None and said(files=["*.tsv"], quoting="csv", **of_hub) is None
+    english = settings_of(configuration(["english_basics"]), "eng", "suite.english_basics")
+    assert "quoting" not in english["columns"], "it has no quotation marks, so nothing is scored again"
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.csv.gz", "a.parquet"])
+@pytest.mark.parametrize("key", ["good", "bad", "phenomenon", "paradigm"])
+def test_a_column_that_is_not_there_is_refused_before_anything_runs(name, key):
+    packed = name.endswith(".gz")
+    path = write(name.removesuffix(".gz"))
+    if packed:
+        Path(name).write_bytes(gzip.compress(path.read_bytes()))
+    columns = {"good": "sen", "bad": "wrong_sen", "phenomenon": "phenomenon", "paradigm": "{file}"} | {key: "gone"}
+    entry = {"files": [name], "language": "eng", "quoting": "csv", **columns}
+    entry |= {"delimiter": ";"} if ".csv" in name else {}
+    with pytest.raises(
+        UserError, match=rf"^config/config\.yaml: suites\.mine\.{key}: {name} has no column 'gone'; its"
+    ):
+        settings_of(configuration(["mine"], mine=entry), "eng", "suite.mine")
 
 
 def test_a_suite_of_the_hub_fetches_what_the_language_needs(hub):

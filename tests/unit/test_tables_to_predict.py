@@ -16,10 +16,11 @@ from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError
 from babelmill.prediction import rows
 from babelmill.prediction.predictor import Wanted, check_threshold, columns_of, labels_of
-from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, rows_done, write_table
 from babelmill.release.labels_config import completed
 from babelmill.settings import settings_of, write_settings
+from babelmill.tables.columns import Asked
+from babelmill.tables.table import Table
 
 COLUMNS = ["id", "occ1", "note; more"]
 ROWS = [["007", "fisher, and farmer", 'he said "yes"'], ["1.0", "", "NA"], ["x", "bøcker\nand smith", " "]]
@@ -49,7 +50,7 @@ def made(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.parquet.gz", "a.jsonl", "a.jsonl.gz"])
 def test_every_format_gives_all_columns_as_they_stand(tmp_path, name):
-    table = Table(made(tmp_path / name))
+    table = Table(made(tmp_path / name), quoting="csv")
     assert (table.columns, table.rows, list(table)) == (COLUMNS, 3, ROWS)
     assert list(table) == ROWS, "as often as one likes"
 
@@ -57,15 +58,15 @@ def test_every_format_gives_all_columns_as_they_stand(tmp_path, name):
 def test_delimiter_and_encoding_are_said(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(written(";", "latin-1"))
-    assert list(Table(path, ";", "latin-1")) == ROWS
+    assert list(Table(path, delimiter=";", encoding="latin-1")) == ROWS
     with pytest.raises(UserError, match=r"a\.csv: line 4 is not utf-8 \(byte 0xf8\); set the file's encoding"):
-        Table(path, ";")
+        Table(path, delimiter=";")
     path.write_bytes(written(";", "utf-8"))
     with pytest.raises(UserError, match=r"a\.csv: line 4 is UTF-8, not cp1252; remove"):
-        Table(path, ";", "cp1252")
+        Table(path, delimiter=";", encoding="cp1252")
     (tmp_path / "b.csv").write_text("id;occ1\n1;x\n")
-    with pytest.raises(UserError, match=r"no column 'occ1' \(the text\); there are 'id;occ1'; check the delimiter"):
-        Table(tmp_path / "b.csv").place("occ1", "the text")
+    with pytest.raises(UserError, match=r"b\.csv: the heading is one column, 'id;occ1': set --delimiter ';'$"):
+        Table(tmp_path / "b.csv", [Asked("occ1", "--text")])
 
 
 def test_values_that_are_no_text(tmp_path):
@@ -88,7 +89,7 @@ def test_what_is_kept_and_written_is_what_was_read(tmp_path):
     assert rows_done(tmp_path / "kept") == "6 of 6 rows"
     for name in ("out.csv", "out.tsv"):
         write_table(tmp_path / name, ["text", "predicted"], windows)
-        assert list(Table(tmp_path / name)) == rows
+        assert list(Table(tmp_path / name, quoting="csv")) == rows
     assert (tmp_path / "out.csv").read_bytes().startswith(b'text,predicted\n"a\rb","yes"\n')
 
 
@@ -115,30 +116,30 @@ def test_a_broken_column_of_text_is_found_before_anything_is_predicted(tmp_path)
     offsets = np.array([0, 1, 3], np.int32)
     column = pa.StringArray.from_buffers(2, pa.py_buffer(offsets), pa.py_buffer(b"a\xff\xfe"))
     pq.write_table(pa.table({"occ1": column}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: a column of text contains bytes that are not UTF-8$"):
-        Table(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: row 2: column 'occ1' contains bytes that are not UTF-8$"):
+        Table(tmp_path / "a.parquet", [Asked("occ1", "--text")])
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.csv", b"a,b\n1,2\n3\n", "line 3 has 1 fields, but the heading has 2"),
+        ("a.csv", b"a,b\n1,2\n3\n", "line 3: 1 field, but the heading has 2"),
         ("a.csv", b'a,b\n1,"2\n', "line 2: not CSV"),
         ("a.csv", b"", "is empty; its first line must have the names of the columns"),
-        ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2 is not a JSON object"),
+        ("a.jsonl", b'{"a": "1"}\n[1]\n', "line 2: not a JSON object"),
         ("a.jsonl", b'{"a": 1\n', "line 1: not JSON"),
         ("a.jsonl", b"\n", "is empty; each line must be a JSON object"),
         ("a.jsonl", b'{"a": "\\ud83d\\ude00"}\n{"a": "b \\ud800"}\n', "line 2 contains half of a surrogate pair"),
         ("a.csv.gz", gzip.compress(b"a\n" * 1000, mtime=0)[:-9], "damaged: "),
         ("a.parquet", b"PAR1", "damaged: "),
         ("a.xlsx", b"", r"this file format cannot be read; allowed are \.csv, \.tsv, \.parquet"),
-        ("a.csv", b"a,b,a\n", r"2 columns are named 'a' \(the text\)"),
+        ("a.csv", b"a,b,a\n", r"2 columns are named 'a' \(--text\)"),
     ],
 )
 def test_what_is_no_table_is_one_line(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=said) as raised:
-        Table(tmp_path / name).place("a", "the text")
+        Table(tmp_path / name, [Asked("a", "--text")])
     assert str(raised.value).startswith(str(tmp_path / name)) and "\n" not in str(raised.value)
     with pytest.raises(UserError, match="no such file"):
         Table(tmp_path / "gone.csv")

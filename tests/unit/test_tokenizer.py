@@ -48,10 +48,11 @@ ARTICLE = {
 }
 
 
-def write_corpus(folder: Path, training: list[str], validation: list[str] = ("Held out.",)) -> Path:
+def write_corpus(folder: Path, training: list[str], validation: list[str] = ("Held out.",), labelled=False) -> Path:
     folder.mkdir(parents=True)
     for split, texts in (("train", training), ("validation", validation)):
-        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / f"{split}.parquet", row_group_size=7)
+        columns = {"text": pa.array(texts, pa.string())} | ({"labels": [["1"]] * len(texts)} if labelled else {})
+        pq.write_table(pa.table(columns), folder / f"{split}.parquet", row_group_size=7)
     values = settings_of(Configuration([("test", {})]), "eng", "shards")  # any stage's will do
     write_json(folder / "settings.json", values)
     settings = read_settings(folder / "settings.json", ShardsSettings)
@@ -290,6 +291,18 @@ def test_too_little_text_says_how_much_is_missing(tmp_path):
         ends = itertools.accumulate(map(len, paragraphs))
         text = [paragraph for paragraph, end in zip(paragraphs, ends, strict=True) if end <= wanted]
         assert (stage_tokenizer.train(iter([text]), 4000, 2).get_vocab_size() == 4000) is enough
+
+
+def test_a_tokenizer_of_labelled_tables_takes_what_there_is(tmp_path, caplog):
+    """A table is as large as it is: its owner cannot add text."""
+    table = write_corpus(tmp_path / "occ", ["farmer", "fisher and farmer", "baker"] * 3, labelled=True)
+    tokenizer, figures = run(tmp_path, {"occ": table}, tokenizer={"vocab_size": 4000})
+    entries = tokenizer.get_vocab_size()
+    assert 260 < entries < 300 and figures["vocab_size"] == entries
+    assert f"vocab_size = 4000: the labelled text of occ is enough for only {entries} entries" in caplog.text
+    text = write_corpus(tmp_path / "eng", ["farmer", "fisher and farmer", "baker"] * 3)
+    with pytest.raises(UserError, match=r"tokenizer.vocab_size = 4000: .* of occ eng .* is enough for only"):
+        run(tmp_path, {"occ": table, "eng": text}, "other", tokenizer={"vocab_size": 4000})
 
 
 # One's own tokenizer.

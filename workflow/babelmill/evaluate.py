@@ -64,7 +64,7 @@ from babelmill.release.loading import aligned, load, runs_code
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings, recorded
-from babelmill.tokens.labels import as_written, code_list
+from babelmill.tokens.labels import listed
 from babelmill.tokens.quality import measure
 from babelmill.tokens.shard_file import ShardFile
 from babelmill.tokens.tokenizer_file import load_tokenizer, use_threads, vocab_size
@@ -247,8 +247,7 @@ def evaluate_labels(args: argparse.Namespace, settings: EvaluateSettings) -> dic
         progress = ScoringProgress(variant, len(text.languages), "texts")
         predicted[variant] = predict(model, tokens, text, methods, progress)
         cut = tokens.cut
-    names = code_list(settings.labels.codes) if settings.labels.codes else {}
-    names = {as_written(code, settings.labels): name for code, name in names.items()}
+    names = listed(settings.labels.codes, settings.labels) if settings.labels.codes else {}
     return Report(text, about, training, names).of(predicted, exported.default_variant, methods[0], cut)
 
 

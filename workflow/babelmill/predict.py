@@ -22,14 +22,15 @@ from babelmill.core import manifest, stage_entry
 from babelmill.core.files import UserError, sha256
 from babelmill.prediction.predictor import Predictor, Wanted, identity_of
 from babelmill.prediction.rows import Asked, Prediction, in_words, write_review
-from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import Windows, check_name, held, write_table
 from babelmill.runtime import gpu_claims
 from babelmill.runtime.processes import scoring_device
 from babelmill.settings import read_settings
 from babelmill.stages import STAGES
+from babelmill.tables.table import Table
 
 log = logging.getLogger("babelmill.predict")
+READ = ("delimiter", "encoding", "quoting")  # the keys of `predict` that say how a table is read
 
 
 def predict(
@@ -63,6 +64,8 @@ def predict(
     identity |= {"model": identity_of(folder), "code": STAGES["predict"].digest}
     predictor = Predictor(folder, wanted, device)
     windows = Windows(partial, identity)
+    for warning in table.warnings:
+        log.warning("%s", warning)
     prediction = Prediction(table, asked, predictor, windows)
     figures = prediction.run()
     write_table(out, prediction.columns, windows)
@@ -78,12 +81,20 @@ def run(args: argparse.Namespace) -> None:
     gpu_claims.claim(args.gpus)
     torch.set_num_threads(args.threads)
     said = settings.table
-    table = Table(args.table, said.get("delimiter"), said.get("encoding", "utf-8"))
     asked = Asked(said["text_column"], said.get("context_column"), said.get("context") or "")
+    table = Table(
+        args.table,
+        asked.columns("predict.text_column", "predict.context_column"),
+        delimiter=said.get("delimiter"),
+        encoding=said.get("encoding", "utf-8"),
+        quoting=said.get("quoting", "csv"),  # see `config/quotation_marks.py`
+        section="predict",
+        scratch=args.out.parent,
+    )
     digest = sha256(args.table)
     if digest != said.get("sha256"):
         raise UserError(f"{args.table} has changed since {args.settings} was written; run the workflow again")
-    identity = {"table": digest, "read": {key: said[key] for key in ("delimiter", "encoding") if key in said}}
+    identity = {"table": digest, "read": {key: said[key] for key in READ if key in said}}
     section = settings.predict
     wanted, review = Wanted(section.top, section.method, section.threshold), (section.review, args.review)
     with held(args.partial):

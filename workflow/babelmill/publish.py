@@ -28,7 +28,7 @@ from huggingface_hub.utils._runtime import is_xet_available
 from babelmill import __version__
 from babelmill.config.snapshots import FOLDER
 from babelmill.config.stage_settings import PublishSettings
-from babelmill.core import manifest, stage_entry
+from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, sha256
 from babelmill.hub.client import cause, commit_of, explained, git_oid, may_pass, one_line, patiently
 from babelmill.hub.credentials import hub_token
@@ -196,7 +196,7 @@ def push(
     commit = create_commit(api, repository, [*uploads, *deletions], message, head, branch).oid
     if left := differing(files, folder, listing(api, repository, commit)):
         raise UserError(
-            f"the repository {repository} did not accept {', '.join(left)}: if a .gitignore in it names them, delete"
+            f"the repository {repository} did not accept {escape.some(left)}: if a .gitignore in it names them, delete"
             " the .gitignore and run the same command again"
         )
     log.info("%s: commit %s", where, commit)

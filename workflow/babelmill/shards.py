@@ -100,15 +100,14 @@ def build(
     return counts | ({"prompt_tokens": prompt_tokens} if prompted else {})
 
 
-def read_labels(settings: ShardsSettings, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:
+def read_labels(reader: CodeReader | None, corpus: Documents) -> tuple[Labels | None, dict[str, int]]:
     """Return the codes of a split (None if the model does not learn labels), and the counts to report about them."""
-    if not settings.labelled:
+    if reader is None:
         return None, {}
     if not corpus.labelled:
         raise UserError(
             f"{corpus.path} has no labels, but train.objective: labels needs some; set corpus.label_columns"
         )
-    reader = CodeReader(settings.labels)
     labels = reader.read(corpus.labels())
     log.info("%s: %s, %s", corpus.path, plural(len(labels.codes), "code"), plural(len(labels.names), "different one"))
     if reader.first:
@@ -137,8 +136,9 @@ def run(args: argparse.Namespace) -> None:
             " set corpus.validation_share above 0, or set corpus.validation_files"
         )
     figures: dict[str, dict[str, int]] = {}
+    reader = CodeReader(settings.labels) if settings.labelled else None
     for split, corpus in corpora.items():
-        labels, codes = read_labels(settings, corpus)
+        labels, codes = read_labels(reader, corpus)
         target = args.out / f"{split}.safetensors"
         counts = build(tokenizer, vocabulary, digest, corpus, target, args.threads, labels) | codes
         for name, count in counts.items():
@@ -151,6 +151,8 @@ def run(args: argparse.Namespace) -> None:
             counts["tokens"] / 1e6,
             counts["bytes"] / counts["tokens"],
         )
+    if reader:
+        reader.warn_of_zeros()
     files = [f"{split}.safetensors" for split in corpora]
     manifest.write(args.out, settings, files, upstream=[args.tokenizer, args.corpus], figures=figures, remember=True)
 

@@ -50,7 +50,7 @@ def from_the_hub(settings: SuiteSettings, source: dict[str, Any]) -> tuple[list[
     if not names:
         raise UserError(
             f"the suite {repository} at {commit[:12]} has no file {some(settings.files)} for {settings.name}; it"
-            f" has {some(there)}"
+            f" has {some(there) or 'no files'}"
         )
     log.info("%s of %s at %s", plural(len(names), "file"), repository, commit)
     with explained(explain):
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
         paths = [Path(path) for path in named]
         hashed = local_sources.hashes(named, args.out)
         listing = [{"path": path, "sha256": digest} for path, digest in hashed.items()]
-    table = pairs.read(paths, settings.columns)
+    table = pairs.read(paths, settings.columns, settings.suite, args.out)
     found = pairs.figures(table) | {"hub": origin or None, "sources": listing}
     for key in ("identical", "duplicates"):
         if found[key]:

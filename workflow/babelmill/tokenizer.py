@@ -242,13 +242,20 @@ def trained(settings: TokenizerSettings, corpora: list[Documents], size: int) ->
     """Train the tokenizer of the settings on corpora of `size` bytes.
 
     Raises:
-        UserError: the text is too small for the wanted number of entries.
+        UserError: the text is too small for the wanted number of entries. (A tokenizer of labelled tables has fewer.)
     """
     wanted = settings.tokenizer.vocab_size
     log.info("training on %.1f MB of %s", min(size, TRAINING_BYTES) / 1e6, " ".join(settings.languages))
     texts = text_to_train_on(corpora, settings.mixture.weights)
     tokenizer = train(texts, wanted, settings.tokenizer.min_frequency)
-    if (entries := vocab_size(tokenizer)) < wanted:
+    entries = vocab_size(tokenizer)
+    if entries < wanted and all(corpus.labelled for corpus in corpora):  # a table of labels is as large as it is
+        log.warning(
+            "tokenizer.vocab_size = %d: the labelled text of %s is enough for only %d entries; the tokenizer of model"
+            " %s has these",
+            *(wanted, " ".join(settings.languages), entries, settings.name),
+        )
+    elif entries < wanted:
         fixed = len(SPECIAL_TOKENS) + 256
         missing = size * (wanted - entries) / max(entries - fixed, 1)  # at least: entries grow slower than the text
         raise UserError(

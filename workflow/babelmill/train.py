@@ -28,7 +28,7 @@ from babelmill.config import schema
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.snapshots import missing_points, name_of, points
 from babelmill.config.stage_settings import RunSettings, TrainSettings
-from babelmill.core import manifest, stage_entry
+from babelmill.core import escape, manifest, stage_entry
 from babelmill.core.files import UserError, atomic_write, link_or_copy, sha256, write_json
 from babelmill.core.words import plural
 from babelmill.runtime import checkpoint, gpu_claims, slurm
@@ -86,7 +86,7 @@ def verify(settings: TrainSettings, tokenizer: Path, shards: list[Path], source:
         UserError: a file is damaged or does not belong to the others.
     """
     if len(shards) != len(settings.languages):
-        raise UserError(f"--shards: {len(shards)} folders for the languages {', '.join(settings.languages)}")
+        raise UserError(f"--shards: {len(shards)} folders for the languages {escape.some(settings.languages)}")
     if (source is None) != (settings.begin_with is None):
         raise UserError(f"--source needs one folder if model.source is set, else none; it is {settings.model.source}")
     if source and settings.begin_with:
@@ -251,7 +251,7 @@ def snapshots_of(
     read = per_token * trainer.plan.tokens_until(trainer.plan.steps) / 1e6
     text = f"snapshots: {plural(sum(map(len, ahead.values())), 'point')} ahead in {read:,.4g} million words"
     if lost := [name_of(point) for point in passed if name_of(point) not in kept]:
-        text += f"; not kept, since the run is already further: {', '.join(lost)}"
+        text += f"; not kept, since the run is already further: {escape.some(lost)}"
     if late := [name_of(point) for point in steps.get(trainer.plan.steps, []) if point > read]:
         text += f"; {late[0]} holds the weights of the run's end"
     log.info("%s", text)

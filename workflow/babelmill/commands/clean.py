@@ -20,7 +20,7 @@ from typing import Any
 from babelmill.commands.why import CHECKPOINTS, run_of
 from babelmill.config import loading
 from babelmill.config.resolve import Configuration
-from babelmill.core import writers
+from babelmill.core import escape, writers
 from babelmill.core.files import read_json
 from babelmill.graph import changed_values
 from babelmill.runtime.identity import fingerprint
@@ -58,7 +58,7 @@ def difference(before: dict[str, Any], settings: dict[str, Any], data: dict[str,
     """Return how a run differs from what would be trained now: in data, code or settings, of which a few are named."""
     if other := sorted(key for key in data.keys() | data_now.keys() if data.get(key) != data_now.get(key)):
         settings_too = "the present settings, but " if before == settings else ""
-        return f"made with {settings_too}other data: {', '.join(other)}"
+        return f"made with {settings_too}other data: {escape.some(other)}"
     if before.get("code") != settings["code"]:
         return f"made with other code: {before.get('code')}, now {settings['code']}"
     changed = changed_values(before, settings)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from babelmill.commands.columns import aligned
-from babelmill.core import manifest
-from babelmill.core.escape import line
+from babelmill.core import escape, manifest
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError, read_json
 from babelmill.core.words import plural
 
@@ -70,7 +70,7 @@ def model_of(word: str) -> Model:
         there = sorted({path.parent.name for path in RESULTS.glob("scores/*/*")} | _evaluated())
         raise UserError(
             f"{word}: neither a model with scores in {RESULTS}, nor a folder of scores, nor a converted model; models"
-            f" with scores: {', '.join(there) or 'none yet, see evaluation.suites'}"
+            f" with scores: {escape.some(there) or 'none yet, see evaluation.suites'}"
         )
     return of_results(word)
 
@@ -148,7 +148,7 @@ def bits_per_byte(sides: list[list[Model]], names: list[str]) -> list[str]:
     evaluations = [model.evaluation for model in everyone if model.evaluation is not None]
     if len(evaluations) < len(everyone):
         without = dict.fromkeys(model.name for model in everyone if model.evaluation is None)
-        return [f"bits per byte: not compared, because there is no evaluation.json of {', '.join(without)}"]
+        return [f"bits per byte: not compared, because there is no evaluation.json of {some(without)}"]
     texts = [(model.texts, _size(evaluation)) for model, evaluation in zip(everyone, evaluations, strict=True)]
     if any(each != texts[0] for each in texts):
         return ["bits per byte: not compared, because they were not measured on the same documents"]
@@ -384,7 +384,7 @@ def run(args: argparse.Namespace) -> None:
         if not languages:
             blocks.append([f"{suite}: not compared, because the models were scored in different languages"])
     if others and not args.suite:
-        blocks.append([f"not compared, because some models have no scores: {', '.join(others)}"])
+        blocks.append([f"not compared, because some models have no scores: {escape.some(others)}"])
     if not suites:
         blocks.append(["there is no suite that both were scored on: see evaluation.suites, or `babelmill score`"])
     print("\n\n".join("\n".join(block) for block in blocks))

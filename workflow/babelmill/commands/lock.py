@@ -15,6 +15,7 @@ from babelmill.config import loading
 from babelmill.config.inputs import hub_datasets, hub_model, hub_tokenizer
 from babelmill.config.resolve import Configuration
 from babelmill.config.suites import hub_suites
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.hub import revisions
 from babelmill.hub.sources import DATASET, MODEL, SUITE, TOKENIZER, resolve
@@ -51,7 +52,7 @@ def lock(configuration: Configuration, models: list[str], update: bool) -> dict[
         entries[key] = {"repository": asked[0], "revision": asked[1], "commit": commit}
     if not entries:
         raise UserError(
-            f"no text, tokenizer, model or suite of {', '.join(codes)} comes from the Hub: there is nothing to lock"
+            f"no text, tokenizer, model or suite of {escape.some(codes)} comes from the Hub: there is nothing to lock"
         )
     revisions.write_lock(entries)
     return entries

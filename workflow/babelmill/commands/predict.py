@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoding", choices=encodings, default="utf-8", help="encoding of .csv and .tsv (default: utf-8)"
     )
     parser.add_argument(
+        "--quoting",
+        choices=["format", "csv", "none"],
+        default="format",
+        help="whether quotation marks enclose fields (default, format: csv in .csv, none in .tsv)",
+    )
+    parser.add_argument(
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of threads (default: all cores)"
     )
 
@@ -91,14 +97,22 @@ def run(args: argparse.Namespace) -> None:
     from babelmill.predict import predict
     from babelmill.prediction.predictor import Wanted, labels_of
     from babelmill.prediction.rows import Asked
-    from babelmill.prediction.tables import Table
     from babelmill.prediction.windows import held
+    from babelmill.tables.table import Table
 
     labels_of(args.model)  # check the model first: a table may take minutes to read
     torch.set_num_threads(args.threads)
-    table = Table(args.table, args.delimiter, args.encoding)
     asked, wanted = Asked(args.text, args.context, args.context_is), Wanted(args.top, args.method, args.threshold)
-    identity: dict[str, Any] = {"table": sha256(args.table), "read": [args.delimiter, args.encoding]}
+    table = Table(
+        args.table,
+        asked.columns("--text", "--context"),
+        delimiter=args.delimiter,
+        encoding=args.encoding,
+        quoting=args.quoting,
+        scratch=args.out.parent,
+    )
+    read = [args.delimiter, args.encoding, args.quoting]
+    identity: dict[str, Any] = {"table": sha256(args.table), "read": read}
     partial = args.out.with_name(f".{args.out.name}.partial")
     with held(partial):
         refuse_existing(written)  # another run may have written them meanwhile

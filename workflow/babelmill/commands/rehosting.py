@@ -172,7 +172,7 @@ def models_in(source: str, args: argparse.Namespace) -> list[Old] | str:
     if config is None:
         if found:
             raise UserError(
-                f"no config.json beside {', '.join(next(iter(found.values())).names)}; name the file with --config"
+                f"no config.json beside {escape.some(next(iter(found.values())).names)}; name the file with --config"
             )
         return "skipped: not a GPT-BERT (it has no config.json)"
     found = found or {None: old_repository.shipped(files)}
@@ -256,7 +256,8 @@ def already(old: Old) -> str | None:
         return f"done already: {old.target} is made from it"
     if known is None and (others := [name for name in there.names if name != ".gitattributes"]):
         raise UserError(
-            f"{old.target} exists and has other files ({', '.join(others[:3])}); name another target in --repo-template"
+            f"{old.target} exists and has other files ({escape.some(others, 3)}); name another target in"
+            " --repo-template"
         )
     return None
 

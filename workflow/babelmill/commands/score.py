@@ -18,7 +18,7 @@ from babelmill.config import loading
 from babelmill.config.layers import nearest
 from babelmill.config.model_source import lacks_config
 from babelmill.config.snapshots import FOLDER
-from babelmill.core import manifest, outside
+from babelmill.core import escape, manifest, outside
 from babelmill.core.files import UserError, sha256
 from babelmill.core.globs import at_home
 from babelmill.suites.headline import METHODS
@@ -134,7 +134,7 @@ def languages_of(configuration: "Configuration", suite: str, asked: list[str] | 
     covered = list(configuration.suite(suite).covered)
     if not asked and len(covered) > 1:
         raise UserError(
-            f"the suite {suite} has several languages: add --language with one or more of {' '.join(covered)}"
+            f"the suite {suite} has several languages: add --language with one or more of {escape.some(covered)}"
         )
     for code in asked or []:
         if code not in covered:

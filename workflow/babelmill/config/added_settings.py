@@ -11,6 +11,7 @@ from typing import Any
 from babelmill.config import inputs, schema, suites
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.prediction_tables import prediction_table
+from babelmill.config.quotation_marks import in_settings
 from babelmill.config.resolve import Configuration
 from babelmill.core.files import UserError, not_found, sha256
 
@@ -36,7 +37,7 @@ def add_download(configuration: Configuration, name: str) -> dict[str, Any]:
     if corpus.budget:
         return asked | {"counted": inputs.counted(corpus), "byte_premium": configuration.table[name].byte_premium}
     usual: dict[str, Any] = {"text_column": "text", "prompt_column": None, "label_columns": [], "context_column": None}
-    usual |= {"delimiter": ",", "encoding": "utf-8", "format": None}
+    usual |= {"delimiter": ",", "encoding": "utf-8", "format": None, "quoting": "format"}
     if columns := {key: getattr(corpus, key) for key, value in usual.items() if getattr(corpus, key) != value}:
         asked["columns"] = columns
     return asked
@@ -49,11 +50,17 @@ def add_base_model(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_corpus(configuration: Configuration, name: str) -> dict[str, Any]:
     """Describe the local text. Without a download, leave out the dataset's name: changing it then reruns nothing."""
+    corpus = configuration.corpus(name).corpus
     added: dict[str, Any] = {"sources": inputs.corpus_sources(configuration, name)}
+    quoting = in_settings(corpus.quoting, [*corpus.files, *corpus.validation_files])
     if not inputs.hub_datasets(configuration, name):
-        added["corpus"] = {"hub": None, "revision": ""}
-    if configuration.corpus(name).corpus.budget:
+        added["corpus"] = {"hub": None, "revision": "", "quoting": quoting or LEFT_OUT}
+    elif quoting:
+        added["corpus"] = {"quoting": quoting}
+    if corpus.budget:
         added["byte_premium"] = configuration.table[name].byte_premium
+    if corpus.label_columns and inputs.labels_are_classes(configuration, name):
+        added["raw_labels"] = True
     return added
 
 
@@ -156,7 +163,7 @@ def add_convert(configuration: Configuration, name: str) -> dict[str, Any]:
 
 def add_predict(_configuration: Configuration, _name: str) -> dict[str, Any]:
     """Leave out the keys about tables: `add_table` adds the values for one table."""
-    said = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding")
+    said = ("inputs", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
     return {"predict": dict.fromkeys(said, LEFT_OUT)}
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral, OnlyIf
-from babelmill.config.section import BelowOne, Encoding, LocalPath, Mark, Names, NonNegative, Number, Section
+from babelmill.config.section import BelowOne, Encoding, LocalPath, Mark, Names, NonNegative, Number, Quoting, Section
 from babelmill.config.values import budget, column_names, dataset_parts
 from babelmill.core.formats import split_name
 
@@ -51,6 +51,7 @@ class Corpus(Section):
     delimiter: Annotated[Mark, Neutral(",")]
     encoding: Annotated[Encoding, Neutral("utf-8")]
     format: Annotated[Literal["txt", "jsonl", "csv", "tsv", "parquet"] | None, Neutral(None)]
+    quoting: Annotated[Quoting, Neutral("format")]
     document: Literal["file", "paragraph", "line"]
     validation_share: Annotated[BelowOne, OnlyIf("validation_files", ([],), 0.0)]
     on_error: Literal["stop", "skip"]

@@ -113,6 +113,13 @@ def hub_model(configuration: Configuration, model: str) -> dict[str, Any] | None
     return revisions.source(key, name, revision, SETTINGS / model / "base_model.json")
 
 
+def labels_are_classes(configuration: Configuration, code: str) -> bool:
+    """Return whether a model of a language learns labels as they stand, and not as numbers of a fixed system."""
+    models = [code, *(name for name in configuration.top.models if code in configuration.languages_of(name))]
+    resolved = (configuration.model(name) for name in dict.fromkeys(models))
+    return any(each.train.objective == "labels" and each.labels.code in ("classes", "general") for each in resolved)
+
+
 def require_labels(configuration: Configuration, model: str) -> None:
     """Raise a UserError if a model learns labels and the corpus of one of its languages has none."""
     resolved = configuration.model(model)

@@ -5,6 +5,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from babelmill.core import escape
+
 DEFAULTS = "config/defaults.yaml"  # the first layer
 SUITES = "config/suites/"
 PRESETS = "config/presets/"  # a file in this folder is the second layer
@@ -31,7 +33,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     near = [by_small_letters[match] for match in matches]
     if near:
         return f"; did you mean {' or '.join(near)}?"
-    return f"; known are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+    return f"; known are {escape.some(known)}"
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from babelmill.config.marks import Neutral
-from babelmill.config.section import Encoding, LocalPath, Mark, Positive, Section, Share
+from babelmill.config.section import Encoding, LocalPath, Mark, Positive, Quoting, Section, Share
 from babelmill.config.values import prediction_inputs
 
 
@@ -22,6 +22,7 @@ class PredictInput(Section):
     context: str | None = None
     delimiter: Mark | None = None
     encoding: Encoding | None = None
+    quoting: Quoting | None = None
 
 
 class Predict(Section):
@@ -41,6 +42,7 @@ class Predict(Section):
     context: Annotated[str | None, Neutral(None)]
     delimiter: Annotated[Mark | None, Neutral(None)]
     encoding: Annotated[Encoding, Neutral("utf-8")]
+    quoting: Annotated[Quoting, Neutral("format")]
 
     @model_validator(mode="after")
     def _one_context(self) -> Self:

@@ -1,14 +1,15 @@
 """Find which table a model predicts, and how to read it: as the section `predict` says, or else like its corpora."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
+from babelmill.config.headings import heading_of
 from babelmill.config.layers import nearest
+from babelmill.config.quotation_marks import in_settings
 from babelmill.config.resolve import Configuration
-from babelmill.core import known_hashes
+from babelmill.core import escape, known_hashes
 from babelmill.core.files import UserError
-from babelmill.core.formats import DELIMITERS
+from babelmill.core.formats import DELIMITERS, split_name
 
 PARTIAL = Path("results/predictions")  # {model}/{input}: the rows of unfinished predictions; hashes of tables
 
@@ -32,24 +33,20 @@ def prediction_table(configuration: Configuration, model: str, name: str) -> dic
     if column is None and context is None:
         column, context = (_of_corpora(configuration, model, key) for key in ("context_column", "context"))
     said |= {"context_column": column, "context": context}
-    _refuse_missing(own.file, said, name)
+    _refuse_missing(own.file, said, own.quoting or section.quoting, name)
+    said["quoting"] = in_settings(own.quoting or section.quoting, [own.file])
     return {"file": own.file, "sha256": _digest(own.file, model, name)} | {k: v for k, v in said.items() if v}
 
 
-def _refuse_missing(path: str, said: dict[str, Any], name: str) -> None:
-    """Raise a UserError if a plain .csv or .tsv lacks a column; otherwise this would show only after the training."""
-    if not path.endswith(tuple(DELIMITERS)) or not Path(path).is_file():
+def _refuse_missing(path: str, said: dict[str, Any], quoting: str, name: str) -> None:
+    """Raise a UserError if a .csv or .tsv lacks a column; otherwise this would show only after the training."""
+    if split_name(path)[0] not in DELIMITERS:
         return
-    delimiter = said["delimiter"] or DELIMITERS[Path(path).suffix]
-    try:
-        with open(path, encoding=said["encoding"].replace("utf-8", "utf-8-sig"), newline="") as file:
-            there = next(filter(None, csv.reader(file, delimiter=delimiter)), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return  # the stage reports it, with the line
+    there = heading_of(path, said["delimiter"], said["encoding"], quoting)
     for key in ("text_column", "context_column"):
         if there and said[key] and said[key] not in there:
             hint = "; does the file have another delimiter (predict.delimiter)?" if len(there) == 1 else ""
-            found = ", ".join(map(repr, there))
+            found = escape.some(map(repr, there))
             raise UserError(
                 f"{path}: no column {said[key]!r} (predict.inputs.{name}: {key}); its columns are {found}{hint}"
             )
@@ -65,6 +62,6 @@ def _of_corpora(configuration: Configuration, model: str, key: str) -> str | Non
     """Return the value that the corpora of a model have for a key; raise a UserError if they differ."""
     said = {code: getattr(configuration.corpus(code).corpus, key, None) for code in configuration.languages_of(model)}
     if len(set(said.values())) > 1:
-        found = ", ".join(f"{code}: {value!r}" for code, value in said.items())
+        found = escape.some(f"{code}: {value!r}" for code, value in said.items())
         raise UserError(f"model {model}: its corpora differ in corpus.{key} ({found}); set predict.{key}")
     return next(iter(said.values()))

@@ -15,6 +15,7 @@ BelowOne = Annotated[Number, Field(ge=0, lt=1)]
 Mark = Annotated[str, AfterValidator(delimiter)]  # the character between the fields of a .csv
 Encoding = Literal["utf-8", "latin-1", "cp1252"]
 LocalPath = Annotated[str, AfterValidator(local_path)]  # a file, a folder or a glob; ~ becomes the home folder
+Quoting = Literal["format", "csv", "none"]  # whether quotation marks may enclose the fields of a .csv or .tsv
 Names = Annotated[list[str], AfterValidator(each_once)]
 
 

@@ -73,11 +73,18 @@ class BaseModelSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """The settings of `corpus`. `sources`: the local text; `byte_premium`: the language's, if there is a budget."""
+    """The settings of `corpus`: where the text comes from, and how it becomes documents.
+
+    Attributes:
+        sources: the local text.
+        byte_premium: the language's, if there is a budget.
+        raw_labels: whether labels stay as they stand, since a model reads them as classes.
+    """
 
     corpus: schema.Corpus
     sources: dict[str, Any]
     byte_premium: float | None = None
+    raw_labels: bool = False
 
 
 class TokenizerSettings(Settings):

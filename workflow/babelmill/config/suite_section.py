@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from babelmill.config.section import Encoding, LocalPath, Mark, Number, Section
+from babelmill.config.section import Encoding, LocalPath, Mark, Number, Quoting, Section
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -38,7 +38,7 @@ class Suite(Section):
         good, bad: the columns of the sentences.
         phenomenon: the column that says what is tested.
         paradigm: the column of the finer group; "{file}" means the file's name without its ending.
-        delimiter, encoding: those of .csv and .tsv files.
+        delimiter, encoding, quoting: those of .csv and .tsv files.
         headline: what counts as the score: the share of all pairs, or the mean of the paradigms' shares.
         license: the licence of the pairs; pairs without a licence are not copied.
         note: what a reader of a score must know.
@@ -57,6 +57,7 @@ class Suite(Section):
     paradigm: Text | None = None
     delimiter: Mark | None = None
     encoding: Encoding = "utf-8"
+    quoting: Quoting = "format"
     headline: Literal["pairs", "paradigms"] = "pairs"
     license: str = ""
     note: str = ""

@@ -11,7 +11,7 @@ from babelmill.core.files import UserError
 from babelmill.core.globs import at_home
 
 PART_KEYS = ("repository", "config", "files", "text_column")
-INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding")
+INPUT_KEYS = ("file", "text_column", "context_column", "context", "delimiter", "encoding", "quoting")
 PART = "[{repository: Salesforce/wikitext, config: wikitext-103-raw-v1}]"
 
 

@@ -188,7 +188,9 @@ def run(args: argparse.Namespace) -> None:
     corpus, tally, sampler = settings.corpus, Tally(settings.corpus.on_error), sampler_of(settings)
     sources = inputs(corpus, next(iter(args.download), None))
     hashing = Hashing(sources.local, args.out, args.threads)
-    reading = Reading(corpus, sources.text_columns, args.out)
+    if not args.download and "quoting" not in settings.raw.get("corpus", {}):  # see `config/quotation_marks.py`
+        corpus = corpus.model_copy(update={"quoting": "csv"})
+    reading = Reading(corpus, sources.text_columns, args.out, settings.raw_labels)
     share = 0.0 if sources.validation else corpus.validation_share
     args.out.mkdir(parents=True, exist_ok=True)
     for left in args.out.glob(".*.parquet.*"):  # a process that was killed did not remove them
@@ -239,19 +241,19 @@ def check(name: str, corpus: schema.Corpus, paths: list[Path], tally: Tally, tra
     sides = "" if corpus.prompt_column is None else "; documents with the same prompt stay in the same split"
     sides = "; documents with the same text stay in the same split" if corpus.label_columns else sides
     if missing := set(corpus.categories) - tally.categories:
-        found = ", ".join(sorted(tally.categories)) or "none"
-        message = f"corpus.categories of {name}: no document is in {', '.join(sorted(missing))}; the text has {found}"
+        found = escape.some(sorted(tally.categories)) or "none"
+        message = f"corpus.categories of {name}: no document is in {escape.some(sorted(missing))}; the text has {found}"
         if missing == set(corpus.categories):
             raise UserError(message)
         log.warning("%s", message)
     if not train.documents:
-        where = ", ".join(corpus.files) or corpus.builtin or "the download"
+        where = escape.some(corpus.files) or corpus.builtin or "the download"
         raise UserError(
             f"the corpus of {name} is empty: {plural(tally.read, 'document')} in {where}; dropped: {reasons};"
             f" used for validation: {validation.documents}{sides}"
         )
     if corpus.label_columns and train.without_labels == train.documents:
-        columns = ", ".join(map(repr, corpus.label_columns))
+        columns = escape.some(map(repr, corpus.label_columns))
         raise UserError(
             f"no training text of {name} has a label: the columns {columns} (corpus.label_columns) are empty in all"
             f" {plural(train.documents, 'document')}"

@@ -1,7 +1,8 @@
-"""Describe which columns of a table (or keys of JSON objects) are read, and a file's delimiter and encoding."""
+"""Describe which columns of a table (or keys of JSON objects) a corpus reads, and how a file is written."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,23 @@ import pyarrow as pa
 from babelmill.config import schema
 from babelmill.config.corpus_section import TABLES
 from babelmill.core.files import UserError
-from babelmill.corpus.record_batches import CONTEXT, LABELS, ORIGIN, PROMPT, SCHEMA, WITH_LABELS, WITH_PROMPTS
-from babelmill.tokens.label_text import context_text, label_text
+from babelmill.corpus.record_batches import (
+    CONTEXT,
+    LABELS,
+    METADATA,
+    ORIGIN,
+    PROMPT,
+    SCHEMA,
+    WITH_LABELS,
+    WITH_PROMPTS,
+)
+from babelmill.tables.columns import Asked
+from babelmill.tokens.label_text import context_text, label_text, label_text_as_it_stands
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Holds the names of the columns that are read from a file, and its delimiter and encoding.
+    """Holds the names of the columns that are read from a file, and how the file is written.
 
     Attributes:
         text: the column of the text.
@@ -26,6 +37,8 @@ class Columns:
         delimiter: the character between the fields of a .csv.
         encoding: the encoding of all files but Parquet.
         format: the format of the files, if their names do not say it.
+        quoting: whether quotation marks enclose fields of .csv and .tsv.
+        raw_labels: whether labels stay as they stand, since some model reads them as classes.
     """
 
     text: str = "text"
@@ -36,9 +49,11 @@ class Columns:
     delimiter: str = ","
     encoding: str = "utf-8"
     format: str | None = None
+    quoting: str = "format"
+    raw_labels: bool = False
 
     @classmethod
-    def of(cls, corpus: schema.Corpus, text: str | None = None) -> "Columns":
+    def of(cls, corpus: schema.Corpus, text: str | None = None, raw_labels: bool = False) -> "Columns":
         """Return the columns that the section `corpus` names. If given, `text` replaces its column of text."""
         return cls(
             text or corpus.text_column,
@@ -49,6 +64,8 @@ class Columns:
             corpus.delimiter,
             corpus.encoding,
             corpus.format,
+            corpus.quoting,
+            raw_labels,
         )
 
     @property
@@ -61,16 +78,18 @@ class Columns:
         """Return the columns that may also hold numbers: those of labels and context."""
         return self.labels if self.context is None else (*self.labels, self.context)
 
-    def named(self) -> Iterator[tuple[str, str]]:
-        """Yield each column with the key of the configuration that names it."""
-        yield from ((f"corpus.{name}_column", column) for name, column in self.texts.items())
-        yield from (("corpus.label_columns", column) for column in self.labels)
-        if self.context is not None:
-            yield "corpus.context_column", self.context
+    @functools.cached_property
+    def asked(self) -> tuple[Asked, ...]:
+        """Return each column with the key of the configuration that names it."""
+        texts = [Asked(column, f"corpus.{name}_column") for name, column in self.texts.items()]
+        labels = [Asked(column, "corpus.label_columns", text=False) for column in self.labels]
+        context = [] if self.context is None else [Asked(self.context, "corpus.context_column", text=False)]
+        return (*texts, *labels, *context)
 
-    def missing(self, there: Sequence[str]) -> tuple[str, str] | None:
-        """Return the first column that is not in `there`, and the key that names it, or None if none is missing."""
-        return next(((column, key) for key, column in self.named() if column not in there), None)
+    def read_from(self, there: Sequence[str]) -> list[Asked]:
+        """Return the columns that are read from a file with these columns: those asked for, and metadata."""
+        known = {asked.column for asked in self.asked}
+        return [*self.asked, *(Asked(n, "metadata", text=False) for n in METADATA if n in there and n not in known)]
 
     def refuse_plain_text(self, path: Path) -> None:
         """Raise a UserError if the user asks for prompts or labels, since plain text has no columns for them."""
@@ -96,7 +115,8 @@ class Columns:
         """
         if not self.labels:
             return {}
-        labels = zip(*(map(label_text, cells[name]) for name in self.labels), strict=True)
+        text_of = label_text_as_it_stands if self.raw_labels else label_text
+        labels = zip(*(map(text_of, cells[name]) for name in self.labels), strict=True)
         context = [self.one_context] * len(numbers)
         if self.context is not None:
             context = list(map(context_text, cells[self.context]))

@@ -58,15 +58,17 @@ class Reading:
         corpus: the section `corpus` of the configuration.
         text_columns: {file: column} of the files that have their own column of text.
         scratch: folder for temporary files.
+        raw_labels: whether labels stay as they stand.
     """
 
     corpus: schema.Corpus
     text_columns: dict[Path, str]
     scratch: Path
+    raw_labels: bool = False
 
     def columns(self, path: Path) -> Columns:
         """Return the columns that are read from a file."""
-        return Columns.of(self.corpus, self.text_columns.get(path))
+        return Columns.of(self.corpus, self.text_columns.get(path), self.raw_labels)
 
     def suffix(self, path: Path) -> str:
         """Return the ending that says a file's format, such as `.txt`."""

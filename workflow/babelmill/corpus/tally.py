@@ -63,9 +63,10 @@ class Tally:
         self.damaged_files.update(part.damaged_files)
         self.categories.update(part.categories)
         for place, message in part.held or ():
-            self._warn(place, message)
+            self.warn(place, message)
 
-    def _warn(self, place: tuple[Path, str], message: str) -> None:
+    def warn(self, place: tuple[Path, str], message: str) -> None:
+        """Log a warning. Of each kind and file (`place`), only the first ones are shown."""
         self._shown[place] += 1
         if self._shown[place] > SHOWN:
             return
@@ -85,7 +86,7 @@ class Tally:
             raise UserError(f"{path}: {where}: {problem}; correct it, or set corpus.on_error: skip to skip it")
         self.read += 1
         self.drop(reason)
-        self._warn((path, reason), f"{path}: {where}: {problem}; skipped")
+        self.warn((path, reason), f"{path}: {where}: {problem}; skipped")
 
     def bad_file(self, path: Path, problem: str, whole: bool = False) -> None:
         """Report a file whose end cannot be read: raise a UserError, or note the file and keep its readable part.
@@ -97,4 +98,4 @@ class Tally:
             raise UserError(f"{path}: {problem}; replace the file, or set corpus.on_error: skip to {use}")
         self.damaged_files[str(path)] = problem
         left = "the file is left out" if whole else "the rest of the file is not used"
-        self._warn((path, "damaged"), f"{path}: {problem}; {left}")
+        self.warn((path, "damaged"), f"{path}: {problem}; {left}")

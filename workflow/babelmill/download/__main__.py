@@ -132,7 +132,7 @@ def columns_of(asked: dict[str, Any], text: str | None) -> Columns:
     """Return the columns to read, from keys of the section `corpus`. If given, `text` replaces the column of text."""
     said = {"text": text or asked.get("text_column"), "prompt": asked.get("prompt_column")}
     said |= {"labels": tuple(asked.get("label_columns", ())), "context": asked.get("context_column")}
-    said |= {key: asked.get(key) for key in ("delimiter", "encoding", "format")}
+    said |= {key: asked.get(key) for key in ("delimiter", "encoding", "format", "quoting")}
     return Columns(**{key: value for key, value in said.items() if value is not None})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from babelmill.config import schema
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.evaluation.labels import TOPS, Found, Sets
@@ -54,7 +54,7 @@ class LabelledText:
         for folder in corpora.values():
             truth += self._read(folder, len(truth))
         if not truth:
-            raise UserError(f"no validation text of {', '.join(corpora)} has a code: there is nothing to measure")
+            raise UserError(f"no validation text of {escape.some(corpora)} has a code: there is nothing to measure")
         sizes = [int(chosen.sum()) for chosen in self._chosen]
         self.documents = {
             language: {"scored": size, "of": documents.count, "with_code": size}
@@ -85,8 +85,8 @@ class LabelledText:
         count = max((len(found) for found, _ in rows), default=0)
         names = names if len(names) == count else [f"column {place + 1}" for place in range(count)]
         for place, name in enumerate(names):
-            filled = [i for i, (found, _) in enumerate(rows) if (found[place] or "").strip()]
             reader = CodeReader(self._labels.model_copy(update={"on_error": "skip"}))  # rows were checked before
+            filled = [i for i, (found, _) in enumerate(rows) if any(reader.parts(found[place]))]
             codes = self._codes(reader, (([rows[i][0][place]], rows[i][1]) for i in filled))
             mine = self._columns.setdefault(name, {})
             mine.update((begin + i, each) for i, each in zip(filled, codes, strict=True))

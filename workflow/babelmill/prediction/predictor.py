@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from babelmill.core import manifest
+from babelmill.core import escape, manifest
 from babelmill.core.files import UserError, read_json, sha256
 from babelmill.core.words import NOT_A_NUMBER
 from babelmill.model.code_decoder import longest_text
@@ -164,7 +164,7 @@ def check_threshold(folder: Path, labels: dict[str, Any], wanted: Wanted) -> Non
 def labels_of(folder: Path) -> dict[str, Any]:
     """Return `labels` in the `config.json` of a model. Raise a UserError if it has none, or is not converted."""
     if not folder.is_dir():
-        there = ", ".join(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
+        there = escape.some(path.as_posix() for path in sorted(Path("converted").glob("*")) if path.is_dir())
         raise UserError(
             f"{folder}: no such folder; {f'there are {there}' if there else 'name one such as converted/occ'}"
         )

@@ -14,8 +14,9 @@ from typing import Any
 from babelmill.core.bars import Bar
 from babelmill.core.files import UserError
 from babelmill.prediction.predictor import CUT, NO_TEXT, Pair, Predictor
-from babelmill.prediction.tables import Table
 from babelmill.prediction.windows import WINDOW, Windows, write_table
+from babelmill.tables import columns as of_table
+from babelmill.tables.table import Table
 from babelmill.tokens.label_text import context_text
 
 REMEMBERED = 100_000  # texts whose predictions are kept in memory, about 100 MB
@@ -37,6 +38,11 @@ class Asked:
     text: str
     context: str | None = None
     said: str = ""
+
+    def columns(self, text: str, context: str) -> list[of_table.Asked]:
+        """Return the columns as the table checks them; `text` and `context` say what names them, for errors."""
+        named = [] if self.context is None else [of_table.Asked(self.context, context, text=False)]
+        return [of_table.Asked(self.text, text), *named]
 
 
 class Memory:
@@ -75,8 +81,8 @@ class Prediction:
     def __init__(self, table: Table, asked: Asked, predictor: Predictor, windows: Windows):
         self._table, self._predictor, self._windows = table, predictor, windows
         self._said = predictor.cleaning.of(context_text(asked.said))
-        self._text = table.place(asked.text, "the text")
-        self._context = None if asked.context is None else table.place(asked.context, "the context")
+        self._text = table.place(asked.text)
+        self._context = None if asked.context is None else table.place(asked.context)
         refuse_taken(table.columns, [*predictor.columns, NUMBER])
         self.columns = [*table.columns, *predictor.columns]
         if (said := about_contexts(predictor.contexts, asked)) is not None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from babelmill.config.model_source import ADAPTER, only_an_adapter
 from babelmill.config.transformers_models import check_layers
-from babelmill.core import outside
+from babelmill.core import escape, outside
 from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.words import plural
@@ -185,9 +185,9 @@ def weight_files(names: list[str], read: Callable[[str], Any], where: str) -> li
         return found
     if found:
         raise UserError(
-            f"{where}: several files could be the weights: {', '.join(found[:5])}; rename the right ones to {NAMED_BY}"
+            f"{where}: several files could be the weights: {escape.some(found, 5)}; rename the right ones to {NAMED_BY}"
         )
-    some = ", ".join(names[:8]) or "no files"
+    some = escape.some(names) or "no files"
     raise UserError(f"{where} has no file of weights ({NAMED_BY}, or several with an index); it has {some}")
 
 

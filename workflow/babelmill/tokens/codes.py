@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from babelmill.core import escape
+
 UNKNOWN, PAD, BEGIN, END, SEPARATOR = range(5)  # the ids of symbols come after these
 FIRST = 5
 NO_CODE = "?"  # the code of a text without one, in a system that has no code for that
@@ -63,7 +65,7 @@ def written(text: str, system: str, block_size: int, separator: str | None = Non
         return text
     size = about.block_size or block_size
     if about.symbols and (outside := set(text) - set(about.symbols)):
-        raise ValueError(f"{text!r} is not a code of {system}: it contains {', '.join(sorted(outside))}")
+        raise ValueError(f"{text!r} is not a code of {system}: it contains {escape.some(sorted(outside))}")
     symbols = symbols_of(text, separator)
     if "" in symbols:
         raise ValueError(f"{text!r} has no symbol before or after {separator!r} (labels.symbol_separator)")

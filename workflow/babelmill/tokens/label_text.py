@@ -1,19 +1,46 @@
 """Read the cells of columns of labels or contexts as text, for every format of table.
 
-If pandas once read a code as a float, the file holds `61110.0`; this is the code `61110`.
+If pandas once read a code as a float, the file holds `61110.0`; this is the code `61110`, unless a code of this name
+exists (`codes.System`).
 """
 
 import re
 from typing import Any
 
 MISSING = frozenset({"", "NaN", "null", "NULL"})
+NO_LABEL = MISSING | {"nan", "NA"}  # R writes NA
 INTEGRAL = re.compile(r"[+-]?[0-9]+\.0")
+# White space, and characters that take no room: soft hyphen, zero-width spaces, marks of direction, byte order mark.
+AROUND = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 
 
 def label_text(value: Any) -> str | None:
+    """Return a label as a code of digits: `61110.0` is `61110`. None if the cell is empty, or says so (`NA`).
+
+    `value` is text, a number or None.
+    """
+    text = label_text_as_it_stands(value)
+    return None if text is None or text in NO_LABEL else without_fraction(text)
+
+
+def label_text_as_it_stands(value: Any) -> str | None:
     """Return a label without white space around it, or None if the cell is empty. `value` is text, a number or None."""
-    text = context_text(value)
-    return None if text in ("", "nan") else text
+    if not isinstance(value, str):
+        return context_text(value) or None
+    return stripped(value) or None
+
+
+def stripped(text: str) -> str:
+    """Return text without what cannot be seen at its beginning and end."""
+    before = None
+    while text != before:
+        before, text = text, text.strip().strip(AROUND)
+    return text
+
+
+def without_fraction(text: str) -> str:
+    """Return a whole number without `.0`, and other text as it is."""
+    return text[:-2] if INTEGRAL.fullmatch(text) else text
 
 
 def context_text(value: Any) -> str:
@@ -23,6 +50,4 @@ def context_text(value: Any) -> str:
             return ""
         value = str(value)
     value = value.strip()
-    if value in MISSING:
-        return ""
-    return value[:-2] if INTEGRAL.fullmatch(value) else value
+    return "" if value in MISSING else without_fraction(value)

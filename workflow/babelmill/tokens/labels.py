@@ -1,42 +1,110 @@
 """Turn the labels of a corpus into codes: split the cells at the separator, and write codes as their system does."""
 
 import csv
-from collections.abc import Iterable
+import logging
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from babelmill.config import schema
+from babelmill.core import escape
 from babelmill.core.files import UserError, read_text
 from babelmill.tokens.codes import NO_CODE, SYSTEMS, written
+from babelmill.tokens.label_text import NO_LABEL, stripped, without_fraction
 from babelmill.tokens.shard_file import Labels
+
+log = logging.getLogger(__name__)
+# The first delimiter of a line, after a code that may stand between quotation marks.
+DELIMITER = re.compile(r'\s*(?:"(?:[^"]|"")*"|[^",;\t]*)\s*([,;\t])')
+# What a heading calls the columns of a list.
+OF_CODES = re.compile(r"(\w*[_.])?(codes?|labels?|class|classes)\d*|hisco|occ1950|icd|isco", re.IGNORECASE)
+OF_NAMES = re.compile(r"(\w*[_.])?(names?|labels?|description|title|text|meaning)\d*", re.IGNORECASE)
 
 
 def code_list(path: str | Path) -> dict[str, str]:
     """Read a file with one code per line, possibly with its name after a comma, semicolon or tab. Return {code: name}.
 
     Raises:
-        UserError: a code occurs twice, or the file contains no code.
+        UserError: a line is no code with its name, a code occurs twice, or the file contains no code.
     """
-    lines = read_text(path).removeprefix("\ufeff").splitlines()
-    delimiter = "\t" if any("\t" in line for line in lines) else ","
-    if all(";" in line for line in lines if line.strip()):
-        delimiter = ";"
     found: dict[str, str] = {}
-    for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
-        code = row[0].strip() if row else ""
+    for number, (code, *name) in _rows(path):
+        if not found and _is_heading([code, *name]):
+            raise UserError(
+                f"{path}: line {number} ({escape.some(map(repr, (code, *name)))}) is a heading; a list of codes has"
+                " none, and no row numbers: delete the line, or move it down if it is a code"
+            )
+        if len(name) > 1:
+            raise UserError(
+                f"{path}: line {number} has {len(name) + 1} fields; a line has a code, and perhaps its name. Put"
+                " quotation marks around a name with a comma, and leave out row numbers (row.names = FALSE in R)"
+            )
         if code in found:
             raise UserError(f"{path}: line {number}: the code {code!r} occurs twice")
         if code:
-            found[code] = row[1].strip() if len(row) > 1 else ""
+            found[code] = name[0] if name else ""
+        elif any(name):
+            raise UserError(f"{path}: line {number} has the name {escape.line(name[0], 60)!r} and no code")
     if not found:
         raise UserError(f"{path} contains no codes (labels.codes)")
     return found
 
 
+def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of each line with their number, without what cannot be seen around them."""
+    # `splitlines` would cut names at U+2028 and form feeds.
+    lines = [(i, line) for i, line in enumerate(read_text(path).split("\n"), 1) if stripped(line)]
+    delimiters = {match[1]: i for i, line in reversed(lines) if (match := DELIMITER.match(line))}
+    if "\t" in delimiters:
+        yield from ((i, [stripped(field) for field in line.split("\t")]) for i, line in lines)
+        return
+    if len(delimiters) > 1:
+        where = " and ".join(f"a {mark!r} in line {i}" for mark, i in sorted(delimiters.items()))
+        raise UserError(f"{path}: codes end at {where}; put one kind of delimiter between all codes and their names")
+    delimiter = next(iter(delimiters), ",")
+    for i, line in lines:
+        try:
+            fields = next(csv.reader([stripped(line)], delimiter=delimiter, strict=True))
+        except csv.Error:
+            raise UserError(
+                f"{path}: line {i}: a quotation mark begins a field and does not end it; double the marks inside, and"
+                " put one at each end"
+            ) from None
+        yield i, [stripped(field) for field in fields]
+
+
+def _is_heading(fields: list[str]) -> bool:
+    """Return whether the first line of a list names its columns. R leaves the name of the row numbers empty."""
+    if len(fields) == 1:
+        return bool(OF_CODES.fullmatch(fields[0]))
+    orders = (fields[:2], fields[1::-1])
+    return not fields[0] or any(OF_CODES.fullmatch(code) and OF_NAMES.fullmatch(name) for code, name in orders)
+
+
 def as_written(code: str, labels: schema.Labels) -> str:
     """Return a code as its system writes it; see `written`."""
     return written(code, labels.code, labels.block_size, labels.symbol_separator)
+
+
+def listed(path: str, labels: schema.Labels) -> dict[str, str]:
+    """Return {code: name} of the list of codes, each code as its system writes it.
+
+    Raises:
+        UserError: a code does not belong to the system, or two of them are the same code.
+    """
+    names: dict[str, str] = {}
+    spelt: dict[str, str] = {}
+    for code, name in code_list(path).items():
+        try:
+            mine = as_written(code, labels)
+        except ValueError as problem:
+            raise UserError(f"{path}: {problem}; correct the list (labels.codes)") from None
+        if mine in spelt:
+            raise UserError(f"{path}: {spelt[mine]!r} and {code!r} are the same code, {mine!r}; keep one of them")
+        names[mine], spelt[mine] = name, code
+    return names
 
 
 class CodeReader:
@@ -53,23 +121,25 @@ class CodeReader:
 
     def __init__(self, labels: schema.Labels):
         self._labels, self._about = labels, SYSTEMS[labels.code]
-        try:
-            self._known = {as_written(code, labels) for code in code_list(labels.codes)} if labels.codes else None
-        except ValueError as problem:
-            raise UserError(f"{labels.codes}: {problem}; correct the list (labels.codes)") from None
-        self._numbers = {name: i for i, name in enumerate(sorted(self._known or ()))}
+        self._known = set(listed(labels.codes, labels)) if labels.codes else set[str]()
+        self._numbers: dict[str, int] = {}
+        self._spelt: dict[str, tuple[str, str]] = {}  # {code: how the corpus writes it, and where first}
         self.bad = self.without = 0
         self.first = ""
 
     def read(self, rows: Iterable[tuple[list[str | None], str]]) -> Labels:
-        """Return the codes of documents.
+        """Return the codes of the documents of a split.
 
         Args:
             rows: for each document, the cells of its columns (None for an empty cell), and its origin.
 
         Raises:
-            UserError: a code does not belong to the system or the list, or a document lacks a code that it must have.
+            UserError: a code does not belong to the system or the list, two spellings would be one code, or a document
+                lacks a code that it must have.
         """
+        self._numbers = {name: i for i, name in enumerate(sorted(self._known))}
+        self.bad = self.without = 0
+        self.first = ""
         codes: list[int] = []
         ends = [0]
         for columns, origin in rows:
@@ -82,20 +152,55 @@ class CodeReader:
             ends.append(len(codes))
         return Labels(np.array(codes, np.int32), np.array(ends, np.int64), tuple(self._numbers))
 
+    def parts(self, text: str | None) -> list[str]:
+        """Return the parts of a cell that stand for codes. A part is read as a cell that holds nothing else."""
+        parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
+        return [part for part in map(stripped, parts) if part in self._known or part not in NO_LABEL]
+
     def _codes(self, text: str | None, origin: str) -> list[str]:
         """Return the codes in a cell."""
-        parts = [] if text is None else text.split(self._labels.separator) if self._labels.separator else [text]
         found = []
-        for part in filter(None, map(str.strip, parts)):
+        for part in self.parts(text):
             try:
-                code = as_written(part, self._labels)
-                if self._known and code not in self._known:
-                    raise ValueError(f"{code!r} is not in {self._labels.codes} (labels.codes)")
-                found.append(code)
+                found.append(self._code(part, origin))
             except ValueError as problem:
                 self._refuse(f"{origin}: {problem}")
                 self.bad += 1
         return found
+
+    def _code(self, part: str, origin: str) -> str:
+        """Return the code that a part of a cell stands for.
+
+        For `classes`, this is the text as it stands. The other systems read `61110.0` as `61110`, unless the list has
+        the code `61110.0`.
+        """
+        text = without_fraction(part) if self._about.spelt and part not in self._known else part
+        code = as_written(text, self._labels)
+        if self._known and code not in self._known:
+            raise ValueError(f"{code!r} is not in {self._labels.codes} (labels.codes)")
+        before, where = self._spelt.setdefault(code, (text if self._about.zeros else part, origin))
+        if not self._about.zeros and before != part:
+            raise UserError(
+                f"{origin}: {part!r} and {before!r} ({where}) would be one code, {code!r}; write it in one way, or list"
+                " both in labels.codes"
+            )
+        return code
+
+    def warn_of_zeros(self) -> None:
+        """Warn if two codes differ only in leading zeros, which a spreadsheet may have removed."""
+        if self._about.zeros:
+            return
+        known: dict[str, str] = {}
+        for code in self._spelt:
+            other = known.setdefault(code.lstrip("0"), code)
+            if other != code and code.isdecimal():
+                log.warning(
+                    "%s and %s are two codes, which differ in leading zeros; a spreadsheet may have removed some (%s,"
+                    " %s)",
+                    *(escape.line(repr(name), 60) for name in (other, code)),
+                    *(escape.line(self._spelt[name][1]) for name in (other, code)),
+                )
+                return
 
     def _none(self, origin: str) -> dict[str, None]:
         """Return the code of a document whose columns are empty."""

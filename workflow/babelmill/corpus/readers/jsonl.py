@@ -1,7 +1,6 @@
 """JSON lines: each line is an object, one key of which holds the text; others may hold its prompt, or its labels."""
 
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,9 @@ from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.text import Block, blocks, decoded
 from babelmill.corpus.record_batches import METADATA, batch_of
 from babelmill.corpus.tally import Tally
+from babelmill.tables.columns import BadRow, NoColumn, check_cell, check_names
+from babelmill.tables.json_lines import object_of
 from babelmill.text_files.opening import Stream
-
-decode = json.JSONDecoder().raw_decode  # the value at the beginning of a text, and where it ends
-
-
-class BadLine(Exception):
-    """A line that is no document; the message says why."""
-
-
-class NoKey(BadLine):
-    """An object without a key that `setting` names."""
-
-    def __init__(self, message: str, setting: str):
-        super().__init__(message)
-        self.setting = setting
 
 
 def read_jsonl(path: Path, stream: Stream, tally: Tally, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -53,9 +40,9 @@ def parse_jsonl(path: Path, block: Block, tally: Tally, columns: Columns, found:
         try:
             rows.append(_row(line, columns))
             numbers.append(i)
-        except BadLine as problem:
-            if not found and not rows and isinstance(problem, NoKey):
-                raise UserError(f"{path}: line {i}: {problem}; set {problem.setting}") from None
+        except BadRow as problem:
+            if not found and not rows and isinstance(problem, NoColumn):
+                raise UserError(f"{path}: line {i}: {problem}") from None
             tally.bad_document("malformed", path, f"line {i}", str(problem))
     found_there = {name: [row.get(name) for row in rows] for name in METADATA}
     texts = {name: [row[key] for row in rows] for name, key in columns.texts.items()}
@@ -69,33 +56,19 @@ def has_document(block: Block, columns: Columns) -> bool:
         try:
             if raw.strip() and _row(raw.decode(columns.encoding).removesuffix("\n"), columns):
                 return True
-        except (BadLine, UnicodeDecodeError):
+        except (BadRow, UnicodeDecodeError):
             continue
     return False
 
 
 def _row(line: str, columns: Columns) -> dict[str, Any]:
-    """Return the object of a line. Raise BadLine if it is none, or if a key of `columns` is missing or has no text.
+    """Return the object of a line. Raise BadRow if it is none, or if a key is missing or does not hold what it should.
 
     Keys of labels and of context may hold numbers, too.
     """
-    if line[0] == "[":
-        raise BadLine("not a JSON object; a file that is one array has to be cut into lines, an object each")
-    try:
-        row, end = decode(line) if line[0] == "{" else (None, 0)
-        if end != len(line):
-            row = json.loads(line)  # there is white space around the value, or it is no object, or no JSON
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise BadLine("not a JSON object")
-    if missing := columns.missing(list(row)):
-        key, setting = missing
-        raise NoKey(f"no key {key!r}; there are {', '.join(map(repr, row)) or 'none'}", setting)
-    for key in columns.texts.values():
-        if row[key] is not None and not isinstance(row[key], str):
-            raise BadLine(f"{key!r} is no text: {row[key]!r:.60}")
-    for key in columns.values:
-        if isinstance(row[key], bool | list | dict):
-            raise BadLine(f"{key!r} is neither text nor a number: {row[key]!r:.60}")
+    row = object_of(line)
+    for asked in columns.asked:
+        if asked.column not in row:
+            check_names(list(row), columns.asked, "key")
+        check_cell(asked, row[asked.column])
     return row

@@ -1,0 +1,66 @@
+"""Read the names of a table's columns, so that one that is not there is refused before anything runs.
+
+What cannot be read here is no error: the stage that reads the table reports it, with the line.
+"""
+
+import csv
+import functools
+import io
+import os
+from typing import Any
+
+from babelmill.core.formats import DELIMITERS, split_name
+
+BEGINNING = 1 << 20  # bytes of a file that are read
+
+
+def heading_of(path: str, delimiter: str | None, encoding: str, quoting: str) -> list[str]:
+    """Return the names of the columns of a .csv, .tsv or .parquet file; an empty list if they are not known."""
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
+        return []
+    return _heading(path, delimiter, encoding, quoting, changed)
+
+
+@functools.cache
+def _heading(path: str, delimiter: str | None, encoding: str, quoting: str, _changed: int) -> list[str]:
+    suffix, compression = split_name(path)
+    if suffix == ".parquet" and not compression:
+        return _of_parquet(path)
+    if suffix not in DELIMITERS:
+        return []
+    try:
+        text = _beginning(path, compression).decode(encoding.replace("utf-8", "utf-8-sig"))
+    except Exception:  # whatever a damaged file raises
+        return []
+    plain = quoting == "none" or (quoting == "format" and suffix == ".tsv")
+    reading: Any = {"quoting": csv.QUOTE_NONE} if plain else {}
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or DELIMITERS[suffix], **reading)
+    try:
+        return next(filter(None, rows), [])
+    except csv.Error:
+        return []
+
+
+def _beginning(path: str, compression: str | None) -> bytes:
+    """Return the first lines of a file."""
+    if not compression:
+        with open(path, "rb") as file:
+            raw = file.read(BEGINNING)
+    else:
+        import pyarrow as pa  # takes a while, and few tables are compressed
+
+        with pa.OSFile(path) as file, pa.CompressedInputStream(file, compression) as stream:
+            raw = stream.read(BEGINNING)
+    return raw[: raw.rfind(b"\n") + 1] or raw
+
+
+def _of_parquet(path: str) -> list[str]:
+    import pyarrow as pa  # takes a while, and few tables are Parquet
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):
+        return []

@@ -1,0 +1,54 @@
+"""Find the columns of a table that are asked for, and check what their cells hold."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from babelmill.core import escape
+
+
+class Asked(NamedTuple):
+    """A column that is asked for.
+
+    Attributes:
+        column: its name.
+        setting: what names it, for errors: the key of the configuration, or an argument.
+        text: whether its cells must hold text. If not, they may also hold numbers, as labels and contexts do.
+    """
+
+    column: str
+    setting: str
+    text: bool = True
+
+
+class BadRow(Exception):
+    """A row that cannot be read; the message says why."""
+
+
+class NoColumn(BadRow):
+    """There is no such column, or more than one; the file or the configuration is wrong, not the row."""
+
+
+def check_names(there: Sequence[str], asked: Iterable[Asked], unit: str = "column") -> None:
+    """Raise NoColumn unless each column that is asked for occurs exactly once; `unit` is what a column is called."""
+    for column, setting, _ in asked:
+        count = there.count(column)
+        shown = escape.line(repr(column), 100)
+        if count > 1:
+            raise NoColumn(f"{count} {unit}s are named {shown} ({setting}); rename all but one of them")
+        if not count:
+            raise NoColumn(f"no {unit} {shown}; there are {escape.some(map(repr, there)) or 'none'}; set {setting}")
+
+
+def check_cell(asked: Asked, value: Any) -> None:
+    """Raise BadRow if a value of JSON does not fit its column."""
+    if value is None or isinstance(value, str):
+        return
+    if asked.text:
+        raise BadRow(f"{escape.line(repr(asked.column), 100)} is no text: {shown(value)}")
+    if isinstance(value, bool | list | dict):
+        raise BadRow(f"{escape.line(repr(asked.column), 100)} is neither text nor a number: {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error. A list or an object may be nested so deeply that it cannot be written."""
+    return {list: "a list", dict: "an object"}.get(type(value)) or escape.line(repr(value), 60)

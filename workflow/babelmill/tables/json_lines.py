@@ -1,0 +1,24 @@
+"""Read JSON lines: each line is an object."""
+
+from typing import Any
+
+from babelmill.core import strict_json
+from babelmill.tables.columns import BadRow
+
+
+def object_of(line: str) -> dict[str, Any]:
+    """Return the object of a line. Raise BadRow if the line is none, or has a key twice."""
+    try:
+        row = strict_json.parse(line)
+    except ValueError as error:
+        raise BadRow(_array(line) or str(error)) from None
+    if not isinstance(row, dict):
+        raise BadRow(_array(line) or "not a JSON object")
+    return row
+
+
+def _array(line: str) -> str:
+    """Return advice for a line that begins a list; "" for another line."""
+    if line.lstrip()[:1] != "[":
+        return ""
+    return "not a JSON object; a file that is one array has to be cut into lines, an object each"

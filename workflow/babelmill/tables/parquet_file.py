@@ -1,0 +1,119 @@
+"""Read columns of Parquet files. Arrow says which of its types are text, so that its newer types are read, too."""
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.core import escape
+from babelmill.core.files import UserError
+from babelmill.tables.columns import Asked, NoColumn, check_names
+
+BLOCK = 1 << 20  # bytes to read at once
+MAGIC = (b"PAR1", b"PARE")  # the first bytes of a Parquet file; PARE if its footer is encrypted
+EXPANDS, AT_LEAST = 100, 1 << 28  # a compressed file may unpack to so many times its size, or to 256 MiB
+
+
+@contextlib.contextmanager
+def seekable(path: Path, stream: pa.NativeFile, compression: str | None, scratch: Path | None) -> Iterator[Any]:
+    """Give a Parquet file as a source to seek in, since it is read from its end: a compressed one is unpacked.
+
+    Args:
+        path: the file.
+        stream: its content, unpacked.
+        compression: how it is compressed; None if it is not.
+        scratch: the folder of the unpacked copy.
+
+    Raises:
+        UserError: what is unpacked is no Parquet file, or is too large.
+    """
+    if not compression:
+        yield stream
+        return
+    if scratch:
+        scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=scratch) as copy:
+        _unpack(path, stream, copy)
+        yield copy
+
+
+def _unpack(path: Path, stream: pa.NativeFile, copy: IO[bytes]) -> None:
+    most, begin = max(AT_LEAST, EXPANDS * path.stat().st_size), b""
+    while chunk := stream.read(BLOCK):
+        if copy.tell() < 4:
+            begin = (begin + chunk)[:4]
+            if len(begin) == 4 and begin not in MAGIC:
+                raise UserError(f"{path}: the compressed file is no Parquet file: it begins with {begin!r}")
+        copy.write(chunk)
+        if copy.tell() > most:
+            raise UserError(
+                f"{path}: it unpacks to more than {most:,} bytes, which no Parquet file does; if it is one, unpack it"
+                " yourself"
+            )
+
+
+def opened(path: Path, source: Any, asked: Sequence[Asked]) -> pq.ParquetFile:
+    """Open a Parquet file. Raise a UserError if a column is missing, is there twice, or holds other values."""
+    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK, page_checksum_verification=True)
+    schema = file.schema_arrow
+    check(path, schema.names, asked)
+    for column, setting, text in asked:
+        kind = schema.field(column).type
+        if holds_text(kind) or (not text and holds_numbers(kind)):
+            continue
+        wanted = "not text" if text else "neither text nor whole or floating-point numbers"
+        raise UserError(f"{path}: column {escape.line(repr(column), 100)} is {kind}, {wanted}; set {setting}")
+    return file
+
+
+def check(path: Path, names: Sequence[str], asked: Sequence[Asked]) -> None:
+    """Raise a UserError unless each column that is asked for occurs exactly once."""
+    try:
+        check_names(names, asked)
+    except NoColumn as problem:
+        raise UserError(f"{path}: {problem}") from None
+
+
+@functools.cache
+def holds_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are text or bytes, or all missing: whether Arrow can give them as bytes."""
+    try:
+        pa.nulls(0, values_of(kind)).cast(pa.large_binary())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def holds_numbers(kind: pa.DataType) -> bool:
+    """Return whether values of a type are whole or floating-point numbers."""
+    kind = values_of(kind)
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def values_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values that a dictionary or an extension stores."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return values_of(kind.storage_type)
+    return values_of(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Return a column without dictionary and extension."""
+    if isinstance(array, pa.ExtensionArray):
+        return plain(array.storage)
+    return plain(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
+
+
+def as_strings(array: pa.Array) -> pa.StringArray | None:
+    """Return a column as valid strings; None if a value is not UTF-8 or has no form as text."""
+    try:
+        strings = array.cast(pa.string())
+        strings.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return strings

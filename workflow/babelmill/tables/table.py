@@ -1,0 +1,268 @@
+"""Read all columns of a table as streams of rows, for suites and tables to predict.
+
+The stage `corpus` reads only the text of a table. Here all columns stay in their order, and the values of a .csv file
+do not change. The whole table is read once before the first prediction, so that a broken last line is an error at once
+and not after hours.
+"""
+
+import contextlib
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from babelmill.core import escape
+from babelmill.core.files import UserError
+from babelmill.core.formats import DELIMITERS, split_name
+from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names
+from babelmill.tables.delimited import Records, encloses, setting
+from babelmill.tables.json_lines import object_of
+from babelmill.tables.parquet_file import BLOCK, as_strings, holds_text, opened, plain, seekable
+
+FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
+ROWS = 1024  # how many rows of a Parquet file are in memory at once
+
+
+class Table:
+    """Yields the rows of a file, as often as needed. Each row is a list of strings; missing values are "".
+
+    Args:
+        path: the path of the file. Its name tells format and compression.
+        asked: the columns that must be there, and hold what they say.
+        delimiter: the delimiter of .csv and .tsv. None stands for a comma in .csv and a tab in .tsv.
+        encoding: the encoding of .csv and .tsv: utf-8, latin-1 or cp1252.
+        quoting: whether quotation marks enclose fields of .csv and .tsv (see `Records`).
+        section: the section of the configuration that says all this, or `--` for arguments, for errors.
+        scratch: the folder of the unpacked copy of a compressed Parquet file.
+
+    Attributes:
+        columns: the names of the columns. For .jsonl, all keys in the order in which they first appear.
+        rows: the number of rows.
+        warnings: what a person should know about the table, a line each.
+
+    Raises:
+        UserError: the file is missing, not a table, damaged, or in another encoding; a column that is asked for is
+            missing, is there twice, or holds other values.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        asked: Sequence[Asked] = (),
+        *,
+        delimiter: str | None = None,
+        encoding: str = "utf-8",
+        quoting: str = "format",
+        section: str = "--",
+        scratch: Path | None = None,
+    ):
+        self._path, self._asked, self._section, self._scratch = path, asked, section, scratch
+        self._format, self._compression = split_name(path)
+        if self._format not in FORMATS:
+            allowed = ", ".join(FORMATS)
+            raise UserError(
+                f"{path}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
+            )
+        self._delimiter, self._encoding, self._quoting = delimiter, encoding, quoting
+        self.columns: list[str] = []
+        self.warnings: list[str] = []
+        with self._errors():
+            self.rows = self._scan()
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yield the rows, in order."""
+        with self._errors():
+            if self._format == ".parquet":
+                yield from self._parquet()
+            elif self._format in DELIMITERS:
+                yield from (row for _, row in self._fields(self._records()))
+            else:
+                for value in self._objects():
+                    yield [as_text(value.get(name)) for name in self.columns]
+
+    def place(self, column: str) -> int:
+        """Return the index of a column that was asked for."""
+        return self.columns.index(column)
+
+    def _scan(self) -> int:
+        """Set `columns` and `warnings`, and return the number of rows."""
+        if self._format == ".parquet":
+            with self._open_parquet() as file:
+                self.columns = file.schema_arrow.names
+            return sum(1 for _ in self._parquet())
+        if self._format in DELIMITERS:
+            return self._scan_records()
+        names: dict[str, None] = {}
+        count = 0
+        for value in self._objects():
+            names |= dict.fromkeys(value)
+            count += 1
+        if not names:
+            raise UserError(f"{self._path} is empty; each line must be a JSON object")
+        self.columns = list(names)
+        check_names(self.columns, self._asked, "key")
+        return count
+
+    def _scan_records(self) -> int:
+        records = self._records()
+        self.columns = records.heading
+        if not self.columns:
+            raise UserError(f"{self._path} is empty; its first line must have the names of the columns")
+        records.check(self._asked)
+        places = [] if records.quoted else [self.place(asked.column) for asked in self._asked]
+        count = enclosed = 0
+        for _, row in self._fields(records):
+            count += 1
+            enclosed += any(encloses(row[place]) for place in places)
+        if enclosed:
+            self.warnings.append(records.about_enclosed(enclosed))
+        return count
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except NoColumn as problem:
+            raise UserError(f"{self._path}: {problem}") from None
+        except RecursionError:  # a value that could be read, but not be written
+            raise UserError(f"{self._path}: values are nested too deeply") from None
+        except FileNotFoundError:
+            raise UserError(f"{self._path}: no such file") from None
+        except (PermissionError, IsADirectoryError) as error:
+            raise UserError(f"{self._path}: cannot be read: {error.strerror}") from None
+        except (pa.ArrowInvalid, OSError) as error:  # Arrow reports damage as OSError without an errno
+            if getattr(error, "errno", None):
+                raise
+            raise UserError(f"{self._path}: damaged: {str(error).splitlines()[0]}") from None
+
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[pa.NativeFile]:
+        """Open the file and give its content, unpacked."""
+        with pa.OSFile(str(self._path)) as file:
+            yield pa.CompressedInputStream(file, self._compression) if self._compression else file
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines of a text file, with their newlines."""
+        rest, number = b"", 0
+        with self._stream() as stream:
+            while block := stream.read(BLOCK):
+                *lines, rest = (rest + block).split(b"\n")
+                for number, line in enumerate(lines, number + 1):  # noqa: B020  continues the count
+                    yield self._decoded(line, number) + "\n"
+        if rest:
+            yield self._decoded(rest, number + 1)
+
+    def _decoded(self, line: bytes, number: int) -> str:
+        encoding = "utf-8" if self._format not in DELIMITERS else self._encoding
+        try:
+            text = line.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{self._path}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
+                f" encoding, such as {setting(self._section, 'encoding', 'latin-1')}"
+            ) from None
+        if encoding != "utf-8" and not line.isascii() and is_utf8(line):
+            raise UserError(f"{self._path}: line {number} is UTF-8, not {encoding}; remove the setting of the encoding")
+        return text.removeprefix("\ufeff") if number == 1 else text
+
+    def _records(self) -> Records:
+        return Records(self._path, self._format, self._lines(), self._delimiter, self._quoting, self._section)
+
+    def _fields(self, records: Records) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line and the fields of each record. Raise a UserError at the first bad one."""
+        for number, row, problem in records:
+            if problem:
+                raise UserError(f"{self._path}: line {number}: {problem}")
+            yield number, row
+
+    def _objects(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects of a .jsonl file. Blank lines are skipped."""
+        for number, line in enumerate(self._lines(), 1):
+            if not line.strip():
+                continue
+            try:
+                value = object_of(line)
+                for asked in self._asked:
+                    check_cell(asked, value.get(asked.column))
+                if "\\u" in line:
+                    json.dumps(value, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise UserError(
+                    f"{self._path}: line {number} contains half of a surrogate pair, which is not text"
+                ) from None
+            except BadRow as problem:
+                raise UserError(f"{self._path}: line {number}: {problem}") from None
+            yield value
+
+    @contextlib.contextmanager
+    def _open_parquet(self) -> Iterator[pq.ParquetFile]:
+        with (
+            self._stream() as stream,
+            seekable(self._path, stream, self._compression, self._scratch) as source,
+            opened(self._path, source, self._asked) as file,
+        ):
+            yield file
+
+    def _parquet(self) -> Iterator[list[str]]:
+        with self._open_parquet() as file:
+            asked = {each.column for each in self._asked}
+            number = 1
+            for batch in file.iter_batches(ROWS, use_threads=False):
+                columns = []
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    values = texts_of(column)
+                    if values is None:
+                        if name in asked:
+                            raise UserError(self._not_text(name, column, number))
+                        values = [as_text(value) for value in plain(column).cast(pa.large_binary()).to_pylist()]
+                    columns.append(values)
+                yield from map(list, zip(*columns, strict=True))
+                number += batch.num_rows
+
+    def _not_text(self, name: str, column: pa.Array, number: int) -> str:
+        """Return the error for a column of text with bytes that are not UTF-8; row `number` is its first."""
+        values = plain(column).cast(pa.large_binary()).to_pylist()
+        bad = next(i for i, value in enumerate(values, number) if value is not None and not is_utf8(value))
+        return f"{self._path}: row {bad}: column {escape.line(repr(name), 100)} contains bytes that are not UTF-8"
+
+
+def is_utf8(line: bytes) -> bool:
+    """Return whether bytes can be read as UTF-8."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def texts_of(column: pa.Array) -> list[str] | None:
+    """Return the values of a column of a Parquet file as text; None if they are bytes that are not UTF-8."""
+    array = plain(column)
+    if holds_text(array.type) or not pa.types.is_nested(array.type):
+        strings = as_strings(array)
+        if strings is not None:
+            missing = (None, "nan") if pa.types.is_floating(array.type) else (None,)
+            return ["" if value in missing else value for value in strings.to_pylist()]
+        if holds_text(array.type):
+            return None
+    return [as_text(value) for value in column.to_pylist()]
+
+
+def as_text(value: Any) -> str:
+    """Return a value of JSON or Parquet as text."""
+    match value:
+        case None:
+            return ""
+        case float() if value != value:
+            return ""
+        case str():
+            return value
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+    return json.dumps(value, ensure_ascii=False, default=str)
