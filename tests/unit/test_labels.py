@@ -299,6 +299,19 @@ def test_what_a_list_of_codes_has_is_a_code_whatever_it_looks_like(tmp_path):
     assert read(rows, codes=str(path), code="general", block_size=9) == read(rows, codes=str(path))
 
 
+def test_errors_of_codes_are_short_and_say_what_a_list_may_have_first(tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text('"1","A1"\n"2","B2"\n')
+    with pytest.raises(
+        UserError, match=r"'A1' is not in .*codes\.csv \(labels\.codes\), where it is a name: do row numbers"
+    ):
+        read([["A1"]], codes=str(path))
+    for values in ({"codes": str(path)}, {"code": "hisco"}, {"code": "general"}):
+        with pytest.raises(UserError) as error:
+            read([["long\x1b\n" * 100_000]], **values)
+        assert len(str(error.value)) < 500 and str(error.value).isprintable()
+
+
 def test_two_spellings_that_would_be_one_code_are_named():
     assert read([["250.0"], ["250.0"]], code="general") == [["250"], ["250"]], "pandas writes all codes so"
     with pytest.raises(

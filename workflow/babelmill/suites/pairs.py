@@ -68,7 +68,8 @@ def _of_file(path: Path, columns: dict[str, str], section: str, scratch: Path | 
         for key, place in sentences.items():
             if not row[place].strip():
                 raise UserError(
-                    f"{path}: row {number}: the {key} sentence ({columns[key]!r}) is empty; correct the file"
+                    f"{escape.line(path)}: row {number}: the {key} sentence ({columns[key]!r}) is empty; correct the"
+                    " file"
                 )
         said = {key: stem if place is None else row[place] for key, place in groups.items()}
         phenomenon = said.get("phenomenon") or "all"

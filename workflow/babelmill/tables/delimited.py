@@ -96,8 +96,9 @@ class Records:
     def about_enclosed(self, count: int) -> str:
         """Return a warning: `count` records have a field between quotation marks, which are read as text."""
         return (
-            f"{self._path}: quotation marks enclose a field in {plural(count, 'row')}, and are read as a part of the"
-            f" text, as is usual in .tsv files; if they only enclose it, set {setting(self._section, 'quoting', 'csv')}"
+            f"{escape.line(self._path)}: quotation marks enclose a field in {plural(count, 'row')}, and are read as a"
+            " part of the text, as is usual in .tsv files; if they only enclose it, set"
+            f" {setting(self._section, 'quoting', 'csv')}"
         )
 
 

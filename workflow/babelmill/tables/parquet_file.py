@@ -48,11 +48,13 @@ def _unpack(path: Path, stream: pa.NativeFile, copy: IO[bytes]) -> None:
         if copy.tell() < 4:
             begin = (begin + chunk)[:4]
             if len(begin) == 4 and begin not in MAGIC:
-                raise UserError(f"{path}: the compressed file is no Parquet file: it begins with {begin!r}")
+                raise UserError(
+                    f"{escape.line(path)}: the compressed file is no Parquet file: it begins with {begin!r}"
+                )
         copy.write(chunk)
         if copy.tell() > most:
             raise UserError(
-                f"{path}: it unpacks to more than {most:,} bytes, which no Parquet file does; if it is one, unpack it"
+                f"{escape.line(path)}: it unpacks to more than {most:,} bytes, which no Parquet file does; if it is one, unpack it"
                 " yourself"
             )
 
@@ -67,7 +69,9 @@ def opened(path: Path, source: Any, asked: Sequence[Asked]) -> pq.ParquetFile:
         if holds_text(kind) or (not text and holds_numbers(kind)):
             continue
         wanted = "not text" if text else "neither text nor whole or floating-point numbers"
-        raise UserError(f"{path}: column {escape.line(repr(column), 100)} is {kind}, {wanted}; set {setting}")
+        raise UserError(
+            f"{escape.line(path)}: column {escape.line(repr(column), 100)} is {kind}, {wanted}; set {setting}"
+        )
     return file
 
 
@@ -76,7 +80,7 @@ def check(path: Path, names: Sequence[str], asked: Sequence[Asked]) -> None:
     try:
         check_names(names, asked)
     except NoColumn as problem:
-        raise UserError(f"{path}: {problem}") from None
+        raise UserError(f"{escape.line(path)}: {problem}") from None
 
 
 @functools.cache

@@ -61,11 +61,12 @@ class Table:
         scratch: Path | None = None,
     ):
         self._path, self._asked, self._section, self._scratch = path, asked, section, scratch
+        self._where = escape.line(path)
         self._format, self._compression = split_name(path)
         if self._format not in FORMATS:
             allowed = ", ".join(FORMATS)
             raise UserError(
-                f"{path}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
+                f"{self._where}: this file format cannot be read; allowed are {allowed}, each also with .gz or .zst"
             )
         self._delimiter, self._encoding, self._quoting = delimiter, encoding, quoting
         self.columns: list[str] = []
@@ -102,7 +103,7 @@ class Table:
             names |= dict.fromkeys(value)
             count += 1
         if not names:
-            raise UserError(f"{self._path} is empty; each line must be a JSON object")
+            raise UserError(f"{self._where} is empty; each line must be a JSON object")
         self.columns = list(names)
         check_names(self.columns, self._asked, "key")
         return count
@@ -111,7 +112,7 @@ class Table:
         records = self._records()
         self.columns = records.heading
         if not self.columns:
-            raise UserError(f"{self._path} is empty; its first line must have the names of the columns")
+            raise UserError(f"{self._where} is empty; its first line must have the names of the columns")
         records.check(self._asked)
         places = [] if records.quoted else [self.place(asked.column) for asked in self._asked]
         count = enclosed = 0
@@ -127,17 +128,17 @@ class Table:
         try:
             yield
         except NoColumn as problem:
-            raise UserError(f"{self._path}: {problem}") from None
+            raise UserError(f"{self._where}: {problem}") from None
         except RecursionError:  # a value that could be read, but not be written
-            raise UserError(f"{self._path}: values are nested too deeply") from None
+            raise UserError(f"{self._where}: values are nested too deeply") from None
         except FileNotFoundError:
-            raise UserError(f"{self._path}: no such file") from None
+            raise UserError(f"{self._where}: no such file") from None
         except (PermissionError, IsADirectoryError) as error:
-            raise UserError(f"{self._path}: cannot be read: {error.strerror}") from None
+            raise UserError(f"{self._where}: cannot be read: {error.strerror}") from None
         except (pa.ArrowInvalid, OSError) as error:  # Arrow reports damage as OSError without an errno
             if getattr(error, "errno", None):
                 raise
-            raise UserError(f"{self._path}: damaged: {str(error).splitlines()[0]}") from None
+            raise UserError(f"{self._where}: damaged: {str(error).splitlines()[0]}") from None
 
     @contextlib.contextmanager
     def _stream(self) -> Iterator[pa.NativeFile]:
@@ -162,11 +163,13 @@ class Table:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{self._path}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
+                f"{self._where}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
                 f" encoding, such as {setting(self._section, 'encoding', 'latin-1')}"
             ) from None
         if encoding != "utf-8" and not line.isascii() and is_utf8(line):
-            raise UserError(f"{self._path}: line {number} is UTF-8, not {encoding}; remove the setting of the encoding")
+            raise UserError(
+                f"{self._where}: line {number} is UTF-8, not {encoding}; remove the setting of the encoding"
+            )
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Records:
@@ -176,7 +179,7 @@ class Table:
         """Yield the line and the fields of each record. Raise a UserError at the first bad one."""
         for number, row, problem in records:
             if problem:
-                raise UserError(f"{self._path}: line {number}: {problem}")
+                raise UserError(f"{self._where}: line {number}: {problem}")
             yield number, row
 
     def _objects(self) -> Iterator[dict[str, Any]]:
@@ -192,10 +195,10 @@ class Table:
                     json.dumps(value, ensure_ascii=False).encode()
             except UnicodeEncodeError:
                 raise UserError(
-                    f"{self._path}: line {number} contains half of a surrogate pair, which is not text"
+                    f"{self._where}: line {number} contains half of a surrogate pair, which is not text"
                 ) from None
             except BadRow as problem:
-                raise UserError(f"{self._path}: line {number}: {problem}") from None
+                raise UserError(f"{self._where}: line {number}: {problem}") from None
             yield value
 
     @contextlib.contextmanager
@@ -227,7 +230,7 @@ class Table:
         """Return the error for a column of text with bytes that are not UTF-8; row `number` is its first."""
         values = plain(column).cast(pa.large_binary()).to_pylist()
         bad = next(i for i, value in enumerate(values, number) if value is not None and not is_utf8(value))
-        return f"{self._path}: row {bad}: column {escape.line(repr(name), 100)} contains bytes that are not UTF-8"
+        return f"{self._where}: row {bad}: column {escape.line(repr(name), 100)} contains bytes that are not UTF-8"
 
 
 def is_utf8(line: bytes) -> bool:

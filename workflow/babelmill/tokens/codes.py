@@ -63,14 +63,14 @@ def written(text: str, system: str, block_size: int, separator: str | None = Non
     about = SYSTEMS[system]
     if not about.spelt or text in about.whole or (text == NO_CODE and about.without):
         return text
-    size = about.block_size or block_size
+    size, shown = about.block_size or block_size, escape.line(repr(text), 100)
     if about.symbols and (outside := set(text) - set(about.symbols)):
-        raise ValueError(f"{text!r} is not a code of {system}: it contains {escape.some(sorted(outside))}")
+        raise ValueError(f"{shown} is not a code of {system}: it contains {escape.some(sorted(outside))}")
     symbols = symbols_of(text, separator)
     if "" in symbols:
-        raise ValueError(f"{text!r} has no symbol before or after {separator!r} (labels.symbol_separator)")
+        raise ValueError(f"{shown} has no symbol before or after {separator!r} (labels.symbol_separator)")
     if len(symbols) > size:
-        raise ValueError(f"{text!r} is longer than {size} symbols (labels.block_size)")
+        raise ValueError(f"{shown} is longer than {size} symbols (labels.block_size)")
     return text.zfill(size) if about.zeros else text
 
 

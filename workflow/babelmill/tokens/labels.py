@@ -121,7 +121,8 @@ class CodeReader:
 
     def __init__(self, labels: schema.Labels):
         self._labels, self._about = labels, SYSTEMS[labels.code]
-        self._known = set(listed(labels.codes, labels)) if labels.codes else set[str]()
+        self._known = listed(labels.codes, labels) if labels.codes else dict[str, str]()
+        self._names = frozenset(self._known.values())
         self._numbers: dict[str, int] = {}
         self._spelt: dict[str, tuple[str, str]] = {}  # {code: how the corpus writes it, and where first}
         self.bad = self.without = 0
@@ -177,12 +178,13 @@ class CodeReader:
         text = without_fraction(part) if self._about.spelt and part not in self._known else part
         code = as_written(text, self._labels)
         if self._known and code not in self._known:
-            raise ValueError(f"{code!r} is not in {self._labels.codes} (labels.codes)")
+            hint = ", where it is a name: do row numbers stand before the codes?" if part in self._names else ""
+            raise ValueError(f"{escape.line(repr(code), 100)} is not in {self._labels.codes} (labels.codes){hint}")
         before, where = self._spelt.setdefault(code, (text if self._about.zeros else part, origin))
         if not self._about.zeros and before != part:
             raise UserError(
-                f"{origin}: {part!r} and {before!r} ({where}) would be one code, {code!r}; write it in one way, or list"
-                " both in labels.codes"
+                f"{origin}: {escape.line(repr(part), 100)} and {escape.line(repr(before), 100)} ({where}) would be one"
+                f" code, {escape.line(repr(code), 100)}; write it in one way, or list both in labels.codes"
             )
         return code
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.core.formats import split_name
 from babelmill.corpus.columns import Columns
@@ -71,7 +72,7 @@ def _opened(path: Path, stream: Stream, columns: Columns) -> Records:
                 problem = f", or corpus.encoding: the heading is not {columns.encoding} (byte 0x{bad:02x})"
             records.check(columns.read_from(records.heading))
     except NoColumn as error:
-        raise UserError(f"{path}: {error}{problem}") from None
+        raise UserError(f"{escape.line(path)}: {error}{problem}") from None
     return records
 
 

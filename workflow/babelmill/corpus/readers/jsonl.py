@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.corpus.columns import Columns
 from babelmill.corpus.readers.text import Block, blocks, decoded
@@ -42,7 +43,7 @@ def parse_jsonl(path: Path, block: Block, tally: Tally, columns: Columns, found:
             numbers.append(i)
         except BadRow as problem:
             if not found and not rows and isinstance(problem, NoColumn):
-                raise UserError(f"{path}: line {i}: {problem}") from None
+                raise UserError(f"{escape.line(path)}: line {i}: {problem}") from None
             tally.bad_document("malformed", path, f"line {i}", str(problem))
     found_there = {name: [row.get(name) for row in rows] for name in METADATA}
     texts = {name: [row[key] for row in rows] for name, key in columns.texts.items()}
