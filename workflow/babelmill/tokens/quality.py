@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from babelmill.tokens.pretokenizer import parts, sections
-from babelmill.tokens.tokenizer_file import encode, special_ids, vocab_size
+from babelmill.tokens.tokenizer_file import encode, encodings, special_ids, vocab_size
 
 LONGEST = 1000  # characters; no token is longer than this, whatever the tokenizer
 LETTERS = "LMN"  # Unicode general categories of the characters at a word's edges: letters, marks, numbers
@@ -29,7 +29,7 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
         for section in (section for text in documents for section in sections(text)):
             chunks.update(section.split())
         texts = [part for text in documents for part in parts(text)]
-        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        ids = [encoding.ids for encoding in encodings(tokenizer, texts)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
         total += len(texts)
         intact += sum(text == again for text, again in zip(texts, decoded, strict=True))
@@ -40,8 +40,8 @@ def measure(tokenizer: Tokenizer, batches: Iterable[list[str]]) -> dict[str, flo
         words[bare(chunk)] += count
     words.pop("", None)
     short = [word for word in words if len(word) <= LONGEST]
-    encodings = tokenizer.encode_batch_fast([f" {word}" for word in short], add_special_tokens=False)
-    whole = sum(words[word] for word, encoding in zip(short, encodings, strict=True) if len(encoding.ids) == 1)
+    made = encodings(tokenizer, [f" {word}" for word in short])
+    whole = sum(words[word] for word, encoding in zip(short, made, strict=True) if len(encoding.ids) == 1)
     return {
         "bytes_per_token": size / max(tokens, 1),
         "tokens_per_word": tokens / max(chunks.total(), 1),
