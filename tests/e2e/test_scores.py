@@ -220,3 +220,9 @@ def test_a_suite_that_the_model_cannot_read_is_one_line():
     values = {"name": "eng", "stage": "score", "suite": "mine", "covered": ["eng"], "methods": ["causal"]}
     with pytest.raises(UserError, match="mine: no pair of eng can be scored: all are longer than the model reads"):
         report(table, ScoreSettings(**values))
+    values["methods"] = ["causal", "masked"]
+    table = table.append_column("masked_good", pa.array([-1.0])).append_column("masked_bad", pa.array([-2.0]))
+    found = report(table, ScoreSettings(**values))
+    assert found["headline"]["method"] == "masked" and found["languages"]["eng"]["headline"]["score"] == 1
+    values["methods"] = ["masked", "causal"]
+    assert report(table, ScoreSettings(**values))["headline"]["method"] == "masked", "one that scored a pair"

@@ -161,16 +161,16 @@ def report(table: pa.Table, settings: ScoreSettings) -> dict[str, Any]:
         arrays = {n: [c.to_numpy().astype(float) for c in both] for n, both in columns.items()}
         some = {name: most_pairs(settings.asked, name) is not None for name in arrays}
         methods = {name: summary(mine, good, bad, some[name]) for name, (good, bad) in arrays.items()}
-        if methods[settings.methods[-1]]["pairs"] is None:
-            raise UserError(
-                f"{settings.suite}: no pair of {code} can be scored: all are longer than the model reads; leave the"
-                " suite out of evaluation.suites"
-            )
         languages[code] = {"methods": methods}
     found = {"headline": {"method": settings.methods[-1], "of": settings.headline}, "languages": languages}
     found["headline"]["method"] = headline_method(found)
     for code, each in languages.items():
         each["headline"] = headline(found, code)
+        if each["headline"] is None:
+            raise UserError(
+                f"{settings.suite}: no pair of {code} can be scored: all are longer than the model reads; leave the"
+                " suite out of evaluation.suites"
+            )
     return found
 
 
@@ -268,8 +268,8 @@ def write(scored: pa.Table, found: dict[str, Any], out: Path) -> None:
         low, high = (100 * end for end in each["headline"]["interval"])
         method = found["headline"]["method"]
         some = f", {of}" if (of := sample_of(found, method)) else ""
-        said = found["suite"], code, method, 100 * each["headline"]["score"], low, high, some
-        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f%s)", *said)
+        said = found["suite"], code, method, 100 * each["headline"]["score"], low, high, each["headline"]["n"], some
+        log.info("%s, %s, %s: %.1f %% right (%.1f to %.1f, n = %d%s)", *said)
 
 
 def main() -> None:

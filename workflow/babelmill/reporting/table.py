@@ -56,7 +56,8 @@ def rows_of(model: Model) -> Iterator[Row]:
     for code in model.languages:
         found = model.variants_of(code)
         documents = found.get("documents", {}).get("scored", 0)
-        for name, score in found.get("variants", {}).get(model.default, {}).items():
+        measured = found.get("variants", {}).get(model.default, {})
+        for name, score in [(name, score) for name, score in measured.items() if name in metrics]:
             value, error = value_of(score), score.get("standard_error")
             low, high = (None, None) if error is None else (value - Z * error, value + Z * error)
             yield Row(model.name, code, "", name, ALL, ALL, value, unit_of(metrics[name]), documents, low, high)
