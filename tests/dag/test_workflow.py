@@ -1,15 +1,17 @@
 """The workflow as a whole: targets, profiles, names that do not exist, and what parsing it costs."""
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
 from babelmill.core.files import read_json
-from conftest import ROOT, SMALL, Workspace
+from conftest import ROOT, SMALL, Workspace, write_texts
 
 PROFILES = sorted(path for path in (ROOT / "profiles").iterdir() if path.is_dir())
 
@@ -187,6 +189,22 @@ def test_more_memory_for_a_stage_leaves_the_others_as_they_are(fresh):
     of = dict(re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)$", said, re.MULTILINE))
     assert "mem_mb=64000" in of["export"] and "slurm_partition=cpu" in of["export"]
     assert "slurm_partition=gpu" in of["train"] and "requeue=1" in of["train"] and "mem_mb=8000" in of["corpus"]
+
+
+def test_jobs_import_nothing_from_the_working_folder_or_another_projects_path(fresh):
+    """With a Python of their own: `python -m` itself imports contextlib."""
+    fresh.configure({"languages": {"eng": {"corpus": {"files": ["texts/*.txt"], "validation_share": 0.2}}}})
+    write_texts(fresh.path / "texts", "eng")
+    for folder in (fresh.path, fresh.path / "other"):
+        folder.mkdir(exist_ok=True)
+        for name in ("contextlib", "random", "queue"):
+            (folder / f"{name}.py").write_text("raise SystemExit('not the library')")
+    script = Path(sys.executable).with_name("snakemake")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    command = [script, *fresh.arguments("results/corpora/eng/manifest.json")]
+    done = subprocess.run(command, cwd=fresh.path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (fresh.path / "results/corpora/eng/manifest.json").is_file()
 
 
 def test_no_profile_is_called_default():
