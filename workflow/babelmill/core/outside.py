@@ -35,14 +35,26 @@ def read_json(path: str | Path, where: object = None) -> Any:
     where = path if where is None else where
     too_large(path, LARGEST, where)
     try:
-        found = json.loads(read_text(path), object_pairs_hook=_once, parse_int=_integer)
-    except RecursionError:
-        raise UserError(f"{where}: nested more than {DEPTH} levels deep") from None
-    except ValueError as error:  # also what JSONDecodeError is
-        raise UserError(f"{where}: not valid JSON ({error})") from None
+        found = parse_json(read_text(path))
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
     if depth(found) > DEPTH:
         raise UserError(f"{where}: nested more than {DEPTH} levels deep")
     return found
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text from elsewhere.
+
+    Raises:
+        ValueError: the text is not JSON, nested too deep for Python, or has a key twice; the message is one line.
+    """
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("not JSON that can be read: its values are nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
 
 
 def read_object(path: str | Path, where: object = None) -> dict[str, Any]:
@@ -76,6 +88,9 @@ def _integer(text: str) -> int:
     if len(text) > DIGITS:
         raise ValueError(f"an integer of {len(text):,} digits")
     return int(text)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer)
 
 
 def depth(value: Any) -> int:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from babelmill.core import strict_json
+from babelmill.core import outside
 from babelmill.tables.columns import BadRow
 
 
 def object_of(line: str) -> dict[str, Any]:
     """Return the object of a line. Raise BadRow if the line is none, or has a key twice."""
     try:
-        row = strict_json.parse(line)
+        row = outside.parse_json(line)
     except ValueError as error:
         raise BadRow(_array(line) or str(error)) from None
     if not isinstance(row, dict):

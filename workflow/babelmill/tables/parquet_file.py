@@ -5,7 +5,7 @@ import functools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,24 +13,20 @@ import pyarrow.parquet as pq
 from babelmill.core import escape
 from babelmill.core.files import UserError
 from babelmill.tables.columns import Asked, NoColumn, check_names
-
-BLOCK = 1 << 20  # bytes to read at once
-MAGIC = (b"PAR1", b"PARE")  # the first bytes of a Parquet file; PARE if its footer is encrypted
-EXPANDS, AT_LEAST = 100, 1 << 28  # a compressed file may unpack to so many times its size, or to 256 MiB
+from babelmill.text_files.opening import BLOCK, Stream
 
 
 @contextlib.contextmanager
-def seekable(path: Path, stream: pa.NativeFile, compression: str | None, scratch: Path | None) -> Iterator[Any]:
+def seekable(stream: Stream | pa.NativeFile, compression: str | None, scratch: Path | None) -> Iterator[Any]:
     """Give a Parquet file as a source to seek in, since it is read from its end: a compressed one is unpacked.
 
     Args:
-        path: the file.
-        stream: its content, unpacked.
+        stream: the content of the file, unpacked.
         compression: how it is compressed; None if it is not.
         scratch: the folder of the unpacked copy.
 
     Raises:
-        UserError: what is unpacked is no Parquet file, or is too large.
+        Unreadable: it unpacks to too much, or is damaged.
     """
     if not compression:
         yield stream
@@ -38,25 +34,9 @@ def seekable(path: Path, stream: pa.NativeFile, compression: str | None, scratch
     if scratch:
         scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=scratch) as copy:
-        _unpack(path, stream, copy)
+        while chunk := stream.read(BLOCK):
+            copy.write(chunk)
         yield copy
-
-
-def _unpack(path: Path, stream: pa.NativeFile, copy: IO[bytes]) -> None:
-    most, begin = max(AT_LEAST, EXPANDS * path.stat().st_size), b""
-    while chunk := stream.read(BLOCK):
-        if copy.tell() < 4:
-            begin = (begin + chunk)[:4]
-            if len(begin) == 4 and begin not in MAGIC:
-                raise UserError(
-                    f"{escape.line(path)}: the compressed file is no Parquet file: it begins with {begin!r}"
-                )
-        copy.write(chunk)
-        if copy.tell() > most:
-            raise UserError(
-                f"{escape.line(path)}: it unpacks to more than {most:,} bytes, which no Parquet file does; if it is one, unpack it"
-                " yourself"
-            )
 
 
 def opened(path: Path, source: Any, asked: Sequence[Asked]) -> pq.ParquetFile:

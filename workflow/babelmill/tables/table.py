@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelmill.core import escape
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, not_found
 from babelmill.core.formats import DELIMITERS, split_name
 from babelmill.tables.columns import Asked, BadRow, NoColumn, check_cell, check_names
 from babelmill.tables.delimited import Records, encloses, setting
 from babelmill.tables.json_lines import object_of
-from babelmill.tables.parquet_file import BLOCK, as_strings, holds_text, opened, plain, seekable
+from babelmill.tables.parquet_file import as_strings, holds_text, opened, plain, seekable
+from babelmill.text_files.encodings import garbled
+from babelmill.text_files.opening import Stream, Unreadable, damage, lines, open_file
 
 FORMATS = (*DELIMITERS, ".parquet", ".jsonl", ".json")
 ROWS = 1024  # how many rows of a Parquet file are in memory at once
@@ -131,46 +133,41 @@ class Table:
             raise UserError(f"{self._where}: {problem}") from None
         except RecursionError:  # a value that could be read, but not be written
             raise UserError(f"{self._where}: values are nested too deeply") from None
+        except Unreadable as problem:
+            raise UserError(f"{self._where}: {problem}") from None
         except FileNotFoundError:
-            raise UserError(f"{self._where}: no such file") from None
+            raise UserError(f"{self._where}: {not_found(self._path)}") from None
         except (PermissionError, IsADirectoryError) as error:
             raise UserError(f"{self._where}: cannot be read: {error.strerror}") from None
         except (pa.ArrowInvalid, OSError) as error:  # Arrow reports damage as OSError without an errno
             if getattr(error, "errno", None):
                 raise
-            raise UserError(f"{self._where}: damaged: {str(error).splitlines()[0]}") from None
+            raise UserError(f"{self._where}: {damage(error)}") from None
 
-    @contextlib.contextmanager
-    def _stream(self) -> Iterator[pa.NativeFile]:
+    def _stream(self) -> contextlib.closing[Stream | pa.NativeFile]:
         """Open the file and give its content, unpacked."""
-        with pa.OSFile(str(self._path)) as file:
-            yield pa.CompressedInputStream(file, self._compression) if self._compression else file
+        return contextlib.closing(open_file(self._path, self._format, self._compression))
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines of a text file, with their newlines."""
-        rest, number = b"", 0
         with self._stream() as stream:
-            while block := stream.read(BLOCK):
-                *lines, rest = (rest + block).split(b"\n")
-                for number, line in enumerate(lines, number + 1):  # noqa: B020  continues the count
-                    yield self._decoded(line, number) + "\n"
-        if rest:
-            yield self._decoded(rest, number + 1)
+            for number, line in enumerate(lines(stream), 1):
+                yield self._decoded(line, number)
 
     def _decoded(self, line: bytes, number: int) -> str:
         encoding = "utf-8" if self._format not in DELIMITERS else self._encoding
+        if found := garbled(line, encoding):
+            key = f"{self._section}encoding" if self._section == "--" else f"{self._section}.encoding"
+            raise UserError(f"{self._where}: line {number}: {found.problem} ({key})")
+        if b"\0" in line:
+            raise UserError(f"{self._where}: line {number} has a NUL; remove it")
         try:
-            text = line.decode(encoding)
+            return line.decode(encoding)
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{self._where}: line {number} is not {encoding} (byte 0x{line[error.start]:02x}); set the file's"
                 f" encoding, such as {setting(self._section, 'encoding', 'latin-1')}"
             ) from None
-        if encoding != "utf-8" and not line.isascii() and is_utf8(line):
-            raise UserError(
-                f"{self._where}: line {number} is UTF-8, not {encoding}; remove the setting of the encoding"
-            )
-        return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Records:
         return Records(self._path, self._format, self._lines(), self._delimiter, self._quoting, self._section)
@@ -205,7 +202,7 @@ class Table:
     def _open_parquet(self) -> Iterator[pq.ParquetFile]:
         with (
             self._stream() as stream,
-            seekable(self._path, stream, self._compression, self._scratch) as source,
+            seekable(stream, self._compression, self._scratch) as source,
             opened(self._path, source, self._asked) as file,
         ):
             yield file
