@@ -35,7 +35,7 @@ def read_json(path: str | Path, where: object = None) -> Any:
     where = path if where is None else where
     too_large(path, LARGEST, where)
     try:
-        found = parse_json(read_text(path))
+        found = parse_json(read_text(path), _OF_FILES)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
     if depth(found) > DEPTH:
@@ -43,16 +43,16 @@ def read_json(path: str | Path, where: object = None) -> Any:
     return found
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text from elsewhere.
+def parse_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:
+    """Return the value of a JSON text from elsewhere. A number of very many digits, which no table needs, is text.
 
     Raises:
         ValueError: the text is not JSON, nested too deep for Python, or has a key twice; the message is one line.
     """
     try:
-        return _DECODER.decode(text)
+        return (decoder or _OF_TABLES).decode(text)
     except RecursionError:
-        raise ValueError("not JSON that can be read: its values are nested too deeply") from None
+        raise ValueError(f"nested more than {DEPTH} levels deep") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
 
@@ -90,7 +90,8 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer)
+_OF_FILES = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer)
+_OF_TABLES = json.JSONDecoder(object_pairs_hook=_once, parse_int=lambda n: int(n) if len(n) <= DIGITS else n)
 
 
 def depth(value: Any) -> int:
