@@ -101,8 +101,8 @@ def fetch(
             if not intact(path):
                 path.resolve().unlink()  # otherwise other programs would get the damaged file from the cache
                 raise UserError(
-                    f"{line(name, 100)} of the {use.noun} {repository} at {commit[:12]}: the content did not have the right hash"
-                    " in two attempts; try again later, or use another network"
+                    f"{line(name, 100)} of the {use.noun} {repository} at {commit[:12]}: the content did not have the"
+                    " right hash in two attempts; try again later, or use another network"
                 )
     return paths
 
