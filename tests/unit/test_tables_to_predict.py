@@ -62,7 +62,7 @@ def test_delimiter_and_encoding_are_said(tmp_path):
     with pytest.raises(UserError, match=r"a\.csv: line 4 is not utf-8 \(byte 0xf8\); set the file's encoding"):
         Table(path, delimiter=";")
     path.write_bytes(written(";", "utf-8"))
-    with pytest.raises(UserError, match=r"a\.csv: line 4 is UTF-8, not cp1252; remove"):
+    with pytest.raises(UserError, match=r"a\.csv: line 4 is UTF-8, not cp1252; leave"):
         Table(path, delimiter=";", encoding="cp1252")
     (tmp_path / "b.csv").write_text("id;occ1\n1;x\n")
     with pytest.raises(UserError, match=r"b\.csv: the heading is one column, 'id;occ1': set --delimiter ';'$"):

@@ -54,8 +54,8 @@ def _unpack(path: Path, stream: pa.NativeFile, copy: IO[bytes]) -> None:
         copy.write(chunk)
         if copy.tell() > most:
             raise UserError(
-                f"{escape.line(path)}: it unpacks to more than {most:,} bytes, which no Parquet file does; if it is one, unpack it"
-                " yourself"
+                f"{escape.line(path)}: it unpacks to more than {most:,} bytes, which no Parquet file does; if it is"
+                " one, unpack it yourself"
             )
 
 
@@ -69,9 +69,8 @@ def opened(path: Path, source: Any, asked: Sequence[Asked]) -> pq.ParquetFile:
         if holds_text(kind) or (not text and holds_numbers(kind)):
             continue
         wanted = "not text" if text else "neither text nor whole or floating-point numbers"
-        raise UserError(
-            f"{escape.line(path)}: column {escape.line(repr(column), 100)} is {kind}, {wanted}; set {setting}"
-        )
+        found = f"column {escape.line(repr(column), 100)} is {escape.line(kind, 100)}"
+        raise UserError(f"{escape.line(path)}: {found}, {wanted}; set {setting}")
     return file
 
 

@@ -167,9 +167,7 @@ class Table:
                 f" encoding, such as {setting(self._section, 'encoding', 'latin-1')}"
             ) from None
         if encoding != "utf-8" and not line.isascii() and is_utf8(line):
-            raise UserError(
-                f"{self._where}: line {number} is UTF-8, not {encoding}; remove the setting of the encoding"
-            )
+            raise UserError(f"{self._where}: line {number} is UTF-8, not {encoding}; leave the encoding out")
         return text.removeprefix("\ufeff") if number == 1 else text
 
     def _records(self) -> Records:
