@@ -169,7 +169,7 @@ def test_arrow_says_what_is_text(read, tmp_path, kind):
     assert read(path) == ["eins", "zwei"]
 
 
-@pytest.mark.parametrize("values", [[["farmer"]], [7], [True], [{"a": 1}], [b"\xff"]])
+@pytest.mark.parametrize("values", [[["farmer"]], [7], [True], [{f"a{i}": 1 for i in range(500)}], [b"\xff"]])
 def test_a_column_that_is_no_text_is_refused(read, tmp_path, values):
     refused(read, parquet(tmp_path / "a.parquet", text=values, other=["b"]), "text'? (is|contains)|row 1 .*not UTF-8")
 
