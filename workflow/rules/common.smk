@@ -23,10 +23,10 @@ IS_MODULE = Path(workflow.basedir).resolve() != ROOT
 if PACKAGE not in sys.path:
     sys.path.insert(0, PACKAGE)
 # On a shared CPU, threads that spin while they wait for each other make training 2.5 times slower.
-# (Braces are doubled because Snakemake formats the prefix.)
+# In any locale, names of files are UTF-8. (Braces are doubled because Snakemake formats the prefix.)
 shell.prefix(
     f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH PYTHONPATH={quote(PACKAGE)}:${{{{PYTHONPATH-}}}}"
-    " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}}; "
+    " GOMP_SPINCOUNT=${{GOMP_SPINCOUNT-2000}} PYTHONUTF8=1; "
 )
 
 from babelmill.config import loading
@@ -42,7 +42,11 @@ from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
 from babelmill.core.files import UserError, trouble
+from babelmill.core.stage_entry import accept_all_letters
 from babelmill.config.layers import nearest
+
+# Snakemake's own log file names the folder of the workflow, whatever the locale.
+accept_all_letters(*(getattr(handler, "stream", None) for handler in logger.handlers))
 
 
 def one_line(function):

@@ -77,6 +77,14 @@ class Formatter(logging.Formatter):
         return escape.lines(super().format(record))
 
 
+def accept_all_letters(*streams: object) -> None:
+    """Let streams write what the locale has no letters for as escapes: LC_ALL=C has only those of ASCII."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError):  # the stream may be a pipe in the place of a file, which cannot seek
+                stream.reconfigure(errors="backslashreplace")
+
+
 def configure_logging(path: Path | None, subject: str = "") -> None:
     """Send this package's messages to standard error and, if given, to the file at `path`.
 
@@ -84,10 +92,7 @@ def configure_logging(path: Path | None, subject: str = "") -> None:
     existing log: it may belong to a job that is still running and makes this one end with an error. (Snakemake begins
     each job with a new log.)
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(OSError):  # the stream may be a pipe in the place of a file, which cannot seek
-                stream.reconfigure(errors="backslashreplace")  # some locales (C) cannot write all letters
+    accept_all_letters(sys.stdout, sys.stderr)
     terminal = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [terminal]
     if path is not None:
