@@ -42,6 +42,14 @@ def folder(text: str) -> Path:
     return path.parent if path.name == "manifest.json" else path
 
 
+def utf8(text: str) -> str:
+    """Return the text of an argument, which is UTF-8 in any locale."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{escape.line(text)}: is not UTF-8 text") from None
+
+
 def terminal_id() -> str:
     """Return an id of what standard error writes to; it is the same for all processes that share it."""
     status = os.fstat(2)
