@@ -13,9 +13,8 @@ from types import ModuleType
 from typing import TextIO
 
 from babelmill import __version__
-from babelmill.core.files import UserError
+from babelmill.core.files import UserError, trouble
 from babelmill.core.stage_entry import configure_logging
-from babelmill.core.trouble import trouble
 
 COMMANDS = {
     "status": "show how far each model is",

@@ -46,8 +46,7 @@ from babelmill.reporting import asked as reports
 from babelmill.settings import write_settings
 from babelmill.stages import STAGES, TO_CONVERTED, leading_to
 from babelmill.core import manifest
-from babelmill.core.files import UserError
-from babelmill.core.trouble import trouble
+from babelmill.core.files import UserError, trouble
 from babelmill.config.layers import nearest
 
 
