@@ -212,7 +212,10 @@ def test_a_source_of_another_kind(model, train, words):
 def test_a_folder_without_a_configuration():
     Path("config/config.yaml").unlink()
     refused("config/config.yaml: no such file; go to the folder of the workflow, or name a --configfile")
-    refused("--configfile mine.yaml: no such file", configfiles=("mine.yaml",))
+    refused(
+        "--configfile mine.yaml: no such file; --configfile takes all words up to the next option",
+        configfiles=("mine.yaml",),
+    )
 
 
 def test_a_language_that_is_in_no_list_says_how_it_is_added():
