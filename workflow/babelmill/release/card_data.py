@@ -26,7 +26,7 @@ def origin(corpus: dict[str, Any]) -> Markdown:
     settings = corpus["settings"]["corpus"]
     files = training_files(corpus)
     parts = [plural(files, "local file")] if files else []
-    parts += [markdown(settings["builtin"])] if settings["builtin"] else []
+    parts += [markdown(settings["builtin"])] if settings.get("builtin") else []
     datasets = {(dataset["repository"], dataset["commit"]) for dataset in datasets_of(corpus)}
     parts += [f"{code(repository)} at {code(commit)}" for repository, commit in sorted(datasets)]
     budget = settings.get("budget")
