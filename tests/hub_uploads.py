@@ -9,10 +9,13 @@ import fnmatch
 import hashlib
 import hmac
 import json
+import math
 import re
 from http.server import BaseHTTPRequestHandler
 
 import yaml
+
+from babelmill.config.hub_names import LICENCES
 
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"  # what the Hub puts into a new repository
 SECRET = b"of the storage's signed addresses"
@@ -46,11 +49,21 @@ def git_oid(data: bytes) -> str:
 
 
 def check_card(text: str) -> None:
-    """Check the front matter of a README.md."""
+    """Check the front matter of a README.md as the Hub does, whose rules its error messages tell."""
     found = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     expect(found, "README.md has no front matter")
     values = yaml.safe_load(found[1])
-    expect(isinstance(values, dict) and isinstance(values.get("license"), str), "no license in README.md")
+    expect(isinstance(values, dict) and values.get("license") in LICENCES, '"license" must be one of [...]')
+    languages = values.get("language") or []
+    for language in [languages] if isinstance(languages, str) else languages:
+        valid = re.fullmatch("[a-z]{2,3}|code|multilingual", language)
+        expect(valid, f'"language" with value "{language}" is not valid')
+    expect(isinstance(values.get("tags", []), list), '"tags" must be an array')
+    for result in (result for model in values.get("model-index", []) for result in model["results"]):
+        dataset = result["dataset"]
+        expect(re.fullmatch(r"(?:[\w-]+/)?[\w\-.]+", dataset["type"]), '"dataset.type" fails to match the pattern')
+        expect(all(isinstance(value, str) for value in dataset.values()), '"dataset.config" must be a string')
+        expect(all(math.isfinite(metric["value"]) for metric in result["metrics"]), '"value" must be a number')
 
 
 class Uploads(BaseHTTPRequestHandler):

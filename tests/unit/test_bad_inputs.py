@@ -106,6 +106,12 @@ def refused(*words: str, **arguments) -> str:
         ("tokenizer: {vocab_size: true}\n", ["tokenizer.vocab_size = True", "a number"]),
         ("train: {betas: [0.9, no]}\n", ["train.betas.1 = False", "a number"]),
         ("card: {license: no}\n", ["card.license = False", '"no"']),
+        ("card: {license: Apache-2.0}\n", ["card.license = 'Apache-2.0'", "did you mean apache-2.0", "other"]),
+        ("card: {license: ''}\n", ["card.license = ''", "write other"]),
+        ("languages: {gsw: {tag: Swiss German}}\n", ["languages.gsw.tag = 'Swiss German'", "such as en or gsw"]),
+        ("languages: {eng: {tag: eng_Latn}}\n", ["languages.eng.tag = 'eng_Latn'", "such as eng"]),
+        ("languages: {eng: {tag: en-GB}}\n", ["languages.eng.tag = 'en-GB'", "such as en"]),
+        ("languages: {jpn: {tag: jp}}\n", ["languages.jpn.tag = 'jp'", "no code of ISO 639-1"]),
         ("train.learning_rate: 1\n", ["unknown key train.learning_rate", "written as train: {learning_rate: 1}"]),
         (
             "train: {mask_random: 0.7, mask_keep: 0.4}\n",

@@ -265,16 +265,16 @@ def test_a_file_in_two_parts(hub):
 
 def test_cards(tmp_path):
     (tmp_path / "README.md").write_bytes(CARD)
-    assert configurations(tmp_path / "README.md") == {
+    assert configurations(tmp_path / "README.md", "the dataset") == {
         "plain": {"train": ["plain/train-*.json.gz"], "validation": ["plain/validation-*"]},
         "tables": {"train": ["tables/*.parquet", "tables/*.csv"]},
     }
     for text in ("no front matter", "---\nconfigs: 3\n---\n", "---\nconfigs: [\n---\n", "---\n- a list\n---\n"):
         (tmp_path / "README.md").write_text(text)
-        assert configurations(tmp_path / "README.md") == {}
+        assert configurations(tmp_path / "README.md", "the dataset") == {}
     card = "---\nconfigs:\n- config_name: x\n  data_dir: x\n- config_name: y\n  data_files: [{split: test, path: t/*}]\n---\n"
     (tmp_path / "README.md").write_text(card)
-    assert configurations(tmp_path / "README.md") == {"x": {"": ["x/**"]}, "y": {"test": ["t/*"]}}
+    assert configurations(tmp_path / "README.md", "the dataset") == {"x": {"": ["x/**"]}, "y": {"test": ["t/*"]}}
     with pytest.raises(UserError, match="its configuration y has no split `train`; it has test"):
         data_files(["t/a.csv"], {"repository": NAME, "config": "y"}, tmp_path / "README.md", "the dataset")
 
@@ -288,6 +288,28 @@ def chosen(tmp_path, card: str, names: list[str], **part) -> tuple[list[str], li
 def test_the_only_configuration_is_what_is_declared(tmp_path):
     card = "- config_name: default\n  data_files: [{split: train, path: good/*}, {split: test, path: heldout/*}]\n"
     assert chosen(tmp_path, card, ["good/a.csv", "heldout/b.csv"]) == (["good/a.csv"], [])
+    card = "- config_name: default\n  data_dir: en\n"
+    assert chosen(tmp_path, card, ["en/a.csv", "de/b.csv"]) == (["en/a.csv"], [])
+
+
+def test_splits_for_training_are_not_mixed(tmp_path):
+    """As in `datasets`, where they are splits of their own, and none is called `train`."""
+    card = "- config_name: default\n  data_files:\n"
+    card += "".join(f"  - {{split: {name}, path: data/{name}-*}}\n" for name in ("train_sft", "train_gen", "test_sft"))
+    names = [f"data/{name}-00000-of-00001.parquet" for name in ("train_sft", "train_gen", "test_sft", "unsupervised")]
+    with pytest.raises(
+        UserError, match=r"its configuration default has no split `train`; it has train_sft, train_gen, t"
+    ):
+        chosen(tmp_path, card, names)
+    assert chosen(tmp_path, card, names, files=["data/train_gen*"]) == ([names[1]], [])
+    without = "".join(line for line in card.splitlines(True) if "train_gen" not in line)
+    assert chosen(tmp_path, without, names) == ([names[0]], []), "the only one that begins with the word"
+
+
+def test_a_split_that_is_named_twice_has_the_files_of_both(tmp_path):
+    card = "- config_name: x\n  data_files: [{split: train, path: a/*}, {split: train, path: [b/*, c.csv]}]\n"
+    names = ["a/1.csv", "b/2.csv", "c.csv", "d.csv"]
+    assert chosen(tmp_path, card, names) == (names[:3], [])
 
 
 def test_a_configuration_of_a_folder_has_splits_by_words(tmp_path):
@@ -310,3 +332,50 @@ def test_globs_of_names():
     assert not matches("en/deep/c4.json.gz", "en/*")
     assert matches("en/deep/c4.json.gz", "en/**") and matches("a.csv", "**/*.csv") and matches("x/y/a.csv", "**/*.csv")
     assert not matches("a.csv", "b/**") and not matches("A.csv", "a.csv")
+
+
+def test_a_glob_with_many_stars_is_compared_in_no_time():
+    """`**` that follow each other mean one; between other parts, they need no more than parts times folders."""
+    deep = "/".join("abc"[i % 3] for i in range(60))
+    assert not matches(f"{deep}/x.csv", "**/" * 40 + "y.csv") and matches(f"{deep}/x.csv", "**/" * 40 + "x.csv")
+    assert not matches(f"{deep}/x.csv", "**/*/" * 25 + "y.csv") and matches(f"{deep}/x.csv", "**/*/" * 25 + "x.csv")
+    assert matches("a.csv", "**/**/a.csv") and matches("a", "a/**") and not matches("a/b", "**/*/*/**/b")
+
+
+HOSTILE = {
+    "aliases": "\n".join(
+        ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+        + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+        + ["configs: [{config_name: *a9, data_files: b/*}]"]
+    ),
+    "merges": "\n".join(
+        ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 10)]
+    ),
+    "an alias of itself": "a: &a [*a]",
+    "brackets": "configs: " + "[" * 20_000 + "]" * 20_000,
+    "chained aliases": "\n".join(["a0: &a0 [x]"] + [f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 5000)]),
+    "digits": f"configs: [{{config_name: {'9' * 100_000}, data_files: b/*}}]",
+    "sixties": f"configs: {'1:' * 200_000}1",
+    "a list as a key": "configs: {[a]: b}",
+    "a key twice": "configs: []\nconfigs: [{config_name: x, data_files: b/*}]",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_card_declares_nothing_and_is_named(tmp_path, caplog, what):
+    card = tmp_path / "README.md"
+    card.write_text(f"---\n{HOSTILE[what]}\n---\n# Text\n")
+    found = data_files(["a.csv", "b/c.csv"], {"repository": NAME}, card, "the dataset")
+    assert found.train == ["a.csv", "b/c.csv"]
+    [said] = caplog.messages
+    assert said.startswith("the dataset: README.md: not valid YAML: ") and len(said) < 500 and "\n" not in said
+
+
+def test_names_in_a_card_that_are_no_text_are_ignored(tmp_path):
+    card = "- config_name: [a]\n  data_files: a/*\n- config_name: 2024\n  data_files: {train: b/*, [x]: c/*}\n"
+    names = ["a/x.csv", "b/x.csv"]
+    assert chosen(tmp_path, card.replace(", [x]: c/*", ""), names) == (["b/x.csv"], [])
+    odd = "- config_name: b\n  data_files: [{split: {x: y}, path: a/*}]\n- config_name: c\n  data_files: {train: [1]}\n"
+    for config in ("b", "c"):
+        with pytest.raises(UserError, match=f"its configuration {config} has no split `train`; it has none"):
+            chosen(tmp_path, odd, names, config=config)

@@ -5,16 +5,20 @@ import json
 import os
 import random
 import re
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
 
 from babelmill.config.resolve import Configuration
 from babelmill.core import manifest
-from babelmill.core.files import write_json
+from babelmill.core.files import UserError, write_json
 from babelmill.download.data_files import data_files
+from babelmill.hub.client import asked_to_wait
 from babelmill.settings import settings_of
 from babelmill.stages import STAGES
 from hub_server import Fault, HubServer
@@ -62,14 +66,23 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(hub, revision="main", commit=None, repository=REPOSITORY, waits=(0, 0, 0, 0), program=PROGRAM, **environment):
+def run(
+    hub,
+    revision="main",
+    commit=None,
+    repository=REPOSITORY,
+    waits=(0, 0, 0, 0),
+    program=PROGRAM,
+    out=Path("out"),
+    **environment,
+):
     """Run the stage as a rule does; returns the finished process."""
     source = {"repository": repository, "revision": revision, "commit": commit}
     settings = {"stage": "download", "name": "eng", "languages": ["eng"], "code": CODE, "source": source}
     Path("settings.json").write_text(json.dumps(settings))
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": "cache", "HF_HUB_DISABLE_XET": "1"} | environment
-    arguments = ["--settings", "settings.json", "--out", "out/manifest.json"]
+    arguments = ["--settings", "settings.json", "--out", str(out / "manifest.json")]
     return run_python("-c", program.format(waits=waits), *arguments, environment=variables)
 
 
@@ -241,10 +254,72 @@ def test_a_repository_without_data(hub):
     assert "has no training data in a supported format" in fail(hub)
 
 
-def test_a_repository_that_names_files_outside_of_itself(hub):
-    hub.commit(f"datasets/{REPOSITORY}", {"../../evil.jsonl": jsonl(["a"])})
-    assert "evil" in fail(hub)
-    assert not list(Path().rglob("evil*"))
+@pytest.mark.parametrize("name", ["../../evil.jsonl", "..\\..\\evil.jsonl", "a/..\\evil.jsonl", "/evil.jsonl"])
+def test_a_repository_that_names_files_outside_of_itself(hub, name):
+    hub.commit(f"datasets/{REPOSITORY}", {name: jsonl(["a"])})
+    line = fail(hub)
+    assert f"error: the dataset {REPOSITORY} at " in line and "outside of its own folder" in line and "evil" in line
+    assert not list(Path().rglob("*evil*"))
+
+
+def test_a_name_that_no_file_system_has(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {f"data/{'n' * 300}.jsonl": jsonl(["a"])})
+    line = fail(hub)
+    assert f"the dataset {REPOSITORY} at " in line and "a name of 306 bytes" in line
+    assert len(line) < 400 and "cache" not in line
+
+
+def test_the_hub_says_how_long_to_wait(hub):
+    """Without `Retry-After`, which the client of the Hub does not need. It is waited, however many times it asks."""
+    hub.commit(f"datasets/{REPOSITORY}", FILES)
+    limits = {"RateLimit": '"api";r=0;t=0', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+    info = "GET /api/datasets/.*/revision/main"
+    hub.faults = [Fault(info, times=3, status=429, headers=limits)]
+    done = run(hub, waits=())
+    assert done.returncode == 0 and done.stderr.count("next attempt in 1 s") == 3, done.stderr
+    hub.faults = [Fault(info, times=9, status=429, headers={"RateLimit": '"api";r=0;t=7200'})]
+    Path("out").rename("before")
+    Path("results/revisions/eng.json").unlink()
+    line = fail(hub, waits=())
+    assert "too many requests: 429 " in line and "run the same command again in 7,201 seconds" in line
+    assert hub.faults[0].times == 8, "nobody waits two hours"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "120"}, 120),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:29:30 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 90),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:27:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"Retry-After": "soon", "RateLimit": '"api";r=0;t=55'}, 56),
+        ({"RateLimit": '"api";r=3;t=55'}, 0),
+        ({}, 0),
+    ],
+)
+def test_what_the_hub_may_say_of_waiting(headers, seconds):
+    """A date counts by the clock of the server."""
+    response = httpx.Response(429, headers=headers, request=httpx.Request("GET", "http://127.0.0.1"))
+    assert asked_to_wait(HfHubHTTPError("too many", response=response)) == seconds
+
+
+@pytest.mark.parametrize("place", ["cache", "results"])
+def test_a_full_disk_is_said_with_the_place(hub, place):
+    text = random.Random(0).randbytes(1_000_000).hex()
+    hub.commit(f"datasets/{REPOSITORY}", {"train.jsonl": jsonl([text])})
+    disk = Path("cache" if place == "cache" else "out").resolve()
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        done = run(hub, out=Path("out") if place == "cache" else Path("out/eng"))
+        line = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        said = "while downloading the dataset" if place == "cache" else "while writing out/eng"
+        assert "error: no space left on the device" in line and said in line, line
+        assert ("see HF_HOME" in line) == (place == "cache")
+        assert place == "cache" or not list(disk.iterdir()), "nothing is left"
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert succeed(hub)["train"] == ["train.jsonl"]
 
 
 def chosen(names, **part) -> tuple[list[str], list[str]]:
@@ -255,10 +330,33 @@ def chosen(names, **part) -> tuple[list[str], list[str]]:
 def test_formats_and_splits():
     names = ["b.jsonl.zst", "a.jsonl", "notes.txt", "a.csv", "x.parquet.md", "dataset_infos.json"]
     assert chosen(names) == (["a.jsonl", "b.jsonl.zst"], [])
-    names = ["latest/dev.csv", "train.csv.gz", "test.csv", "contest.csv"]
-    assert chosen(names) == (["contest.csv", "train.csv.gz"], ["latest/dev.csv"])
+    names = ["latest/dev.csv", "more.csv.gz", "test.csv", "contest.csv"]
+    assert chosen(names) == (["contest.csv", "more.csv.gz"], ["latest/dev.csv"])
     assert chosen(["requirements.txt.gz"]) == (["requirements.txt.gz"], [])
     assert chosen(["dataset_infos.json", "en/part.json.gz"]) == (["en/part.json.gz"], [])
+
+
+def test_where_a_file_has_the_word_train_only_such_are_training_text():
+    names = [f"{name}.tsv" for name in ("dev", "invalidated", "other", "test", "train", "validated")]
+    assert chosen(names) == (["train.tsv"], ["dev.tsv"])
+    assert chosen(names, files=["*.tsv"]) == (["train.tsv"], ["dev.tsv"])
+    assert chosen(names, files=["train.tsv", "validated.tsv"]) == (["train.tsv", "validated.tsv"], [])
+    assert chosen([*names, "notes.jsonl"]) == (["train.tsv"], ["dev.tsv"])
+    assert chosen(["train_0.csv", "train-1.csv", "en/training/x.csv", "trainer.csv", "pretrain.csv"])[0] == [
+        "en/training/x.csv",
+        "train-1.csv",
+        "train_0.csv",
+    ]
+    names = [f"data/{name}-00000-of-00001.parquet" for name in ("test", "train", "train_extra", "unsupervised")]
+    assert chosen(names) == (["data/train-00000-of-00001.parquet"], [])
+    with pytest.raises(UserError, match="has several splits for training, train_gen, train_sft: name "):
+        chosen([f"data/{name}-00000-of-00001.parquet" for name in ("train_gen", "train_sft", "test_gen")])
+
+
+def test_the_log_names_the_files_that_are_chosen(hub):
+    hub.commit(f"datasets/{REPOSITORY}", {f"{n}.tsv": b"text\na\n" for n in ("train", "validated", "dev", "test")})
+    done = run(hub)
+    assert done.returncode == 0 and "has 2 files, 0.0 MB (train: train.tsv; validation: dev.tsv)" in done.stderr
 
 
 def test_many_files_of_other_formats(hub):

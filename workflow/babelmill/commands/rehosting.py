@@ -23,7 +23,7 @@ from huggingface_hub.utils import disable_progress_bars, httpx
 from babelmill import __version__
 from babelmill.base_model import in_a_folder
 from babelmill.config.inputs import HUB_NAME
-from babelmill.config.languages import read_table
+from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.layers import nearest
 from babelmill.config.resolve import ROOT
 from babelmill.core import manifest
@@ -322,9 +322,7 @@ def languages(code: str | None) -> dict[str, Any]:
     """Return the card's entry for a language."""
     if code is None:
         return {}
-    table = read_table(TABLE)
-    known = {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
-    return {"languages": {code: known}}
+    return {"languages": {code: language_on_card(code, read_table(TABLE))}}
 
 
 def tokenizer_of(old: Old, asked: str | None) -> Path:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from babelmill.config.hub_names import language_tag
 from babelmill.config.layers import nearest
 from babelmill.core.files import UserError
 
@@ -35,6 +36,17 @@ class Language:
         return WORD * self.byte_premium if self.script in UNSPACED else None
 
 
+def tag_of(code: str) -> str:
+    """Return the Hub's name of a language that the table does not have, without its script; "" if it has none."""
+    return code.partition("_")[0] if CODE.fullmatch(code) else ""
+
+
+def language_on_card(code: str, table: dict[str, Language]) -> dict[str, str]:
+    """Return what a card needs to know about a language: {"name", "tag"}."""
+    known = table.get(code)
+    return {"name": known.name, "tag": known.tag} if known else {"name": code, "tag": tag_of(code)}
+
+
 def nearest_or_new(word: str, known: Iterable[str]) -> str:
     """Return what an unknown name may have meant and, if it looks like a code, how to add it as a new language."""
     entry = f"languages: {{{word}: {{name: NAME, corpus: {{files: [texts/{word}/*.txt]}}}}}}"
@@ -52,6 +64,7 @@ def read_table(path: Path) -> dict[str, Language]:
             language = Language(
                 row["code"], row["name"], int(row["tier"]), row["script"], float(row["byte_premium"]), row["tag"]
             )
+            language_tag(language.tag)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{path}, line {number}: expected code, name, tier, script, byte_premium, tag ({error})"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from babelmill.config import schema
-from babelmill.config.languages import CODE, Language, nearest_or_new, read_table
+from babelmill.config.languages import Language, nearest_or_new, read_table, tag_of
 from babelmill.config.layers import (
     ABSENT,
     DEFAULTS,
@@ -351,7 +351,7 @@ class Configuration:
                     f"{self.origin('languages.' + code)}: languages.{code} is not in config/languages.tsv,"
                     f" and a language of your own needs a `name`{nearest_or_new(code, table)}"
                 )
-            base = table.get(code) or Language(code, code, 3, "", 1.0, code if CODE.fullmatch(code) else "")
+            base = table.get(code) or Language(code, code, 3, "", 1.0, tag_of(code))
             given = {k: v for k, v in entry.model_dump(exclude={"corpus"}, exclude_unset=True).items() if v is not None}
             table[code] = dataclasses.replace(base, **given)
         return table

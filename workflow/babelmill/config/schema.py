@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from babelmill.config.corpus_section import Corpus
+from babelmill.config.hub_names import language_tag, licence
 from babelmill.config.marks import Implied, Neutral, OnlyIf, from_scratch, gpt_bert
 from babelmill.config.predict_section import Predict
 from babelmill.config.section import (
@@ -304,7 +305,7 @@ class Evaluation(Section):
 class Card(Section):
     """What only the author knows about the model."""
 
-    license: str
+    license: Annotated[str, AfterValidator(licence)]
     authors: list[str]
     description: str
     carbon_grams: Annotated[Number, Field(ge=0)] | None
@@ -363,7 +364,7 @@ class LanguageEntry(Section):
     tier: Literal[1, 2, 3] | None = None
     script: str = ""
     byte_premium: Annotated[Number, Field(gt=0, le=100)] | None = None
-    tag: str = ""
+    tag: Annotated[str, AfterValidator(language_tag)] = ""
     corpus: dict[str, Any] = {}
 
 

@@ -169,7 +169,7 @@ def read_json(path: str | Path) -> Any:
     """Read a JSON file; raise a UserError that names it if it is missing or damaged."""
     try:
         return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, and thousands of brackets
         raise UserError(f"{path}: not valid JSON ({error}); if the workflow made it, delete it and run again") from None
 
 

@@ -10,7 +10,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath, PurePosixPath
+from pathlib import PurePosixPath
 
 from babelmill.core.files import UserError
 
@@ -23,21 +23,31 @@ def expand_glob(pattern: str) -> list[str]:
     Raises:
         UserError: a folder may not be read.
     """
-    parts = PurePath(pattern).parts
+    parts = parts_of(pattern)
     return distinct(_below("", parts)) if parts else []
 
 
+def parts_of(pattern: str) -> tuple[str, ...]:
+    """Return the parts of a glob, without a `**` that follows another: it would match the same in more ways."""
+    parts = PurePosixPath(pattern).parts
+    return tuple(part for i, part in enumerate(parts) if part != FOLDERS or parts[i - 1 : i] != (FOLDERS,))
+
+
 def matches(path: str, pattern: str) -> bool:
-    """Return whether a path matches a glob, part by part: `*` stays within a folder, `**` crosses folders."""
+    """Return whether a path matches a glob, part by part: `*` stays within a folder, `**` crosses folders.
 
-    def fits(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-        if not parts:
-            return not names
-        if parts[0] == FOLDERS:
-            return fits(names, parts[1:]) or (bool(names) and fits(names[1:], parts))
-        return bool(names) and fnmatch.fnmatchcase(names[0], parts[0]) and fits(names[1:], parts[1:])
-
-    return fits(PurePosixPath(path).parts, PurePosixPath(pattern).parts)
+    The time grows with the number of parts of both: a glob from elsewhere may contain many `**`.
+    """
+    names = PurePosixPath(path).parts
+    fitting = {0}  # how many of the names the parts so far can stand for
+    for part in parts_of(pattern):
+        if part == FOLDERS:
+            fitting = set(range(min(fitting), len(names) + 1))
+        else:
+            fitting = {n + 1 for n in fitting if n < len(names) and fnmatch.fnmatchcase(names[n], part)}
+        if not fitting:
+            return False
+    return len(names) in fitting
 
 
 def distinct(paths: Iterable[str]) -> list[str]:

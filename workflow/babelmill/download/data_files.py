@@ -1,18 +1,20 @@
 """Find which files of a dataset repository are text for training, and which are for validation.
 
 A repository may declare *configurations*, each with its data files by split, in the front matter of its card (the key
-`configs`, as the library `datasets` reads it). If it declares none, words in the paths tell the splits.
+`configs`, as the library `datasets` reads it). If it declares none, words in the paths tell the splits, as in
+`datasets`: where a file has the word `train`, all other files are no training text.
 """
 
 import hashlib
+import logging
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-from huggingface_hub.repocard import metadata_load
-
+from babelmill.core import outside
+from babelmill.core.escape import line, some
 from babelmill.core.files import UserError
 from babelmill.core.formats import FORMATS, split_name
 from babelmill.core.globs import matches
@@ -25,6 +27,13 @@ BY_WORDS = ""  # used instead of a split's name: words in the paths tell the spl
 # `datasets` recognises a split by a word in the path that has no letter or digit directly before or after it.
 VALIDATION = re.compile(r"(?<![a-z0-9])(validation|valid|val|dev)(?![a-z0-9])", re.IGNORECASE)
 TEST = re.compile(r"(?<![a-z0-9])(test|testing|eval|evaluation)(?![a-z0-9])", re.IGNORECASE)
+TRAIN = re.compile(r"(?<![a-z0-9])(train|training)(?![a-z0-9])", re.IGNORECASE)
+# A part of a split for training, which its name begins with: `train`, or another one such as `train_gen`.
+SHARD = re.compile(r"(?:^|/)(train(?:ing)?(?![a-z0-9])[^/]*?)-\d{5}-of-\d{5}[^/]*$", re.IGNORECASE)
+SPLITS = ("train", "validation")
+MAGIC = re.compile(r"[*?[]")
+
+log = logging.getLogger("babelmill.download")
 
 
 @dataclass(frozen=True)
@@ -34,32 +43,53 @@ class DataFiles:
     train: list[str]
     validation: list[str]
 
+    def __str__(self) -> str:
+        """Return the names of the first files of each split."""
+        return "; ".join(f"{split}: {some(getattr(self, split))}" for split in SPLITS if getattr(self, split))
 
-def configurations(card: Path | None) -> dict[str, dict[str, list[str]]]:
+
+def configurations(card: Path | None, where: str) -> dict[str, dict[str, list[str]]]:
     """Return what a dataset's card declares: {configuration: {split: globs}}, which is empty without a card.
 
-    Globs without a split belong to `train`. A card whose front matter cannot be read declares nothing. An entry that
-    cannot be read is a configuration without files.
+    Globs without a split belong to `train`. A card that cannot be read declares nothing, which a warning says. An entry
+    that cannot be read is a configuration without files; one without a name is ignored.
     """
     try:
-        declared = ((metadata_load(card) if card else None) or {}).get("configs") or []
-    except (ValueError, AttributeError, yaml.YAMLError):
+        declared = outside.front_matter(card, f"{where}: README.md").get("configs") if card else None
+    except UserError as error:
+        log.warning("%s; its configurations are not known, and names of files tell the splits", error)
         return {}
     entries = [entry for entry in declared if isinstance(entry, dict)] if isinstance(declared, list) else []
-    return {str(entry["config_name"]): _splits(entry) for entry in entries if "config_name" in entry}
+    named = [entry for entry in entries if _is_name(entry.get("config_name"))]
+    return {str(entry["config_name"]): _splits(entry) for entry in named}
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether a value of a card can be a name. (YAML reads some names, such as 2024, as numbers.)"""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _splits(entry: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the globs of a configuration by split, each under `data_dir`."""
-    files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir")
-    try:
-        if isinstance(files, list) and files and isinstance(files[0], dict):
-            files = {item["split"]: item["path"] for item in files}
-        by_split = files if isinstance(files, dict) else {"train": files}
-        globs = {str(split): [path] if isinstance(path, str) else list(path) for split, path in by_split.items()}
-    except (KeyError, TypeError):
-        return {}
-    return {split: [f"{folder}/{path}" if folder else path for path in paths] for split, paths in globs.items()}
+    """Return the globs of a configuration by split, each under `data_dir`; {} if the entry cannot be read."""
+    files, folder = entry.get("data_files", {BY_WORDS: "**"}), entry.get("data_dir") or ""
+    if isinstance(files, list) and files and isinstance(files[0], dict):
+        pairs = [(item.get("split"), item.get("path")) if isinstance(item, dict) else (None, None) for item in files]
+    else:
+        pairs = list(files.items()) if isinstance(files, dict) else [("train", files)]
+    globs: dict[str, list[str]] = {}
+    for split, given in pairs:
+        paths = given if isinstance(given, list) else [given]
+        if not _is_name(split) or not isinstance(folder, str) or not all(isinstance(path, str) for path in paths):
+            return {}
+        globs.setdefault(str(split), []).extend(f"{folder}/{path}" if folder else path for path in paths)
+    return globs
+
+
+def matching(names: Iterable[str], globs: list[str]) -> list[str]:
+    """Return the names that one of the globs matches, in their order."""
+    exact = {"/".join(PurePosixPath(glob).parts) for glob in globs if not MAGIC.search(glob)}
+    patterns = [glob for glob in dict.fromkeys(globs) if MAGIC.search(glob)]
+    return [name for name in names if name in exact or any(matches(name, pattern) for pattern in patterns)]
 
 
 def data_files(names: list[str], part: dict[str, Any], card: Path | None, where: str) -> DataFiles:
@@ -74,62 +104,107 @@ def data_files(names: list[str], part: dict[str, Any], card: Path | None, where:
     Raises:
         UserError: the configuration does not exist; there are several and the user names none; or no file can be read.
     """
-    declared, config, globs = configurations(card), part.get("config"), part.get("files")
+    declared, config, globs = configurations(card, where), part.get("config"), part.get("files")
     if config and config not in declared:
-        known = f"there are {', '.join(declared)}" if declared else "its card declares none; name files instead"
+        known = f"there are {some(declared)}" if declared else "its card declares none; name files instead"
         raise UserError(f"{where} has no configuration {config!r}; {known}")
     if len(declared) > 1 and not config and not globs:
         raise UserError(
-            f"{where} has several configurations: {', '.join(declared)}; choose one in corpus.hub, for instance"
-            f" [{{repository: {part['repository']}, config: {next(iter(declared))}}}]"
+            f"{where} has several configurations: {some(declared)}; choose one in corpus.hub, for instance"
+            f" [{{repository: {part['repository']}, config: {line(next(iter(declared)), 100)}}}]"
         )
-    if globs:
-        names = [name for name in names if any(matches(name, pattern) for pattern in globs)]
-    if not config and len(declared) == 1 and "train" in next(iter(declared.values())):
-        config = next(iter(declared))  # the only configuration declares the files for training
-    found = _of_configuration(names, declared[config]) if config else _by_words(names, bool(globs))
+    if not config and len(declared) == 1 and any(declared.values()):
+        config = next(iter(declared))  # the only one, which tells what is text for training ...
+        if globs and _training_split(declared[config]) is None:
+            config = None  # ... except to a user who names files of a dataset without a split for training
+    splits = declared[config] if config else None
+    if splits is not None:
+        found = _of_configuration(matching(names, globs) if globs else names, splits)
+    elif globs:
+        found = _by_words_of_each(names, globs)
+    else:
+        found = _by_words(names)
     if not found.train:
-        raise UserError(_nothing(names, part, where, declared.get(config or "")))
+        raise UserError(_nothing(matching(names, globs) if globs else names, part | {"config": config}, where, splits))
     return found
+
+
+def _training_split(splits: dict[str, list[str]]) -> str | None:
+    """Return the split for training: `train`, or the only one whose name begins with this word; None without one."""
+    begun = [split for split in splits if re.match(r"train(ing)?(?![a-z0-9])", split, re.IGNORECASE)]
+    for name in (BY_WORDS, "train"):
+        if name in splits:
+            return name
+    return begun[0] if len(begun) == 1 else None
 
 
 def _of_configuration(names: list[str], splits: dict[str, list[str]]) -> DataFiles:
     """Return the readable files of a configuration's splits."""
-
-    def of(wanted: list[str]) -> list[str]:
-        return sorted(name for name in names if _may_be_data(name) and any(matches(name, glob) for glob in wanted))
-
-    if BY_WORDS in splits:
-        return _by_words([name for name in names if any(matches(name, glob) for glob in splits[BY_WORDS])], False)
-
+    if (training := _training_split(splits)) is None:
+        return DataFiles([], [])
+    if training == BY_WORDS:
+        return _by_words(matching(names, splits[BY_WORDS]))
     held_out = [glob for split, globs in splits.items() if VALIDATION.fullmatch(split) for glob in globs]
-    return DataFiles(of(splits.get("train", [])), of(held_out))
+    data = sorted(filter(_may_be_data, names))
+    return DataFiles(matching(data, splits[training]), matching(data, held_out))
 
 
 def _may_be_data(name: str) -> bool:
     return split_name(name)[0] in FORMATS and PurePosixPath(name).name not in NO_DATA
 
 
-def _by_words(names: list[str], chosen: bool) -> DataFiles:
-    """Return the readable files without test splits: those of the preferred format, or all if the user chose them."""
-    data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
-    formats = (set(FORMATS),) if chosen else tuple({kind} for kind in PREFERRED)
-    for kinds in formats:
-        if found := [name for name in data if split_name(name)[0] in kinds]:
-            validation = [name for name in found if VALIDATION.search(name)]
-            return DataFiles([name for name in found if name not in validation], validation)
+def _by_words(names: list[str]) -> DataFiles:
+    """Return the readable files without test splits, of the preferred format; none if several splits are for training.
+
+    Where files have the word `train`, only they are training text. If they are parts of several splits, such as
+    `train-00000-of-00003` and `train_gen-00000-of-00003`, only the split `train` is.
+    """
+    found = _told_apart(names)
+    split, train = _splits_for_training(found.train), found.train
+    if len(set(split.values())) > 1:
+        train = [name for name in train if split.get(name) == "train"]
+    for kind in PREFERRED:
+        if chosen := [name for name in train if split_name(name)[0] == kind]:
+            return DataFiles(chosen, [name for name in found.validation if split_name(name)[0] == kind])
     return DataFiles([], [])
+
+
+def _told_apart(names: list[str]) -> DataFiles:
+    """Return the readable files without test splits. Where files have the word `train`, all others are left out."""
+    data = [name for name in sorted(names) if _may_be_data(name) and not TEST.search(name)]
+    validation = [name for name in data if VALIDATION.search(name)]
+    train = [name for name in data if not VALIDATION.search(name)]
+    return DataFiles([name for name in train if TRAIN.search(name)] or train, validation)
+
+
+def _splits_for_training(names: list[str]) -> dict[str, str]:
+    """Return {name: split} of the files that are numbered parts of a split for training."""
+    return {name: found[1].lower() for name in names if (found := SHARD.search(name))}
+
+
+def _by_words_of_each(names: list[str], globs: list[str]) -> DataFiles:
+    """Return the files that the user's globs match, of any format; words tell the splits among those of one glob."""
+    each = [_told_apart(matching(names, [glob])) for glob in globs]
+    return DataFiles(*(sorted({name for one in each for name in getattr(one, split)}) for split in SPLITS))
 
 
 def _nothing(names: list[str], part: dict[str, Any], where: str, splits: dict[str, list[str]] | None) -> str:
     """Return the error message for a repository without a file for training."""
-    if splits is not None and not splits.keys() & {"train", BY_WORDS}:
-        return f"{where}: its configuration {part['config']} has no split `train`; it has {', '.join(splits) or 'none'}"
+    example = f"[{{repository: {part['repository']}, files: [data/*.parquet]}}]"
+    if splits is not None and _training_split(splits) is None:
+        return (
+            f"{where}: its configuration {line(part['config'], 100)} has no split `train`; it has"
+            f" {some(splits) or 'none'}; name the files to train on in corpus.hub, for instance {example}"
+        )
+    if len(several := sorted(set(_splits_for_training(_told_apart(names).train).values()))) > 1:
+        return (
+            f"{where} has several splits for training, {some(several)}: name the files of one in corpus.hub, {example}"
+        )
     known = ", ".join(f"{kind}[.gz|.zst]" for kind in PREFERRED)
-    asked = f" that corpus.hub asks for (files: {', '.join(part['files'])})" if part.get("files") else ""
+    asked = f" that corpus.hub asks for (files: {some(part['files'])})" if part.get("files") else ""
     return (
         f"{where} has no training data{asked} in a supported format ({known}; test splits do not count); it contains"
-        f" {', '.join(sorted(names)[:10]) or 'no such file'}"
+        f" {some(sorted(names)) or 'no such file'}"
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from babelmill.core.files import UserError
 from babelmill.core.words import plural
 from babelmill.download.data_files import DataFiles, data_files, in_order
 from babelmill.hub import revisions
@@ -64,13 +63,11 @@ def open_part(asked: dict[str, Any], key: str) -> Part:
     with explained(functools.partial(explanation, DATASET, repository, revision)):
         small = fetch(DATASET, repository, commit, ["README.md", ".gitattributes"])
         size = sizes(DATASET, repository, commit)
-    if strange := [name for name in size if name.startswith("/") or ".." in name.split("/")]:
-        raise UserError(f"{where} lists a file outside of its own folder, {strange[0]!r}; nothing is downloaded")
     card = small["README.md"] if "README.md" in size else None
     files = data_files(list(size), asked, card, where)
     total = sum(size[name] for name in files.train + files.validation)
     count = plural(len(files.train + files.validation), "file")
-    log.info("%s at %s has %s, %.1f MB", repository, commit, count, total / 1e6)
+    log.info("%s at %s has %s, %.1f MB (%s)", repository, commit, count, total / 1e6, files)
     return Part(asked, commit, files, size, licence_of(card))
 
 

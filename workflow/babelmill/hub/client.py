@@ -9,13 +9,21 @@ import hashlib
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TypeVar
 
 from huggingface_hub import errors
-from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, httpx
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+    httpx,
+    parse_ratelimit_headers,
+)
 
 from babelmill.core.files import UserError
 
@@ -23,6 +31,8 @@ T = TypeVar("T")
 log = logging.getLogger("babelmill.hub.client")
 WAITS: tuple[int, ...] = (1, 4, 15, 30)  # seconds before each new attempt
 QUICK = WAITS[:2]  # for requests whose answer a user waits for
+PATIENCE = 3600  # the most seconds that a request waits in all because the Hub asks for it; its windows have 300
+IMPATIENCE = 10  # the same, if a user waits for the answer
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs every address, also signed ones
 # We ask for some files that may not exist, and need no warning about them.
 logging.getLogger("huggingface_hub._snapshot_download").addFilter(
@@ -33,39 +43,58 @@ LATER = (408, 409, 412, 429)
 
 
 def patiently(ask: Callable[[], T], waits: Sequence[int] | None = None) -> T:
-    """Call `ask`; after a temporary error (no connection, a conflict, 429, 5xx), call again after each of `waits`."""
-    for wait in WAITS if waits is None else waits:
+    """Call `ask`; after a temporary error (no connection, a conflict, 429, 5xx), call again after each of `waits`.
+
+    If the Hub says how long to wait, that is waited instead, and does not count as one of `waits`, up to `PATIENCE`
+    seconds in all (`IMPATIENCE` inside `impatiently`).
+    """
+    left = list(WAITS if waits is None else waits)
+    patience = PATIENCE
+    while True:
         try:
             return ask()
         except Exception as error:
-            if not may_pass(error):
+            asked = asked_to_wait(error)
+            if not may_pass(error) or asked > patience or (not asked and not left):
                 raise
-            wait = max(wait, asked_to_wait(error))
+            wait = asked or left.pop(0)
+            patience -= asked
             log.warning("%s; next attempt in %d s", one_line(error), wait)
-            time.sleep(wait)
-    return ask()
+        time.sleep(wait)
 
 
 @contextlib.contextmanager
 def impatiently(waits: Sequence[int] = ()) -> Iterator[None]:
     """Use these waits inside the `with` block, and hide the client's progress bars: a plan must not take a minute."""
-    global WAITS
-    before, hidden = WAITS, are_progress_bars_disabled()
-    WAITS = tuple(waits)
+    global WAITS, PATIENCE
+    before, hidden = (WAITS, PATIENCE), are_progress_bars_disabled()
+    WAITS, PATIENCE = tuple(waits), IMPATIENCE
     disable_progress_bars()
     try:
         yield
     finally:
-        WAITS = before
+        WAITS, PATIENCE = before
         if not hidden:
             enable_progress_bars()
 
 
 def asked_to_wait(error: BaseException) -> int:
-    """Return how many seconds the Hub asks to wait, at most 900; 0 if it does not ask."""
+    """Return how many seconds the Hub asks to wait; 0 if it does not ask.
+
+    It may ask with a number of seconds or a date (`Retry-After`), or say when its window ends (`RateLimit`).
+    """
     error = cause(error)
-    asked = error.response.headers.get("Retry-After", "") if isinstance(error, errors.HfHubHTTPError) else ""
-    return min(int(asked), 900) if asked.isdecimal() else 0
+    if not isinstance(error, errors.HfHubHTTPError):
+        return 0
+    headers = error.response.headers
+    asked, now = headers.get("Retry-After", "").strip(), headers.get("Date", "")
+    if re.fullmatch(r"\d{1,9}", asked, re.ASCII):
+        return int(asked)
+    with contextlib.suppress(ValueError, TypeError):  # no dates
+        # The server's own clock counts: this machine's may be wrong.
+        return max(0, int((parsedate_to_datetime(asked) - parsedate_to_datetime(now)).total_seconds()))
+    limit = parse_ratelimit_headers(headers) if error.response.status_code == 429 else None
+    return limit.reset_in_seconds + 1 if limit and limit.remaining == 0 else 0  # it rounds down
 
 
 @contextlib.contextmanager

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import tqdm
 
+from babelmill.core import outside
+from babelmill.core.escape import line
 from babelmill.core.files import UserError, sha256
 from babelmill.hub.client import explained, git_oid, patiently
 from babelmill.hub.sources import COMMIT, Use, explanation
@@ -23,6 +24,7 @@ from babelmill.hub.sources import COMMIT, Use, explanation
 log = logging.getLogger("babelmill.hub.files")
 FEW = 100  # files that one call fetches by patterns
 AT_ONCE = 4  # files that are downloaded at the same time
+LONGEST = 255  # bytes of a name, in nearly all file systems
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def fetch(
         names: the names of the files.
         arrived: is called with the number of bytes that have arrived; without it, the client shows progress bars.
     """
+    check_names(names, f"the {use.noun} {repository} at {commit[:12]}")
     bars: dict[str, Any] = {"tqdm_class": counting(arrived)} if arrived else {}
     # The client compares each pattern with each file, so there are few patterns. They may name files that do not exist.
     few = [glob.escape(name) for name in names[:FEW]]
@@ -100,6 +103,22 @@ def fetch(
                     " in two attempts; try again later, or use another network"
                 )
     return paths
+
+
+def check_names(names: list[str], where: str) -> None:
+    """Raise a UserError if a file of a repository would be outside of its own folder here, or has too long a name."""
+    for name in names:
+        parts = re.split(r"[/\\]", name)
+        if ".." in parts or not parts[0]:
+            raise UserError(
+                f"{where} lists a file outside of its own folder, '{line(name, 100)}'; nothing is downloaded"
+            )
+        longest = max((part.encode() for part in name.split("/")), key=len)
+        if len(longest) > LONGEST:
+            raise UserError(
+                f"{where} has a file with a name of {len(longest):,} bytes, '{line(name, 60)}'; file systems allow"
+                f" {LONGEST}: name the other files in the configuration"
+            )
 
 
 def _download(use: Use, repository: str, commit: str, name: str, **options: Any) -> None:
@@ -161,10 +180,10 @@ def intact(path: Path) -> bool:
 def licence_of(card: Path | None) -> str | None:
     """Return the licence that a repository's card names; None if the card names no licence, or several."""
     try:
-        known = metadata_load(card) if card else None
-    except Exception:  # a card that cannot be read must not stop the run
+        known = outside.front_matter(card, "README.md") if card else {}
+    except UserError:  # a card that cannot be read must not stop the run
         return None
-    found = known and (known.get("license_name") or known.get("license"))
+    found = known.get("license_name") or known.get("license")
     return found if isinstance(found, str) else None
 
 

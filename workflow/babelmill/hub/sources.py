@@ -1,7 +1,6 @@
 """Resolve what is fetched from the Hugging Face Hub to a commit, and explain in one line why it cannot be fetched."""
 
 import dataclasses
-import errno
 import functools
 import re
 
@@ -9,7 +8,8 @@ import huggingface_hub
 from huggingface_hub import constants, errors
 from huggingface_hub.utils import httpx
 
-from babelmill.hub.client import commit_of, explained, one_line, patiently
+from babelmill.core.files import REFUSALS
+from babelmill.hub.client import asked_to_wait, commit_of, explained, one_line, patiently
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -103,6 +103,11 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
             return f"{where} at {revision!r} has no such file: {one_line(error)}; {use.instead}"
         case errors.HfHubHTTPError() if error.response.status_code in (401, 403):
             return f"{where} cannot be read: {one_line(error)}; is HF_TOKEN right?"
+        case errors.HfHubHTTPError() if error.response.status_code == 429:
+            return (
+                f"{where}: too many requests: {one_line(error)}; {waiting(error)}, and what is downloaded already stays"
+                " (with HF_TOKEN the Hub allows more requests)"
+            )
         case (
             errors.OfflineModeIsEnabled()
             | errors.LocalEntryNotFoundError()
@@ -120,8 +125,14 @@ def explanation(use: Use, repository: str, revision: str, error: BaseException) 
             )
         case errors.HFValidationError():
             return f"{use.key} = {repository!r} is not the name of a repository: {one_line(error)}"
-        case OSError(errno=errno.ENOSPC):
-            return f"no space left on the device while downloading {where} to the Hugging Face cache (see HF_HOME)"
+        case OSError() if what := REFUSALS.get(error.errno or 0):
+            return f"{what} while downloading {where} to the Hugging Face cache, {constants.HF_HUB_CACHE} (see HF_HOME)"
         case OSError() if "Consistency check failed" in str(error):
             return f"{where} sent less data than it announced, in all attempts; try later, or use another network"
     return None
+
+
+def waiting(error: BaseException) -> str:
+    """Return when to run the same command again after the Hub refused a request because there were too many."""
+    seconds = asked_to_wait(error)
+    return f"run the same command again {f'in {seconds:,} seconds' if seconds else 'later'}"

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from babelmill.core import outside
+from babelmill.core.files import read_text
 
-from babelmill.core.files import UserError, read_text
-
-FRONT = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 # Headings of sections that the new card writes itself, since they must fit the new files.
 SAID_ANEW = re.compile(
     r"\b(usage|use|using|quick|start|variants?|files?|config\w*|load\w*|example|inference|shape)\b", re.I
@@ -50,20 +48,14 @@ def read_card(path: Path | None, where: str) -> EarlierCard:
     """Read a README.md. If there is none (`path` is None), return an empty card.
 
     Raises:
-        UserError: the front matter is not YAML. The message begins with `where`.
+        UserError: the front matter cannot be read. The message begins with `where`.
     """
     if path is None:
         return EarlierCard()
+    data = outside.front_matter(path, f"{where}: README.md")
     text = read_text(path)
-    front = FRONT.match(text)
-    try:
-        data = yaml.safe_load(front[1]) if front else {}
-    except yaml.YAMLError as error:
-        problem = str(error).partition("\n")[0]
-        raise UserError(f"{where}: the front matter of README.md is not YAML ({problem}): correct it first") from None
-    if not isinstance(data or {}, dict):
-        raise UserError(f"{where}: the front matter of README.md does not consist of keys and values: correct it first")
-    return EarlierCard(data or {}, _kept(text[front.end() :] if front else text))
+    front = outside.FRONT.match(text)
+    return EarlierCard(data, _kept(text[front.end() :] if front else text))
 
 
 def _kept(text: str) -> str:

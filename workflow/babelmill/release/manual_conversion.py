@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from babelmill.config.languages import read_table
+from babelmill.config.languages import language_on_card, read_table
 from babelmill.config.model_source import SHAPE
 from babelmill.config.objectives import OBJECTIVES
 from babelmill.config.resolve import ROOT
@@ -201,10 +201,7 @@ def known_from(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the facts for the card of a model that was trained with these settings."""
     table = read_table(ROOT / "config/languages.tsv")
     return {
-        "languages": {
-            code: {"name": table[code].name, "tag": table[code].tag} if code in table else {"name": code, "tag": code}
-            for code in settings["languages"]
-        },
+        "languages": {code: language_on_card(code, table) for code in settings["languages"]},
         "settings": card.shown_settings(settings),
     }
 
